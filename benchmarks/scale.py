@@ -8,7 +8,9 @@ the shards themselves are not built (that is what workers do, and it does not gr
 
 - `plan`: as many files as shards, of 64 bytes each, found, hashed and planned, as every build does; `replan`: again.
 - `job`: the job graph that a Beam runner is sent, and the files of tasks beside it.
-- `publish`: as many completions of one real shard, read, merged (counts and a histogram), checked and published.
+- `files`: ten times as many small files, planned as sources plan them, and again with known digests.
+- `publish`: as many completions of one real shard: what `status` says of them; read, merged (counts and a histogram),
+  checked and published.
 - `order`: places in a global order of all records.
 - `open`, `first_batch`, `restore`: a loader on a manifest of this size (`benchmarks.loader_start`).
 
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -42,7 +45,8 @@ FILE_BYTES = 8 * len(LINE)
 OBJECTS_PER_SHARD = 4
 # Not `-m`: what lives in `__main__` cannot be sent to workers.
 AS_MODULE = "import sys; from benchmarks.scale import main; main(sys.argv[1:])"
-BUILD_PHASES = ("plan", "job", "publish", "order")
+BUILD_PHASES = ("plan", "job", "files", "publish", "order")
+FILES_PER_SHARD = 10
 LOADER_PHASES = ("open", "first_batch", "restore")
 
 
@@ -105,11 +109,39 @@ def job_phase(work: Path) -> dict[str, Any]:
     return {"job_secs": round(time.perf_counter() - started, 3), "job_graph_bytes": num_bytes}
 
 
+def cpu_secs() -> float:
+    """Of this process and of those that it started and that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def files_phase(work: Path) -> dict[str, Any]:
+    """Plans small files, many to a shard, and again with the digests that were kept. CPU seconds are of all cores."""
+    from beam_pipes.building.plan import make_plan
+
+    made = dataclasses.replace(declaration(str(work / "files")), target_shard_bytes=64 << 20)
+    cache = work / "planned_files"
+    cache.mkdir()
+    found: dict[str, Any] = {}
+    plans = []
+    for name in ("files_cold", "files_known"):
+        before, started = cpu_secs(), time.perf_counter()
+        plans.append(make_plan(made, cache))
+        found[f"{name}_cpu_secs"] = round(cpu_secs() - before, 3)
+        found[f"{name}_secs"] = round(time.perf_counter() - started, 3)
+    if plans[0].snapshot != plans[1].snapshot:
+        raise AssertionError("known digests give another plan")
+    found["files"] = plans[0].source.num_files
+    found["digests_bytes"] = (cache / ".digests").stat().st_size
+    return found
+
+
 def publish_phase(work: Path, records: int, shards: int) -> dict[str, Any]:
     """Publishes a snapshot whose completions are copies of one real shard's."""
     from beam_pipes.building.commit import commit
     from beam_pipes.building.completion import completion_path, find_completion
     from beam_pipes.building.plan import make_plan, prepare
+    from beam_pipes.building.progress import read_status
     from beam_pipes.building.shard_job import ShardJob
     from beam_pipes.cache import Cache
 
@@ -123,6 +155,7 @@ def publish_phase(work: Path, records: int, shards: int) -> dict[str, Any]:
     ShardJob(made, plan.header).run(plan.tasks[0])
     first = find_completion(plan.header, plan.tasks[0])
     assert first is not None and first.account.written == per_shard
+    os.unlink(completion_path(plan.header.directory, 0, 1))
     header = dataclasses.replace(plan.header, num_shards=shards)
     for index in range(shards):
         files = {
@@ -132,12 +165,22 @@ def publish_phase(work: Path, records: int, shards: int) -> dict[str, Any]:
         copy = dataclasses.replace(first, index=index, entries=files)
         Path(completion_path(header.directory, index, shards)).write_bytes(copy.to_bytes())
     started = time.perf_counter()
+    status = read_status(work / "published")
+    status_secs = time.perf_counter() - started
+    if status.progress is None or status.progress.account.read != per_shard * shards:
+        raise AssertionError("the status does not count what is done")
+    started, before = time.perf_counter(), cpu_secs()
     commit(made, header)
-    secs = time.perf_counter() - started
+    secs, publish_cpu_secs = time.perf_counter() - started, cpu_secs() - before
     manifest = Cache.open(work / "published").manifest
     if manifest.splits["train"].num_records != per_shard * shards or len(manifest.splits["train"].records) != shards:
         raise AssertionError("the manifest does not hold what was published")
-    return {"publish_secs": round(secs, 3), "manifest_bytes": (work / "published" / "manifest.json").stat().st_size}
+    found = {
+        "status_secs": round(status_secs, 3),
+        "publish_secs": round(secs, 3),
+        "publish_cpu_secs": round(publish_cpu_secs, 3),
+    }
+    return {**found, "manifest_bytes": (work / "published" / "manifest.json").stat().st_size}
 
 
 def order_phase(records: int) -> dict[str, Any]:
@@ -198,6 +241,7 @@ def child(phase: str, work: Path, records: int, shards: int) -> None:
     found = {
         "plan": lambda: plan_phase(work),
         "job": lambda: job_phase(work),
+        "files": lambda: files_phase(work),
         "publish": lambda: publish_phase(work, records, shards),
         "order": lambda: order_phase(records),
     }[phase]()
@@ -238,6 +282,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     try:
         if {"plan", "job"} & set(options.phases):
             write_files(work / "input", shards)
+        if "files" in options.phases:
+            write_files(work / "files", FILES_PER_SHARD * shards)
         for phase in (phase for phase in BUILD_PHASES if phase in options.phases):
             own = ("-c", AS_MODULE, "--child", phase, str(work), str(records), str(shards))
             results |= {name: value for name, value in run(phase, *own).items() if name not in ("shards",)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import link_shard
@@ -202,8 +202,8 @@ def _changed_units(
 
 
 def _with_priors(plan: BuildPlan, tasks: list[ShardTask], directory: str, changed: frozenset[str]) -> list[ShardTask]:
-    """The remaining tasks, marking those that only need their dead letters; links the shards to keep."""
-    known: dict[tuple[Slice, ...], tuple[Completion, int]] = {}
+    """The tasks that are left, those whose dead letters are enough marked; shards to be kept are linked."""
+    known: dict[Sequence[Slice], tuple[Completion, int]] = {}
     files = storage_for(directory).tree(directory)
     for name in storage_for(directory).list(f"{directory}/completions"):
         completion = read_completion(f"{directory}/completions/{name}")

@@ -18,7 +18,6 @@ from beam_pipes.building.completion import (
     Completion,
     files_are_there,
     find_completions,
-    merged_account,
     read_completion,
     read_completions,
     split_directory,
@@ -147,14 +146,13 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
     `TooManyDeadLettersError` where more records failed than `max_bad` allows, `EmptySplitError` where nothing is left;
     nothing is published then.
     """
-    completions = read_completions(header)
+    account, completions = _merged(header)
     quarantined = {completion.index: completion.quarantined for completion in completions}
     snapshot = quarantined_snapshot(header.plain_snapshot, quarantined)
     if snapshot != header.snapshot:
         with writing(header.root):
-            header = _linked(header, snapshot, completions)
-        completions = read_completions(header)
-    account = merged_account(completions)
+            header = _linked(header, snapshot)
+        account, completions = _merged(header)
     account.reconcile(where=f"build of {header.name!r}")
     where = f"build of {header.name!r}"
     if (limit := most_bad(declaration, account.read)) is not None and num_bad(account) > limit:
@@ -220,14 +218,23 @@ def assets_are_there(header: BuildHeader) -> bool:
     )
 
 
-def _linked(header: BuildHeader, snapshot: str, completions: list[Completion]) -> BuildHeader:
+def _merged(header: BuildHeader) -> tuple[Account, list[Completion]]:
+    """The account of a build, and of its completions what a manifest is made of."""
+    account, completions = Account(), []
+    for completion in read_completions(header):
+        account.merge_from(completion.account)
+        completions.append(completion.without_input())
+    return account, completions
+
+
+def _linked(header: BuildHeader, snapshot: str) -> BuildHeader:
     """All that was built, linked into the directory of another snapshot."""
     target = dataclasses.replace(header, snapshot=snapshot)
     storage = storage_for(header.root)
     storage.makedirs(target.directory)
     for file in (FINGERPRINT, *([ANALYSIS] if header.assets else [])):
         storage.link_or_copy(f"{header.directory}/{file}", f"{target.directory}/{file}")
-    link_snapshot(header, target, completions)
+    link_snapshot(header, target, read_completions(header))
     return target
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -34,6 +34,9 @@ class LineageEntry(NamedTuple):
     crc32c: int
 
 
+_NO_ACCOUNT = Account()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Completion:
     """A committed source shard: its input, its files by split, its dead letters if any, its account.
@@ -45,7 +48,7 @@ class Completion:
 
     index: int
     fingerprint: str
-    source: tuple[Slice, ...]
+    source: Sequence[Slice]
     entries: Mapping[str, ShardEntry]
     dead_letters: ShardEntry | None
     lineage: LineageEntry
@@ -66,6 +69,10 @@ class Completion:
             **({"dropped_errors": list(self.dropped_errors)} if self.dropped_errors else {}),
         }
 
+    def without_input(self) -> Completion:
+        """What is to be kept of each of 10⁵ shards: neither where the input lay nor the account."""
+        return dataclasses.replace(self, source=(), account=_NO_ACCOUNT)
+
     def to_bytes(self) -> bytes:
         """The file: one line of JSON, with a checksum over the rest of it."""
         value = self.to_json()
@@ -74,11 +81,10 @@ class Completion:
     @classmethod
     def from_bytes(cls, data: bytes) -> Completion:
         """The inverse of `to_bytes`. Raises `ValueError` (or what a wrong structure raises) for any other bytes."""
-        value = json.loads(data)
-        del value[CHECKSUM]
-        if _text({**value, CHECKSUM: google_crc32c.value(_text(value))}) != data:
+        rest, _, checksum = data.rpartition(_CHECKSUM_KEY)
+        if checksum != b"%d}" % google_crc32c.value(rest + b"}"):
             raise ValueError("a completion does not match its checksum")
-        return cls.from_json(value)
+        return cls.from_json(json.loads(data))
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Completion:
@@ -99,6 +105,9 @@ class Completion:
         """(split, entry) of every file pair, dead letters included."""
         dead = [] if self.dead_letters is None else [(DEAD_LETTERS, self.dead_letters)]
         return [*self.entries.items(), *dead]
+
+
+_CHECKSUM_KEY = f',"{CHECKSUM}":'.encode()
 
 
 def _text(value: Any) -> bytes:
@@ -133,7 +142,7 @@ def find_completion(header: BuildHeader, task: ShardTask) -> Completion | None:
 
 
 def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[int, Completion]:
-    """As `find_completion`, for many tasks: the index of each that is done, and its completion.
+    """As `find_completion`, for many tasks: the index of each that is done, and its completion without its input.
 
     Lists the directory once instead of asking for each file, and reads completions in parallel where that pays.
     """
@@ -142,9 +151,9 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
     top = len(header.directory) + 1
     paths = [(task, completion_path(header.directory, task.index, header.num_shards)) for task in tasks]
     present = [(task, path) for task, path in paths if path[top:] in files]
-    found = in_parallel(storage, read_completion, [path for _, path in present])
+    found = completions_at(header.directory, [path for _, path in present])
     return {
-        task.index: completion
+        task.index: completion.without_input()
         for (task, _), completion in zip(present, found, strict=True)
         if completion is not None
         and completion.fingerprint == task.fingerprint
@@ -152,14 +161,29 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
     }
 
 
-def read_completions(header: BuildHeader) -> list[Completion]:
+# So many are held at once: all of them, with inputs and accounts, would be 5 kB a shard.
+_PORTION = 1024
+
+
+def completions_at(directory: str, paths: Sequence[str]) -> Iterator[Completion | None]:
+    """The completions in these files of a snapshot's directory, read in parallel where that pays, a portion at once."""
+    storage = storage_for(directory)
+    for start in range(0, len(paths), _PORTION):
+        yield from in_parallel(storage, read_completion, paths[start : start + _PORTION])
+
+
+def read_completions(header: BuildHeader) -> Iterator[Completion]:
     """All completions of a build, in the order of shards.
 
-    Raises `ReconciliationError`, naming the shards, where some are missing.
+    Raises `ReconciliationError`, naming the shards, at the end where some are missing.
     """
     paths = [completion_path(header.directory, index, header.num_shards) for index in range(header.num_shards)]
-    found = in_parallel(storage_for(header.directory), read_completion, paths)
-    missing = [index for index, completion in enumerate(found) if completion is None]
+    missing = []
+    for index, completion in enumerate(completions_at(header.directory, paths)):
+        if completion is None:
+            missing.append(index)
+        else:
+            yield completion
     if missing:
         shown = ", ".join(map(str, missing[:10])) + ("…" if len(missing) > 10 else "")
         raise ReconciliationError(
@@ -167,7 +191,6 @@ def read_completions(header: BuildHeader) -> list[Completion]:
             "run the build again to continue.",
             missing=missing,
         )
-    return [completion for completion in found if completion is not None]
 
 
 def split_directory(snapshot_directory: str, split: str) -> str:

@@ -38,13 +38,12 @@ from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError
 from beam_pipes.identity.canonical import digest_of
-from beam_pipes.sources.digests import DigestCache
+from beam_pipes.sources.byte_stream import codec_of
+from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan
 
 # Features that are not declared are inferred from `INFER_EXAMPLES` of each split, or from this many records.
 INFER_RECORDS = 2048
-
-DIGESTS_NAME = ".digests.json"
 
 # In the manifest's fingerprints: how often everything was built anew on request. Not there while it never was.
 GENERATION = "generation"
@@ -88,6 +87,22 @@ class BuildPlan:
         """The account of the whole build, from the completions."""
         return merged_account(read_completions(self.header))
 
+    def streams(self) -> dict[str, int]:
+        """Compressed files that exceed the target and cannot be split, the largest first → their stored bytes.
+
+        One worker reads each of them from its beginning to its end: no build is done before the first of them is.
+        """
+        target = self.declaration.target_shard_bytes
+        found = {
+            piece.file: task.shard.num_bytes
+            for task in self.tasks
+            if task.shard.num_bytes > target
+            and len(task.shard.slices) == 1
+            and (piece := task.shard.slices[0]).stored is None
+            and codec_of(piece.file)
+        }
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
     def to_json(self) -> dict[str, Any]:
         """The plan without the list of shards."""
         return {
@@ -98,6 +113,7 @@ class BuildPlan:
             "num_files": self.source.num_files,
             "num_bytes": self.source.num_bytes,
             "num_shards": self.header.num_shards,
+            "streams": self.streams(),
             "splits": {
                 split: self.header.specs[split].to_json()
                 if split in self.header.specs
@@ -129,7 +145,7 @@ def _digests_before_the_cache(root: str) -> str:
     import platformdirs  # 10 ms, for which a command that plans nothing need not wait
 
     directory = os.path.join(platformdirs.user_cache_dir("beam-pipes"), "digests")
-    return os.path.join(directory, f"{hashlib.sha256(root.encode()).hexdigest()[:16]}.json")
+    return os.path.join(directory, hashlib.sha256(root.encode()).hexdigest()[:16])
 
 
 def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrite: bool = False) -> PlannedInput:
@@ -188,9 +204,10 @@ def make_plan(
     specs = _specs(declaration, source)
     found = fingerprint_declaration(declaration, specs)
     digest = digest_of([found.digest, generation]) if generation else found.digest
+    inputs = [shard.fingerprint() for shard in source.shards]
     tasks = tuple(
-        ShardTask(shard=shard, fingerprint=digest_of([digest, shard.fingerprint(), LINEAGE_VERSION]))
-        for shard in source.shards
+        ShardTask(shard=shard, fingerprint=digest_of([digest, each, LINEAGE_VERSION]))
+        for shard, each in zip(source.shards, inputs, strict=True)
     )
     versions = [FORMAT_VERSION, LINEAGE_VERSION]
     results = analysis.digests()
@@ -211,7 +228,7 @@ def make_plan(
         fingerprints={
             **declaration.fingerprints,
             "declaration": found.digest,
-            "source": digest_of([shard.fingerprint() for shard in source.shards]),
+            "source": digest_of(inputs),
             **{f"{ANALYSIS} {name}": result for name, result in results.items()},
             **({GENERATION: str(generation)} if generation else {}),
         },

@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.building.completion import Completion, merged_account, read_completion, split_directory
+from beam_pipes.building.completion import Completion, completions_at, split_directory
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.leftovers import LAUNCHES, lock_holder, unfinished_uses, with_launches
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import directory_path, storage_for
-from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
+from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError
 
@@ -88,26 +88,32 @@ def read_progress(directory: str, *, snapshot: str, num_shards: int, running: bo
     storage = storage_for(directory)
     files = storage.tree(directory)
     names = sorted(name for name in files if name.startswith("completions/") and name.endswith(".json"))
-    found = in_parallel(storage, read_completion, [f"{directory}/{name}" for name in names])
-    done = [(name, completion) for name, completion in zip(names, found, strict=True) if completion is not None]
     times = [status.modified_ns for status in files.values()]
     last_sign = max(times, default=time.time_ns()) / 1e9
     started_ns = files[FINGERPRINT].modified_ns if FINGERPRINT in files else min(times, default=time.time_ns())
-    built = [completion for name, completion in done if _is_newer(completion, name, files, started_ns)]
-    records = sum(completion.account.read for completion in built)
+    account, done, built, records = Account(), 0, 0, 0
+    for name, completion in zip(
+        names, completions_at(directory, [f"{directory}/{name}" for name in names]), strict=True
+    ):
+        if completion is not None:
+            done += 1
+            account.merge_from(completion.account)
+            if _is_newer(completion, name, files, started_ns):
+                built += 1
+                records += completion.account.read
     secs = (time.time() if running else last_sign) - started_ns / 1e9
     rate = records / secs if built and secs > 0 else None
-    left = num_shards - len(done)
+    left = num_shards - done
     return BuildProgress(
         snapshot=snapshot,
         running=running,
-        shards_done=len(done),
+        shards_done=done,
         shards=num_shards,
-        account=merged_account(completion for _, completion in done),
+        account=account,
         started_at=started_ns / 1e9,
         last_sign_at=last_sign,
         records_per_sec=rate,
-        eta_secs=left * secs / len(built) if running and rate is not None else None,
+        eta_secs=left * secs / built if running and rate is not None else None,
     )
 
 

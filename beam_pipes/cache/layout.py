@@ -192,8 +192,8 @@ class ShardEntry:
     @classmethod
     def from_json(cls, made: Any) -> ShardEntry:
         """Raises `SpecError` where `made` is not what `to_json` returns."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(made, Mapping) or made.keys() != known or not isinstance(made["lengths"], Mapping):
+        known = cls.__dataclass_fields__
+        if not isinstance(made, Mapping) or made.keys() != known.keys() or not isinstance(made["lengths"], Mapping):
             raise SpecError(f"expected a shard entry, an object of {', '.join(sorted(known))}, got {made!r}")
         for name in ("records", "bytes", "crc32c", "index_crc32c"):
             if not isinstance(made[name], int) or isinstance(made[name], bool) or made[name] < 0:

@@ -129,15 +129,19 @@ class LocalStorage:
         return {entry.name: entry.stat().st_size for entry in _entries(path) if entry.is_file()}
 
     def tree(self, path: str) -> dict[str, FileStatus]:
-        found = {}
-        for parent, _, names in os.walk(path):
-            for name in names:
+        found, waiting = {}, [(path, "")]
+        while waiting:
+            directory, prefix = waiting.pop()
+            for entry in _entries(directory):
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, f"{prefix}{entry.name}/"))
+                    continue
                 try:
-                    status = os.stat(os.path.join(parent, name))
+                    status = entry.stat()
                 except FileNotFoundError:  # a file that was being written has its final name by now
                     continue
-                relative = os.path.relpath(os.path.join(parent, name), path).replace(os.sep, "/")
-                found[relative] = FileStatus(status.st_size, status.st_mtime_ns, status.st_nlink > 1)
+                if not stat.S_ISDIR(status.st_mode):
+                    found[prefix + entry.name] = FileStatus(status.st_size, status.st_mtime_ns, status.st_nlink > 1)
         return found
 
     def is_directory(self, path: str) -> bool:

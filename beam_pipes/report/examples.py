@@ -19,7 +19,7 @@ from beam_pipes.cache.lineage_reader import split_id
 from beam_pipes.cache.reader import Cache
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.report.shown import shown_bytes, shown_value
-from beam_pipes.sources.digests import DigestCache
+from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourceShard
 
 MAX_FEATURES = 40
@@ -146,7 +146,7 @@ def source_records(
     read.
     """
     wanted = {split_id(record_id) for record_id in record_ids}
-    digests = None if cache is None else DigestCache.load(os.path.join(cache, ".digests.json"))
+    digests = None if cache is None else DigestCache.load(os.path.join(cache, DIGESTS_NAME))
     plan = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
     slices = Counter(piece.file for shard in plan.shards for piece in shard.slices)
     found: dict[str, bytes] = {}

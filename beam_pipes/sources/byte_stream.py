@@ -1,4 +1,8 @@
-"""The bytes of one slice, read in order: checked against the plan, and decompressed by the suffix."""
+"""The bytes of one slice, read in order: checked against the plan, and decompressed where the name says so.
+
+A compressed file is a stream, unless it consists of *frames* that can be decompressed on their own: the blocks of
+bgzip, or several zstd frames. `frames_of` finds them, so that such a file can be cut.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ import contextlib
 import errno
 import hashlib
 import os
+import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
 from beam_pipes.sources.source import Slice
@@ -99,6 +104,11 @@ def hash_range(
     """
     if content_digest is not None:
         return object_range_digest(content_digest, start, end, prefix=prefix)
+    if not start and end <= READ_BYTES and not is_remote(path):
+        with contextlib.suppress(OSError):  # what follows says what is wrong
+            content = _content(path, end)
+            if len(content) == end:
+                return hashlib.sha256(prefix + content).hexdigest()
     with _opened(path, file, start) as handle:
         known = content_digest_of(handle)
         if known is not None:
@@ -109,20 +119,30 @@ def hash_range(
         return digest.hexdigest()
 
 
+def _content(path: str, size: int) -> bytes:
+    """The first bytes of a file of this machine: of a million small files, opening takes longest."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
 def slice_bytes(path: str, piece: Slice, *, prefix: bytes = b"", size: int = READ_BYTES) -> Iterator[bytes]:
     """Yields the stored bytes of a slice; at its end, raises `SourceError` if they differ from the plan.
 
     `prefix` was hashed before the slice's own bytes in the plan.
     """
-    with _opened(path, piece.file, piece.start) as handle:
+    start, end = (piece.start, piece.end) if piece.stored is None else piece.stored[:2]
+    with _opened(path, piece.file, start) as handle:
         known = content_digest_of(handle)
         if known is not None:
             # The generation that was opened is the one that is read: it was planned, or nothing of it is given.
-            _require_digest(piece, object_range_digest(known, piece.start, piece.end, prefix=prefix))
-            yield from _read_range(handle, piece.file, piece.start, piece.end, size)
+            _require_digest(piece, object_range_digest(known, start, end, prefix=prefix))
+            yield from _read_range(handle, piece.file, start, end, size)
             return
         digest = hashlib.sha256(prefix)
-        for chunk in _read_range(handle, piece.file, piece.start, piece.end, size):
+        for chunk in _read_range(handle, piece.file, start, end, size):
             digest.update(chunk)
             yield chunk
     _require_digest(piece, digest.hexdigest())
@@ -139,9 +159,21 @@ def _require_digest(piece: Slice, found: str) -> None:
 
 
 def slice_chunks(path: str, piece: Slice, *, size: int = READ_BYTES, prefix: bytes = b"") -> Iterator[bytes]:
-    """The bytes of a slice in chunks of at most `size`, decompressed by the file's suffix."""
-    stored = slice_bytes(path, piece, size=size, prefix=prefix)
-    return decompressed(stored, codec=codec_of(piece.file), file=piece.file, size=size)
+    """The bytes of a slice in chunks of at most `size`, decompressed where the file's name says so."""
+    chunks = decompressed(
+        slice_bytes(path, piece, size=size, prefix=prefix), codec=codec_of(piece.file), file=piece.file, size=size
+    )
+    return chunks if piece.stored is None else _within(chunks, piece.start - piece.stored[2], piece.end - piece.start)
+
+
+def _within(chunks: Iterator[bytes], skip: int, count: int) -> Iterator[bytes]:
+    """`count` bytes of a stream after the first `skip`. It is read to its end, where its digest is compared."""
+    for chunk in chunks:
+        part = chunk[skip : skip + count]
+        skip = max(0, skip - len(chunk))
+        count -= len(part)
+        if part:
+            yield part
 
 
 def decompressed(chunks: Iterator[bytes], *, codec: str | None, file: str, size: int = READ_BYTES) -> Iterator[bytes]:
@@ -240,3 +272,94 @@ def _zstd_steps(decoder: _ZstdMember, data: bytes, size: int) -> Iterator[bytes]
         if decoder.eof:
             decoder.keep(data[at + _ZSTD_FEED_BYTES :])
             return
+
+
+class Frame(NamedTuple):
+    """Bytes `start … end` of a compressed file: `length` bytes of the decompressed file, from byte `base` on."""
+
+    start: int
+    end: int
+    base: int
+    length: int
+
+
+_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+_ZSTD_MAGIC = 0xFD2FB528
+# The fixed part of a gzip header that has an extra field, and the length of that field.
+_GZIP_EXTRA = struct.Struct("<4s6xH")
+_MOST_HEADER_BYTES = 18
+_UINT32 = struct.Struct("<I")
+
+
+def frames_of(path: str, file: str, size: int) -> list[Frame]:
+    """The frames of a compressed file, in order; empty where it is one stream, or damaged.
+
+    Headers alone are read, but for zstd frames that do not say how long they are decompressed: these are decompressed.
+    Frames of an object are not looked for: every header would be a request. Raises `SourceError` for a file that cannot
+    be read.
+    """
+    step = {"gzip": _bgzip_block, "zstd": _zstd_frame}.get(codec_of(file) or "")
+    if step is None or is_remote(path):
+        return []
+    frames: list[Frame] = []
+    at = base = 0
+    with _opened(path, file, 0) as handle:
+        try:
+            while at < size:
+                end, length = step(handle, at)
+                if end > size:
+                    return []
+                if length is None:
+                    length = sum(map(len, decompressed(read_range(path, file, at, end), codec="zstd", file=file)))
+                if length:
+                    frames.append(Frame(at, end, base, length))
+                at, base = end, base + length
+        except OSError as error:
+            raise read_error(file, error, offset=at) from error
+        except (ValueError, SourceError, struct.error):
+            return []
+    return frames
+
+
+def frame_chunks(path: str, file: str, frame: Frame) -> Iterator[bytes]:
+    """The decompressed bytes of a frame."""
+    return decompressed(read_range(path, file, frame.start, frame.end), codec=codec_of(file), file=file)
+
+
+def _read_at(handle: IO[bytes], at: int, size: int) -> bytes:
+    handle.seek(at)
+    return handle.read(size)
+
+
+def _bgzip_block(handle: IO[bytes], at: int) -> tuple[int, int | None]:
+    """Where a block of bgzip ends, and how long it is decompressed. `ValueError` for a gzip member of another kind."""
+    header = _read_at(handle, at, _MOST_HEADER_BYTES)
+    magic, extra = _GZIP_EXTRA.unpack_from(header)
+    if magic != b"\x1f\x8b\x08\x04" or extra != 6 or header[12:16] != b"BC\x02\0":
+        raise ValueError("no block of bgzip")
+    end = at + int.from_bytes(header[16:18], "little") + 1
+    return end, _UINT32.unpack(_read_at(handle, end - 4, 4))[0]
+
+
+def _zstd_frame(handle: IO[bytes], at: int) -> tuple[int, int | None]:
+    """The same of a zstd frame; None where it does not say how long it is. Frames to be skipped are 0 bytes long."""
+    zstandard = require("zstandard", purpose="reading .zst files")
+    header = _read_at(handle, at, _MOST_HEADER_BYTES)
+    (magic,) = _UINT32.unpack_from(header)
+    if magic in _SKIPPABLE:
+        return at + 8 + _UINT32.unpack_from(header, 4)[0], 0
+    if magic != _ZSTD_MAGIC:
+        raise ValueError("no zstd frame")
+    try:
+        parameters = zstandard.get_frame_parameters(header)
+        end, is_last = at + zstandard.frame_header_size(header), False
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+    while not is_last:
+        block = int.from_bytes(_read_at(handle, end, 3), "little")
+        is_last = bool(block & 1)
+        end += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)  # a run of one byte is stored as that byte
+        if block == 0 and not _read_at(handle, end, 1):
+            raise ValueError("the file ends within a frame")
+    known = parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN
+    return end + 4 * parameters.has_checksum, parameters.content_size if known else None

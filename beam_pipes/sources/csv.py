@@ -35,7 +35,7 @@ from beam_pipes.sources.lines import (
 )
 from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, text_converters
-from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
 
 NEWLINE = b"\n"
@@ -186,7 +186,6 @@ class CSV(LineSource):
     closed in the middle of a field, is stray: its line is a bad record, and later lines are rows again.
     """
 
-    paths: Paths
     _: KW_ONLY
     columns: Sequence[str] | None = None
     header: bool = True
@@ -216,13 +215,6 @@ class CSV(LineSource):
 
     __hash__ = LineSource.__hash__
 
-    def _inputs(self) -> Paths:
-        return self.paths
-
-    @property
-    def output_type(self) -> type:
-        return dict
-
     @property
     def dialect(self) -> Dialect:
         return Dialect(
@@ -235,24 +227,28 @@ class CSV(LineSource):
     # Planning. A later slice of a split file depends on the header too, so its digest covers both.
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
-        whole = (0, file.size, file.size)
+        whole = Range(0, file.size, file.size)
         if self.quoted_newlines:
             return [whole]
         ranges = super()._ranges(file, target_shard_bytes)
         if len(ranges) > 1 and self.header:
             # The header belongs to the first slice, however many blank lines lie before it.
             header_end = _first_row(file.path, file.name, self)[1]
-            ranges = [each for each in ranges if each[0] >= header_end] or [whole]
-            first = ranges[0][0] or ranges[0][1]
-            ranges = [(0, first, first), *(each for each in ranges if each[0])]
+            kept = [each for each in ranges if each.start >= max(1, header_end)]
+            if not kept:
+                return [whole]
+            *_, last = ranges[: len(ranges) - len(kept)]
+            stored = None if last.stored is None else (0, last.stored[1], 0)
+            ranges = [Range(0, last.end, file.size - sum(each.num_bytes for each in kept), stored), *kept]
         return ranges
 
-    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
-        variant = super()._variant(file, target_shard_bytes)
+    def _variant(self, target_shard_bytes: int | None) -> str:
+        variant = super()._variant(target_shard_bytes)
         return variant if variant == "whole" else f"{variant}/{self.quoted_newlines:d}{self.header:d}"
 
-    def _digest(self, file: FoundFile, start: int, end: int) -> str:
-        prefix = self._header_line(file.path, file.name) if start else b""
+    def _digest(self, file: FoundFile, each: Range) -> str:
+        prefix = self._header_line(file.path, file.name) if each.start else b""
+        start, end, _ = each.stored or each[:3]
         return hash_range(file.path, file.name, start, end, prefix=prefix, content_digest=file.content_digest)
 
     def _header_line(self, path: str, file: str) -> bytes:

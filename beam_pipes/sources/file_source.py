@@ -11,54 +11,62 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import hash_range, object_range_digest, slice_bytes
-from beam_pipes.sources.digests import Cut, DigestCache
+from beam_pipes.sources.digests import Cut, Cuts, DigestCache, keys_of
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, StoredPiece
-from beam_pipes.sources.selection import FoundFile, Paths, Selection, select
-from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_batch_limits, check_target
+from beam_pipes.sources.selection import MANY_FILES, FoundFile, FoundFiles, Helpers, Paths, Selection, select
+from beam_pipes.sources.source import (
+    Slice,
+    Source,
+    SourcePlan,
+    SourceShard,
+    WholeFiles,
+    check_batch_limits,
+    check_target,
+)
 
 # No group holds more than this many times the target.
 MAX_TARGETS = 4
 
 
-def group_small_files(files: Sequence[tuple[str, int]], *, target_shard_bytes: int) -> list[list[int]]:
+def group_small_files(files: Iterable[tuple[str, int]], *, target_shard_bytes: int) -> list[list[int]]:
     """Indices of `files` (name, bytes), in order, cut into groups of about `target_shard_bytes`.
 
     A file begins a group iff hash64(name) / 2⁶⁴ < weight / target, or the group would exceed 4 × target. The weight is
     its size plus target / 16384, so that a group of tiny files holds no more of them than a worker opens in seconds.
     """
     groups: list[list[int]] = []
-    room = 0
+    room, least, blake2b = -1, target_shard_bytes // 16384, hashlib.blake2b
     for index, (name, size) in enumerate(files):
-        weight = size + target_shard_bytes // 16384
-        if not groups or weight > room or _begins_group(name, weight, target_shard_bytes):
-            groups.append([])
-            room = MAX_TARGETS * target_shard_bytes
-        groups[-1].append(index)
-        room -= weight
+        weight = size + least
+        if weight <= room:  # and its name begins no group; written out, as every file of a plan comes by here
+            hashed = int.from_bytes(blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big")
+            if hashed * target_shard_bytes >= weight << 64:
+                groups[-1].append(index)
+                room -= weight
+                continue
+        groups.append([index])
+        room = MAX_TARGETS * target_shard_bytes - weight
     return groups
 
 
-def _begins_group(name: str, weight: int, target_shard_bytes: int) -> bool:
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") * target_shard_bytes < weight << 64
+class Range(NamedTuple):
+    """A range of a file and the number of stored bytes it stands for; `stored` as in `Slice`."""
 
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-# A range of a file and the stored bytes it stands for: (start, end, num_bytes).
-Range = tuple[int, int, int]
+    start: int
+    end: int
+    num_bytes: int
+    stored: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,69 +116,119 @@ class FileSource(Source):
 
     def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
         check_target(target_shard_bytes)
-        found = self.selection().find()
-        files = [file for file in found if file.size or self.keeps_empty_files]
-        cuts = self._cut_all(files, target_shard_bytes, digests if digests is not None else DigestCache())
-        units = list(_units(files, cuts, target_shard_bytes))
-        shards = tuple(
-            SourceShard(
-                index=index,
-                slices=tuple(
-                    Slice(file=file.name, start=cut.start, end=cut.end, digest=cut.digest) for file, cut in unit
-                ),
-                num_bytes=sum(cut.num_bytes for _, cut in unit),
-            )
-            for index, unit in enumerate(units)
-        )
+        with Helpers() as helpers:
+            found = self.selection().find(helpers)
+            files = found
+            if not self.keeps_empty_files and not all(found.sizes):
+                files = found.selected([index for index, size in enumerate(found.sizes) if size])
+            cuts = self._cut_all(files, target_shard_bytes, digests if digests is not None else DigestCache(), helpers)
+        shards = tuple(_shards(files, cuts, target_shard_bytes))
         return SourcePlan(shards=shards, num_bytes=sum(shard.num_bytes for shard in shards), num_files=len(found))
 
-    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
-        """Names the way in which a file is cut: what a cached digest depends on besides the file."""
-        return "whole" if file.size <= target_shard_bytes else f"{type(self).__name__}/{target_shard_bytes}"
+    def _variant(self, target_shard_bytes: int | None) -> str:
+        """Names the way in which files that exceed the target are cut, or others (None): digests depend on it."""
+        return "whole" if target_shard_bytes is None else f"{type(self).__name__}/{target_shard_bytes}"
+
+    def _keys(self, files: FoundFiles, target_shard_bytes: int) -> bytes:
+        """By which digests are kept; see `keys_of`."""
+        variants = self._variant(None), self._variant(target_shard_bytes)
+        return keys_of(files, *variants, target=target_shard_bytes)
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
         """The record-aligned ranges of a file. Unless a source can do better, a file is one range."""
-        return [(0, file.size, file.size)]
+        return [Range(0, file.size, file.size)]
 
-    def _digest(self, file: FoundFile, start: int, end: int) -> str:
+    def _digest(self, file: FoundFile, each: Range) -> str:
+        start, end, _ = each.stored or each[:3]
         return hash_range(file.path, file.name, start, end, content_digest=file.content_digest)
 
-    def _cut_all(self, files: list[FoundFile], target: int, digests: DigestCache) -> list[list[Cut]]:
+    def _cut(self, file: FoundFile, each: Range) -> Cut:
+        return Cut(each.start, each.end, each.num_bytes, self._digest(file, each), each.stored)
+
+    def _cut_all(self, files: FoundFiles, target: int, digests: DigestCache, helpers: Helpers) -> Cuts:
         hashed_at_ns = time.time_ns()
-        known = [digests.get(file, self._variant(file, target)) for file in files]
-        unknown = [index for index, cuts in enumerate(known) if cuts is None]
+        keys = self._keys(files, target)
+        cuts, unknown = digests.lookup(keys)
+        most = min(target, _SMALL_BYTES)
+        small = [index for index in unknown if files.sizes[index] <= most]
+        large = [index for index in unknown if files.sizes[index] > most]
+        many = len(small) >= MANY_FILES and not files.content_digests
+        size = _PORTION_OF_MANY if many else _PORTION_OF_FEW if len(small) > 8 * _PORTION_OF_FEW else 1
+        portions = [_Portion(self, target, files, small[at : at + size]) for at in range(0, len(small), size)]
         # hashlib and reading release the GIL; the number of threads never shows in the result.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="plan") as pool:
-            ranges = _map(pool, lambda index: self._ranges(files[index], target), unknown)
-            tasks = [(index, each) for index, some in zip(unknown, ranges, strict=True) for each in some]
-            hashed = _map(pool, lambda task: self._digest(files[task[0]], task[1][0], task[1][1]), tasks)
-        fresh: dict[int, list[Cut]] = {index: [] for index in unknown}
-        for (index, (start, end, num_bytes)), digest in zip(tasks, hashed, strict=True):
-            fresh[index].append(Cut(start, end, num_bytes, digest))
-        for index, cuts in fresh.items():
-            digests.put(files[index], self._variant(files[index], target), cuts, hashed_at_ns=hashed_at_ns)
-        return [fresh[index] if cuts is None else cuts for index, cuts in enumerate(known)]
+            found = helpers.map(_Portion.cut, portions) if many else list(pool.map(_Portion.cut, portions))
+            ranges = list(pool.map(lambda index: self._ranges(files[index], target), large))
+            tasks = [(index, each) for index, some in zip(large, ranges, strict=True) for each in some]
+            of_large = list(pool.map(lambda task: self._cut(files[task[0]], task[1]), tasks))
+        for portion, part in zip(portions, found, strict=True):
+            cuts.take(portion.indices, part)
+        made = iter(of_large)
+        for index, some in zip(large, ranges, strict=True):
+            cuts.others[index] = list(itertools.islice(made, len(some)))
+        digests.put_all(files, keys, cuts, unknown, hashed_at_ns=hashed_at_ns)
+        return cuts
 
 
-def _units(files: list[FoundFile], cuts: list[list[Cut]], target: int) -> Iterator[list[tuple[FoundFile, Cut]]]:
-    """The content of each shard: a slice of a large file, or a group of neighbouring small files."""
-    pairs = zip(files, cuts, strict=True)
-    for is_large, run in groupby(pairs, key=lambda pair: pair[0].size > target):
+# Larger files are read by threads: hashing them holds no lock.
+_SMALL_BYTES = 1 << 20
+# A request to another process costs as much as hashing a few files, a future as much as hashing one.
+_PORTION_OF_MANY = 4000
+_PORTION_OF_FEW = 64
+
+
+class _Portion:
+    """Some small files that are to be hashed; no others travel to another process."""
+
+    def __init__(self, source: FileSource, target: int, files: FoundFiles, indices: Sequence[int]) -> None:
+        self.source = source
+        self.target = target
+        self.files = files
+        self.indices = indices
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "files": self.files.selected(self.indices), "indices": range(len(self.indices))}
+
+    def cut(self) -> Cuts:
+        """The slices of these files, by their places among them."""
+        source = self.source
+        files = map(self.files.__getitem__, self.indices)
+        return Cuts.of_all(
+            (file.size, [source._cut(file, each) for each in source._ranges(file, self.target)]) for file in files
+        )
+
+
+def _shards(files: FoundFiles, cuts: Cuts, target: int) -> Iterator[SourceShard]:
+    """One shard of every slice of a large file, and of every group of neighbouring small files."""
+    names, sizes, number = files.names, files.sizes, itertools.count()
+    last = 0
+    while (first := last) < len(files):
+        is_large = sizes[first] > target
+        last = next((each for each in range(first, len(files)) if (sizes[each] > target) != is_large), len(files))
         if is_large:
-            yield from ([(file, cut)] for file, some in run for cut in some)
-        else:
-            small = list(run)
-            sizes = [(file.name, file.size) for file, _ in small]
-            for group in group_small_files(sizes, target_shard_bytes=target):
-                unit = [(small[index][0], cut) for index in group for cut in small[index][1]]
-                if unit:
-                    yield unit
+            for index in range(first, last):
+                for cut in cuts.of(index, sizes[index]):
+                    yield SourceShard(index=next(number), slices=(_slice(names[index], cut),), num_bytes=cut.num_bytes)
+            continue
+        small = zip(names[first:last], sizes[first:last], strict=True)
+        for group in group_small_files(small, target_shard_bytes=target):
+            start, end = first + group[0], first + group[-1] + 1
+            if end - start >= _MANY_SLICES and cuts.others.keys().isdisjoint(range(start, end)):
+                whole = WholeFiles(names[start:end], sizes[start:end], cuts.digests[start:end].tobytes())
+                yield SourceShard(index=next(number), slices=whole, num_bytes=sum(sizes[start:end]))
+                continue
+            unit = [(names[index], cut) for index in range(start, end) for cut in cuts.of(index, sizes[index])]
+            if unit:
+                slices = tuple(_slice(name, cut) for name, cut in unit)
+                yield SourceShard(index=next(number), slices=slices, num_bytes=sum(cut.num_bytes for _, cut in unit))
 
 
-def _map(pool: ThreadPoolExecutor, function: Callable[[_T], _R], items: list[_T]) -> list[_R]:
-    """Like `pool.map`, with one future for 64 items: a future costs as much as hashing a small file."""
-    portions = [items[at : at + 64] for at in range(0, len(items), 64)] if len(items) > 512 else [[i] for i in items]
-    return [result for part in pool.map(lambda some: [function(each) for each in some], portions) for result in part]
+# From so many on, slices are kept as columns.
+_MANY_SLICES = 8
+
+
+def _slice(name: str, cut: Cut) -> Slice:
+    return Slice(file=name, start=cut.start, end=cut.end, digest=cut.digest, stored=cut.stored)
 
 
 def even_cuts(size: int, target: int) -> list[int]:
@@ -301,17 +359,17 @@ class NumberedSource(FileSource, Generic[NumberedT]):
         each = max(1, count * target_shard_bytes // max(1, num_bytes))
         each = 1 << (each.bit_length() - 1) if each < count else max(1, count)
         return [
-            (start, min(start + each, count), -(-num_bytes * (min(start + each, count) - start) // count))
+            Range(start, min(start + each, count), -(-num_bytes * (min(start + each, count) - start) // count))
             for start in range(0, count, each)
         ]
 
-    def _digest(self, file: FoundFile, start: int, end: int) -> str:
+    def _digest(self, file: FoundFile, each: Range) -> str:
         with self._open(file.path, file.name) as opened:
             digest = _Digest(opened)
             if opened.content_digest is None:
-                for _, raws in _groups(opened, start, end):
+                for _, raws in _groups(opened, each.start, each.end):
                     digest.update(raws)
-            return digest.of(start, end)
+            return digest.of(each.start, each.end)
 
     # Reading.
 

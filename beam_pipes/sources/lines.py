@@ -7,11 +7,12 @@ Large files are cut between lines. Rows of text that may span lines (quoted CSV)
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import IO, Any, NamedTuple
 
@@ -19,7 +20,16 @@ import numpy as np
 
 from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.byte_stream import READ_BYTES, codec_of, open_input, read_error, slice_chunks
+from beam_pipes.sources.byte_stream import (
+    READ_BYTES,
+    Frame,
+    codec_of,
+    frame_chunks,
+    frames_of,
+    open_input,
+    read_error,
+    slice_chunks,
+)
 from beam_pipes.sources.file_source import FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch, content_digest
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, json_converters
@@ -169,7 +179,53 @@ def line_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     except OSError as error:
         raise read_error(file.name, error, offset=bounds[-1]) from error
     bounds.append(file.size)
-    return [(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [Range(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+def _framed_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
+    """Ranges of a compressed file, each of which begins at the first line that starts in or after a frame.
+
+    The frame is the first one at or after a multiple of the target. One that two ranges have lines of is read twice.
+    """
+    frames = frames_of(file.path, file.name, file.size)
+    total = frames[-1].base + frames[-1].length if frames else 0
+    bounds = [(0, 0)]  # byte of the decompressed file, number of its frame
+    for at in even_cuts(file.size, target_shard_bytes) if frames else ():
+        number = bisect.bisect_left(frames, (at,))
+        if bounds[-1][1] < number < len(frames):
+            start = _framed_line_start(file, frames, number)
+            if start < total:
+                bounds.append((start, _frame_at(frames, start)))
+    if len(bounds) == 1:
+        return [Range(0, file.size, file.size)]
+    begins = [0, *(frames[number].start for _, number in bounds[1:]), file.size]
+    ends = [*(start for start, _ in bounds[1:]), total]
+    ranges = []
+    for (start, number), end, begin, after in zip(bounds, ends, begins[:-1], begins[1:], strict=True):
+        stored = begin, frames[_frame_at(frames, end - 1)].end, frames[number].base
+        ranges.append(Range(start, end, after - begin, stored))
+    return ranges
+
+
+def _frame_at(frames: list[Frame], position: int) -> int:
+    """The number of the frame that holds a byte of the decompressed file."""
+    return bisect.bisect_right(frames, position, key=lambda frame: frame.base) - 1
+
+
+def _framed_line_start(file: FoundFile, frames: list[Frame], number: int) -> int:
+    """Where the first line starts that starts in frame `number` or later."""
+    last = b""
+    for chunk in frame_chunks(file.path, file.name, frames[number - 1]):
+        last = chunk[-1:]
+    if last == b"\n":
+        return frames[number].base
+    for frame in frames[number:]:
+        at = frame.base
+        for chunk in frame_chunks(file.path, file.name, frame):
+            if (found := chunk.find(b"\n")) >= 0:
+                return at + found + 1
+            at += len(chunk)
+    return at
 
 
 def _line_start(handle: IO[bytes], at: int, size: int) -> int:
@@ -237,16 +293,26 @@ class LineSource(FileSource):
     `max_line_bytes`: a longer line is a bad record with its first 64 KiB; this bounds memory.
     """
 
+    paths: Paths = field(kw_only=False)
     max_line_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_max_line_bytes(self.max_line_bytes)
 
+    def _inputs(self) -> Paths:
+        return self.paths
+
+    @property
+    def output_type(self) -> type:
+        return dict
+
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
-        if file.size <= target_shard_bytes or codec_of(file.name):
-            return [(0, file.size, file.size)]
-        return line_ranges(file, target_shard_bytes)
+        if file.size <= target_shard_bytes:
+            return [Range(0, file.size, file.size)]
+        return (
+            _framed_ranges(file, target_shard_bytes) if codec_of(file.name) else line_ranges(file, target_shard_bytes)
+        )
 
     def read(
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
@@ -314,13 +380,12 @@ class TextLines(LineSource):
     A file holding `b"one\\r\\n\\ntwo"` → `"one"`, `""`, `"two"`.
 
     Lines end with LF or CRLF; a final newline may be missing; empty lines are kept; a byte order mark at a file's start
-    is dropped. Large files are split, except `.gz`, `.bz2` and `.zst`, which are read as a stream.
+    is dropped. Large files are split; compressed ones where they consist of frames (bgzip, several zstd frames).
 
     `errors`: a line that is not UTF-8 is a bad record (`"dead_letter"`), or has U+FFFD in place of invalid bytes
     (`"replace"`). `strip_newline=False`: lines keep their LF or CRLF.
     """
 
-    paths: Paths
     _: KW_ONLY
     errors: str = "dead_letter"
     strip_newline: bool = True
@@ -329,9 +394,6 @@ class TextLines(LineSource):
         super().__post_init__()
         if self.errors not in ERRORS:
             raise SourceError(f"errors should be one of {', '.join(map(repr, ERRORS))}, got {self.errors!r}")
-
-    def _inputs(self) -> Paths:
-        return self.paths
 
     @property
     def output_type(self) -> type:
@@ -388,10 +450,9 @@ class JSONLines(LineSource):
 
     With a `schema` (see `schema.py`) values have exactly its keys, converted; without one, they are unchanged. A line
     that is not a JSON object in UTF-8, or does not fit the schema, is a bad record. Blank lines are skipped. Large
-    files are split, except `.gz`, `.bz2` and `.zst`.
+    files are split, as those of `TextLines`.
     """
 
-    paths: Paths
     _: KW_ONLY
     schema: Schema | None = None
 
@@ -400,13 +461,6 @@ class JSONLines(LineSource):
         check_schema(self.schema, scalars_only=False)
 
     __hash__ = LineSource.__hash__
-
-    def _inputs(self) -> Paths:
-        return self.paths
-
-    @property
-    def output_type(self) -> type:
-        return dict
 
     @cached_property
     def _converters(self) -> dict[str, Convert] | None:

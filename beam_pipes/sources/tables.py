@@ -48,8 +48,8 @@ class _Tables(FileSource):
     def output_type(self) -> type:
         return dict
 
-    def _digest(self, file: FoundFile, start: int, end: int) -> str:
-        return self._digest_of(file.path, file.name, start, end, content_digest=file.content_digest)
+    def _digest(self, file: FoundFile, each: Range) -> str:
+        return self._digest_of(file.path, file.name, each.start, each.end, content_digest=file.content_digest)
 
     @abstractmethod
     def _digest_of(self, path: str, name: str, start: int, end: int, *, content_digest: str | None = None) -> str:
@@ -123,9 +123,8 @@ class Parquet(_Tables):
 
     # Digests cover the bytes of the selected columns.
 
-    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
-        columns = json.dumps(self.columns)
-        return f"parquet/{columns}/{target_shard_bytes if file.size > target_shard_bytes else 'whole'}"
+    def _variant(self, target_shard_bytes: int | None) -> str:
+        return f"parquet/{json.dumps(self.columns)}/{target_shard_bytes or 'whole'}"
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
         ranges: list[Range] = []
@@ -138,7 +137,7 @@ class Parquet(_Tables):
                 num_bytes += sum(size for _, size in self._chunks(parquet, index, file.name))
                 if num_bytes >= target_shard_bytes or index == metadata.num_row_groups - 1:
                     if end > start:
-                        ranges.append((start, end, num_bytes))
+                        ranges.append(Range(start, end, num_bytes))
                     start, num_bytes = end, 0
         return ranges
 
@@ -199,8 +198,8 @@ class ArrowRows(_Tables):
     _: KW_ONLY
     pattern: str | Sequence[str] = "**/*.arrow"
 
-    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
-        return f"arrow/{target_shard_bytes if file.size > target_shard_bytes else 'whole'}"
+    def _variant(self, target_shard_bytes: int | None) -> str:
+        return f"arrow/{target_shard_bytes or 'whole'}"
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
         ranges: list[Range] = []
@@ -209,10 +208,10 @@ class ArrowRows(_Tables):
             end += message.batch.num_rows
             num_bytes += message.end - message.begin
             if num_bytes >= target_shard_bytes and not is_remote(file.path):
-                ranges.append((start, end, num_bytes))
+                ranges.append(Range(start, end, num_bytes))
                 start, num_bytes = end, 0
         if end > start:
-            ranges.append((start, end, num_bytes))
+            ranges.append(Range(start, end, num_bytes))
         return ranges
 
     def _digest_of(self, path: str, name: str, start: int, end: int, *, content_digest: str | None = None) -> str:

@@ -80,7 +80,7 @@ class Tar(FileSource):
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
         if file.size <= target_shard_bytes or codec_of(file.name):
-            return [(0, file.size, file.size)]
+            return [Range(0, file.size, file.size)]
         bounds = [0]
         cuts = iter(even_cuts(file.size, target_shard_bytes))
         cut, before = next(cuts, None), ""
@@ -100,7 +100,7 @@ class Tar(FileSource):
         except OSError as error:
             raise read_error(file.name, error, offset=bounds[-1]) from error
         bounds.append(file.size)
-        return [(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [Range(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
     def read(
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20

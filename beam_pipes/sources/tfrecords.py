@@ -77,7 +77,7 @@ class TFRecords(FileSource):
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
         if file.size <= target_shard_bytes or codec_of(file.name):
-            return [(0, file.size, file.size)]
+            return [Range(0, file.size, file.size)]
         return _frame_ranges(file, target_shard_bytes)
 
     def read(
@@ -241,7 +241,7 @@ def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     except OSError as error:
         raise read_error(file.name, error, offset=bounds[-1]) from error
     bounds.append(file.size)
-    return [(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [Range(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
 def _frame_offsets(handle: IO[bytes], size: int) -> Iterator[int]:

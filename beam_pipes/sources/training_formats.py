@@ -32,8 +32,9 @@ from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
 from beam_pipes.sources.byte_stream import content_digest_of, open_input, read_error
+from beam_pipes.sources.digests import key_of
 from beam_pipes.sources.file_source import NumberedSource
-from beam_pipes.sources.selection import FoundFile
+from beam_pipes.sources.selection import FoundFiles
 
 
 class _OffsetFile(ABC):
@@ -197,10 +198,12 @@ class MegatronTokens(NumberedSource[_MegatronFile]):
     def output_type(self) -> type:
         return dict
 
-    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
+    def _keys(self, files: FoundFiles, target_shard_bytes: int) -> bytes:
         # Digests are kept by the times of the .bin, and the .idx may change while that does not.
-        index = _index_beside(file.path, file.name)
-        return f"megatron/{index.digest}/{super()._variant(file, target_shard_bytes)}"
+        return b"".join(
+            key_of(file, f"megatron/{_index_beside(file.path, file.name).digest}/{target_shard_bytes}")
+            for file in files
+        )
 
     def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[_MegatronFile]:
         return contextlib.closing(_MegatronFile(path, file))

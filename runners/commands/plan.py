@@ -147,10 +147,20 @@ def _show(declaration: Declaration, to: str, how: _How) -> None:
     for split, spec in fields["splits"].items():
         described = spec if isinstance(spec, str) else ", ".join(f"{name} {_feature(f)}" for name, f in spec.items())
         console.print(f"split {split}: {described}")
+    for file, num_bytes in list(fields["streams"].items())[:_MOST_STREAMS]:
+        console.print(
+            f"{file}: one worker has to read all of its {num_bytes:,} bytes, which will take longest. Compress it with "
+            "bgzip, or as several zstd frames, and it is split.",
+            markup=False,
+        )
     for line in explanation.lines() if explanation is not None else ():
         console.print(line, markup=False)
     for line in _told(forecast, how.options):
         console.print(line, markup=False)
+
+
+# The number of files that cannot be split that are named.
+_MOST_STREAMS = 3
 
 
 def _told(forecast: Forecast | None, options: LocalOptions | BeamOptions) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,21 @@ def test_phases_do_what_a_build_does(tmp_path: Path) -> None:
     scale.write_files(tmp_path / "input", 50)
     assert scale.plan_phase(tmp_path)["shards"] == 50
     assert 10_000 < scale.job_phase(tmp_path)["job_graph_bytes"] < 1 << 20
-    assert 1000 < scale.publish_phase(tmp_path, 500, 50)["manifest_bytes"] < 20_000
+    published = scale.publish_phase(tmp_path, 500, 50)
+    assert 1000 < published["manifest_bytes"] < 20_000
+    assert min(published["status_secs"], published["publish_secs"]) > 0 <= published["publish_cpu_secs"]
     assert Cache.open(tmp_path / "published").manifest.accounting["read"] == 500
     assert scale.order_phase(10_000)["order_indices_per_sec"] > 0
+
+
+def test_many_small_files_are_planned_twice(tmp_path: Path) -> None:
+    scale.write_files(tmp_path / "files", 300)
+    time.sleep(0.1)  # so that digests are kept
+
+    found = scale.files_phase(tmp_path)
+
+    assert (found["files"], found["digests_bytes"]) == (300, 24 + 300 * 48 + len("{}") + 4)
+    assert min(found["files_cold_secs"], found["files_known_secs"]) > 0 <= found["files_known_cpu_secs"]
 
 
 def test_the_cost_of_a_terabyte() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -19,6 +21,7 @@ from beam_pipes.building.forecast import SavedPlan
 from beam_pipes.building.plan import make_plan, plan_input
 from beam_pipes.errors import PlanError, StalePlanError
 from beam_pipes.runners import LocalOptions, build
+from beam_pipes.sources import TextLines
 from beam_pipes.sources.digests import DigestCache
 
 ONE = LocalOptions(workers=1)
@@ -122,10 +125,38 @@ def test_what_a_plan_has_read_is_not_read_again_to_be_digested(
     planned = plan_input(declaration, cache)
 
     assert not cache.exists()
-    [kept] = (tmp_path / "user").rglob("digests/*.json")
+    [kept] = (tmp_path / "user").rglob("digests/*")
     digests = DigestCache.load(kept)
     declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
     assert (digests.hits, digests.misses) == (planned.source.num_files, 0)
     build(declaration, cache, options=LocalOptions(workers=1))
     assert plan_input(declaration, cache).source == planned.source
-    assert (cache / ".digests.json").exists() and not kept.exists()
+    assert (cache / ".digests").exists() and not kept.exists()
+
+
+def test_compressed_files_that_cannot_be_split_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sample_declarations.INPUT_VARIABLE, str(tmp_path / "in"))
+    rows = b"".join(hashlib.sha256(b"%d" % n).hexdigest().encode() + b"\n" for n in range(20_000))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "large.txt.gz").write_bytes(gzip.compress(rows))
+    (tmp_path / "in" / "small.txt.gz").write_bytes(gzip.compress(rows[:6500]))
+    (tmp_path / "in" / "plain.txt").write_bytes(rows)
+    size = (tmp_path / "in" / "large.txt.gz").stat().st_size
+    declaration = dataclasses.replace(
+        load_declaration("sample_declarations:words"), source=TextLines(tmp_path / "in"), target_shard_bytes=100_000
+    )
+
+    plan = make_plan(declaration, tmp_path / "cache")
+
+    assert plan.streams() == plan.to_json()["streams"] == {"large.txt.gz": size}
+    told = subprocess.run(
+        [sys.executable, "-m", "beam_pipes.runners", "plan", "sample_declarations:words_of_gzip"]
+        + ["--to", str(tmp_path / "cache"), "--no-forecast"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "250"},
+    )
+    assert (
+        f"large.txt.gz: one worker has to read all of its {size:,} bytes, which will take longest. Compress it with "
+        "bgzip, or as several zstd frames, and it is split."
+    ) in told.stdout, told.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipes.sources import DigestCache, Files, SourcePlan, TextLines
+from beam_pipes.errors import SourceError
+from beam_pipes.sources import DigestCache, Files, SourcePlan, TextLines, file_source, selection
 from beam_pipes.sources.file_source import MAX_TARGETS, even_cuts, group_small_files
+from beam_pipes.sources.source import SourceShard, WholeFiles
 
 TARGET = 10_000
 sizes = st.dictionaries(st.text("abcdef/", min_size=1, max_size=6), st.integers(0, TARGET), min_size=1, max_size=200)
@@ -167,8 +171,8 @@ def test_unchanged_files_are_not_read_again(tmp_path):
     age(tmp_path)
     cache = DigestCache()
     first = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
-    cache.save(tmp_path / ".digests.json")
-    cache = DigestCache.load(tmp_path / ".digests.json")
+    cache.save(tmp_path / ".digests")
+    cache = DigestCache.load(tmp_path / ".digests")
 
     again = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
 
@@ -259,13 +263,104 @@ def test_the_target_is_part_of_how_a_large_file_is_cached_and_not_of_a_small_one
     assert other == TextLines(tmp_path).plan(target_shard_bytes=700)
 
 
+def test_a_file_of_digests_that_is_not_what_was_written_is_empty(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.txt").write_text(f"{n}\n")
+    age(tmp_path)
+    cache = DigestCache()
+    TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+    path = tmp_path / ".digests"
+    cache.save(path)
+    kept = path.read_bytes()
+    sizes = []
+
+    for at in range(0, len(kept), 7):
+        path.write_bytes(kept[:at] + bytes([kept[at] ^ 1]) + kept[at + 1 :])
+        sizes.append(len(DigestCache.load(path)))
+        path.write_bytes(kept[:at])
+        sizes.append(len(DigestCache.load(path)))
+
+    path.write_bytes(kept)
+    assert (set(sizes), len(DigestCache.load(path)), len(kept)) == ({0}, 3, 24 + 3 * 48 + len("{}") + 4)
+
+
+def test_digests_of_files_that_are_gone_are_not_kept(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.txt").write_text(f"{n}\n")
+    age(tmp_path)
+    cache = DigestCache()
+    TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+    cache.save(tmp_path / ".digests")
+    (tmp_path / "1.txt").unlink()
+    cache = DigestCache.load(tmp_path / ".digests")
+    TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+    cache.save(tmp_path / ".digests")
+
+    assert len(DigestCache.load(tmp_path / ".digests")) == 2
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_many_files_are_listed_and_hashed_by_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    """Whatever they do, the plan is that of one process: also for a source that other processes cannot import."""
+    for n in range(300):
+        (tmp_path / f"{n % 20}").mkdir(exist_ok=True)
+        (tmp_path / f"{n % 20}" / f"{n}.txt").write_text(f"{n}\n")
+    plain = TextLines(tmp_path).plan(target_shard_bytes=500)
+    monkeypatch.setattr(selection, "MANY_FILES", 10)
+    monkeypatch.setattr(file_source, "MANY_FILES", 10)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+
+    class Local(TextLines):
+        pass
+
+    assert TextLines(tmp_path).plan(target_shard_bytes=500) == plain
+    assert Local(tmp_path).plan(target_shard_bytes=500) == plain
+    (tmp_path / "7" / "gone.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SourceError, match=r"input \S+gone.txt cannot be read: No such file"):
+        TextLines(tmp_path).plan(target_shard_bytes=500)
+
+
+def test_a_helper_that_dies_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    here = os.getpid()
+
+    with selection.Helpers() as helpers:
+        assert here not in helpers.map(_process_of, [1, 2])
+        assert helpers.map(_ends_helpers, [here] * 4) == [here] * 4
+        assert helpers.map(_process_of, [1, 2]) == [here] * 2
+
+
+def _process_of(_: int) -> int:
+    return os.getpid()
+
+
+def _ends_helpers(parent: int) -> int:
+    if os.getpid() != parent:
+        os._exit(1)
+    return parent
+
+
+def test_a_shard_of_many_files_is_what_a_tuple_of_slices_is(tmp_path: Path) -> None:
+    for n in range(40):
+        (tmp_path / f"{n:02d}.txt").write_text(f"{n}\n")
+    [shard] = TextLines(tmp_path).plan(target_shard_bytes=10**6).shards
+    as_tuple = dataclasses.replace(shard, slices=tuple(shard.slices))
+
+    assert isinstance(shard.slices, WholeFiles)
+    assert (shard, hash(shard), shard.fingerprint()) == (as_tuple, hash(as_tuple), as_tuple.fingerprint())
+    assert pickle.loads(pickle.dumps(shard)) == as_tuple == SourceShard.from_json(shard.to_json())
+    assert (shard.slices[3].file, len(shard.slices[2:5])) == ("03.txt", 3)
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[]", b'{"version": 2, "files": {}}', b'{"version": 1, "files": {"PATH": 3}}', b"\xff\xfe"],
 )
 def test_a_damaged_digest_cache_is_empty(tmp_path, content):
     (tmp_path / "a.txt").write_text("a\n")
-    path = tmp_path / ".digests.json"
+    path = tmp_path / ".digests"
     path.write_bytes(content.replace(b"PATH", json.dumps(str(tmp_path / "a.txt")).encode()[1:-1]))
 
     cache = DigestCache.load(path)

@@ -10,5 +10,5 @@ def built_files(cache: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(cache)): path.read_bytes()
         for path in sorted(cache.rglob("*"))
-        if path.is_file() and path.name not in ("build.json", "report.html", ".digests.json")
+        if path.is_file() and path.name not in ("build.json", "report.html", ".digests")
     }

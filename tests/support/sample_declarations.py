@@ -106,6 +106,11 @@ def words_with_dead_letters() -> Declaration:
     return words(on_error="dead_letter")
 
 
+def words_of_gzip() -> Declaration:
+    """The same, of compressed files, in shards of 100 kB."""
+    return dataclasses.replace(words(), source=TextLines(_input(), pattern="**/*.gz"), target_shard_bytes=100_000)
+
+
 def inferred() -> Declaration:
     """A single stage, its features left to be inferred."""
     return Declaration(name="inferred", source=TextLines(_input(), pattern="**/*.txt"), pipeline=_Inferred())

@@ -26,7 +26,7 @@ from beam_pipes.engine.graph import Ref
 from beam_pipes.engine.records import Batch, Failure, OneRecord
 from beam_pipes.engine.statistics import Statistic
 from beam_pipes.errors import UnknownRecordError
-from beam_pipes.sources.digests import DigestCache
+from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan, SourceShard
 
 
@@ -220,7 +220,7 @@ def _find(
 ) -> tuple[Any, bytes, Exception | None]:
     """Value, bytes, and the error of a record that cannot be parsed."""
     file, position = split_id(record_id)
-    digests = None if cache is None else DigestCache.load(os.path.join(cache, ".digests.json"))
+    digests = None if cache is None else DigestCache.load(os.path.join(cache, DIGESTS_NAME))
     plan = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
     nearest: list[int] = []
     for shard in _candidates(plan, file, position):

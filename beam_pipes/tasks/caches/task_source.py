@@ -15,7 +15,7 @@ import numpy as np
 from beam_pipes.errors import BeamPipesError, SourceError, TaskError
 from beam_pipes.sources.byte_stream import hash_range
 from beam_pipes.sources.digests import Cut, DigestCache
-from beam_pipes.sources.file_source import group_small_files
+from beam_pipes.sources.file_source import Range, group_small_files
 from beam_pipes.sources.lines import line_ranges
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile
@@ -158,9 +158,10 @@ class TaskSource(Source):
         cuts = digests.get(file, variant)
         if cuts is None:
             hashed_at_ns = time.time_ns()
-            ranges = line_ranges(file, target) if in_parts else [(0, file.size, file.size)]
+            ranges = line_ranges(file, target) if in_parts else [Range(0, file.size, file.size)]
             cuts = [
-                Cut(start, end, size, hash_range(file.path, shard.label, start, end)) for start, end, size in ranges
+                Cut(each.start, each.end, each.num_bytes, hash_range(file.path, shard.label, each.start, each.end))
+                for each in ranges
             ]
             digests.put(file, variant, cuts, hashed_at_ns=hashed_at_ns)
         return [
