@@ -19,7 +19,7 @@ from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_
 from beam_pipes.cache.feature_values import restored
 from beam_pipes.cache.framing import HEADER_BYTES
 from beam_pipes.cache.layout import MAX_PAYLOAD_BYTES, Field
-from beam_pipes.cache.regions import Located
+from beam_pipes.cache.regions import Located, MappedRegion
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
@@ -97,13 +97,13 @@ class ColumnReader:
     def located(self, feature: str, places: Places) -> Located | None:
         """Where the values that `stacked` copies are; None if they are not in memory in the form that is returned."""
         plan, region = self._plan(feature), self._files.data
-        if plan is None or not region.keeps_files:
+        if plan is None or not isinstance(region, MappedRegion):
             return None
         start, row_bytes, storage, shape, declared = plan
         if not row_bytes or storage is not declared:
             return None
         addresses = self._stacked_addresses(feature, places, start, row_bytes)
-        return Located(addresses, row_bytes, storage, shape, region)
+        return Located(addresses, row_bytes, storage, shape, (region,))
 
     def _stacked_addresses(self, feature: str, places: Places, start: int | None, row_bytes: int) -> Array:
         addresses: Array = places.payloads + (

@@ -23,7 +23,7 @@ from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices, row_keys
 from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.rows import Rows, SplitRows, varying
+from beam_pipes.loader.rows import Rows, varying
 from beam_pipes.loader.steps import Run, StepOptions, Steps
 from beam_pipes.loader.stream import Places, RowStream
 
@@ -123,12 +123,8 @@ class BatchReader:
         """Whether a batch is just a copy of mapped memory."""
         if self._transform is not None or self.stream.row_bytes is None or self._slice[0] == self._slice[1]:
             return False
-        return self._located(np.empty(0, np.int64)) is not None
-
-    def _located(self, places: Places) -> Mapping[str, Located] | None:
-        """Where the columns of a split's rows are in memory; None for computed rows, or rows of several sources."""
-        rows = self.stream.rows if isinstance(self.stream, RowStream) else None
-        return rows.located(places) if isinstance(rows, SplitRows) else None
+        nothing = np.empty((0, 2) if isinstance(self.stream, MixtureStream) else 0, np.int64)
+        return self.stream.located(nothing) is not None
 
     @property
     def gives_own_arrays(self) -> bool:
@@ -142,7 +138,7 @@ class BatchReader:
         if self.stream.fetches_ahead:
             self.stream.approach(steps.epoch, steps.position)
         try:
-            columns = self._located(self._places(steps))
+            columns = self.stream.located(self._places(steps))
         except Exception:
             columns = None  # read one by one, the batches in front of the one that fails come first
         if columns is None:

@@ -7,12 +7,13 @@ into a batch. The loader locates many batches at once and gathers one at a time.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.regions import Located
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, Fills
 from beam_pipes.loader.columns import read_consistently
@@ -142,6 +143,10 @@ class Stream(Protocol):
         """The rows at some places; those `beside` them, including other hosts' rows, decide how wide varying columns
         are.
         """
+        ...
+
+    def located(self, places: Places) -> Mapping[str, Located] | None:
+        """Where the columns of rows lie in memory; None where a batch is more than a copy of them."""
         ...
 
     @property
@@ -274,6 +279,9 @@ class RowStream:
         return read_consistently(
             [self._rows.split], lambda: self._rows.gather(places, shapes=self._rows.widest(beside))
         )
+
+    def located(self, places: Places) -> Mapping[str, Located] | None:
+        return self._rows.located(places) if isinstance(self._rows, SplitRows) else None
 
     def approach(self, epoch: int, position: int) -> None:
         self._orders.approach(epoch, position)
