@@ -187,7 +187,9 @@ class MappedRegion:
         if view is None:
             if row_bytes > _LONG_ROW_BYTES:
                 counts = np.full(len(addresses), row_bytes)
-                return take_runs(self._memory, addresses, counts, np.dtype(np.uint8)).view(np.dtype((np.void, row_bytes)))
+                return take_runs(self._memory, addresses, counts, np.dtype(np.uint8)).view(
+                    np.dtype((np.void, row_bytes))
+                )
             view = self._rows[row_bytes] = overlapping_rows(self._memory, row_bytes)
         rows: Array = view[addresses]
         return rows
