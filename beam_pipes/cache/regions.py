@@ -64,13 +64,17 @@ def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype[Any])
 
 
 class Located(NamedTuple):
-    """Values stored in a region exactly as they are returned, those of one record at each address."""
+    """Values that lie in an arena just as they are handed out, those of one record at each address.
+
+    Of a ragged feature, `lengths` are the leading dimensions, and `row_bytes` and `shape` those of one of its entries.
+    """
 
     addresses: Array  # (n,) int64
     row_bytes: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     regions: tuple[MappedRegion, ...]  # of one arena
+    lengths: Array | None = None  # (n,) int64
 
     def rows(self, first: int, last: int) -> Array:
         """(last - first, *shape): a copy of these records."""
@@ -166,8 +170,9 @@ class MappedRegion:
         self.arena = self._part.arena
         self.bases = own + self._part.start
         self._bytes: Array = np.asarray(self._part)
-        self.view = self._bytes.data
+        self._view = self._bytes.data
         self._memory: Array = np.asarray(self.arena)
+        self.memory = self._memory.data  # all of the arena
         self._begins: list[int] = own.tolist()
         self._ends: list[int] = (own[:-1] + self._sizes).tolist()
         self._mapped: set[int] = set()
@@ -209,7 +214,7 @@ class MappedRegion:
         begin, end = self._begins[number], self._ends[number]
         # Never beyond the file, whatever a damaged index says: there is no memory behind it.
         first = min(max(begin + start, begin), end)
-        return self.view[first : max(first, min(first + size, end))].tobytes()
+        return self._view[first : max(first, min(first + size, end))].tobytes()
 
     def _map(self, number: int) -> None:
         begin, end = self._begins[number], self._ends[number]

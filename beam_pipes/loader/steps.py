@@ -155,12 +155,12 @@ class StepOptions:
         return None
 
     def groups(self, cursor: Cursor, size_of: Callable[[int], int | None], length: int) -> Iterator[Steps]:
-        """All steps from a cursor on, in groups of 1, 2, 4 and so on up to `length`: the first one is ready at once."""
+        """All steps from a cursor on, in groups of 1, 4, 16 and so on up to `length`: the first comes at once."""
         most = 1
         while (steps := self.next_steps(cursor, size_of, most=most)) is not None:
             yield steps
             cursor = steps.following
-            most = min(2 * most, length)
+            most = min(4 * most, length)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.regions import Located
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, Fills
 from beam_pipes.loader.columns import read_consistently
@@ -33,6 +32,7 @@ from beam_pipes.loader.row_source import PaddedSplit
 from beam_pipes.loader.rows import (
     Columns,
     GatherOptions,
+    InMemory,
     Rows,
     SplitRows,
     row_bytes,
@@ -145,7 +145,7 @@ class Stream(Protocol):
         """
         ...
 
-    def located(self, places: Places) -> Mapping[str, Located] | None:
+    def located(self, places: Places) -> Mapping[str, InMemory] | None:
         """Where the columns of rows lie in memory; None where a batch is more than a copy of them."""
         ...
 
@@ -280,8 +280,8 @@ class RowStream:
             [self._rows.split], lambda: self._rows.gather(places, shapes=self._rows.widest(beside))
         )
 
-    def located(self, places: Places) -> Mapping[str, Located] | None:
-        return self._rows.located(places) if isinstance(self._rows, SplitRows) else None
+    def located(self, places: Places) -> Mapping[str, InMemory] | None:
+        return self._rows.located(places) if isinstance(self._rows, SplitRows | PackedRows) else None
 
     def approach(self, epoch: int, position: int) -> None:
         self._orders.approach(epoch, position)
