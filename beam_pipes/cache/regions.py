@@ -79,7 +79,7 @@ class Located(NamedTuple):
     def rows(self, first: int, last: int) -> Array:
         """(last - first, *shape): a copy of these records."""
         rows = self.regions[0].rows(self.addresses[first:last], self.row_bytes)
-        return rows.view(self.dtype).reshape(last - first, *self.shape)
+        return np.ndarray((last - first, *self.shape), self.dtype, rows)
 
 
 def merged(parts: Sequence[Located], order: Array) -> Located | None:
@@ -212,9 +212,12 @@ class MappedRegion:
             self.file(number)
             self._mapped.add(number)
         begin, end = self._begins[number], self._ends[number]
-        # Never beyond the file, whatever a damaged index says: there is no memory behind it.
-        first = min(max(begin + start, begin), end)
-        return self._view[first : max(first, min(first + size, end))].tobytes()
+        first = begin + start
+        last = first + size
+        if not begin <= first <= last <= end:  # never beyond the file, whatever a damaged index says
+            first = min(max(first, begin), end)
+            last = max(first, min(first + size, end))
+        return self._view[first:last].tobytes()
 
     def _map(self, number: int) -> None:
         begin, end = self._begins[number], self._ends[number]

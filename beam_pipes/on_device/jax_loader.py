@@ -120,7 +120,7 @@ def _checked(value: Any, key: str) -> np.ndarray[Any, Any]:
 def _on_default_device(value: Any, key: str) -> jax.Array:
     """A host value that nothing else holds as an array of JAX.
 
-    On a CPU, memory at a multiple of `ALIGNMENT_BYTES` is taken over and other memory is copied once, by the call inside
+    On a CPU, memory at a multiple of `ALIGNMENT_BYTES` is taken over and other memory is copied, by the call inside
     of `jax.device_put`: 3 and 6 µs for 128 KiB. `jax.device_put` itself takes 28 µs and `jnp.asarray` 24 µs, nearly all
     of it Python; a compiled program that returns its argument 8 to 23 µs.
     """
