@@ -79,7 +79,8 @@ class Located(NamedTuple):
     def rows(self, first: int, last: int) -> Array:
         """(last - first, *shape): a copy of these records."""
         rows = self.regions[0].rows(self.addresses[first:last], self.row_bytes)
-        return np.ndarray((last - first, *self.shape), self.dtype, rows)
+        made: Array = np.ndarray((last - first, *self.shape), self.dtype, rows)
+        return made
 
 
 def merged(parts: Sequence[Located], order: Array) -> Located | None:

@@ -1,6 +1,6 @@
 """The iterator of a loader: batches from its cursor on, prepared ahead by threads if `workers` is set.
 
-    steps ──groups of 1, 2, 4, …──► BatchReader (here, or on threads) ──► Progress: batches, popped one by one
+    steps ──groups of 1, 4, 16, …─► BatchReader (here, or on threads) ──► Progress: batches, popped one by one
 
 `Progress` is what was returned, and so the loader's position: batches prepared ahead do not count. The iterator
 knows its loader only as an `IteratedLoader`.
