@@ -112,8 +112,10 @@ class ColumnReader:
 
     def _located_runs(self, feature: str, places: Places, region: MappedRegion) -> Located | None:
         spec, field = self.spec(feature), self._fields[feature]
-        storage = np.dtype(object) if spec.is_text or not field.direct else dtypes.numpy_dtype(field.dtype)
-        if spec.has_shape_feature or storage != spec.numpy_dtype:
+        if spec.is_text or spec.has_shape_feature or not field.direct:
+            return None
+        storage = dtypes.numpy_dtype(field.dtype)
+        if storage != spec.numpy_dtype:
             return None
         shape = self._known(spec)[1:]
         row_bytes = storage.itemsize * math.prod(shape)

@@ -165,7 +165,7 @@ class Stretch:
             for count, rate, slots in zip(self.counts, self.rates, self._slots, strict=True)
         )
 
-    def locate(self, positions: Indices) -> tuple[npt.NDArray[np.int32], Indices]:
+    def locate(self, positions: Indices) -> tuple[npt.NDArray[Any], Indices]:
         """For each position: its source, and the number of earlier rows from that source."""
         periods, slots = np.divmod(positions - self.start, self.period)
         sources = self._table[slots]

@@ -376,15 +376,24 @@ class MixtureStream:
         return merge_rows(parts, len(places), self.fills, shapes)
 
     def located(self, places: Places) -> Mapping[str, Located] | None:
-        if not all(isinstance(rows, SplitRows) for rows in self.sources):
+        sources = [rows for rows in self.sources if isinstance(rows, SplitRows)]
+        if len(sources) < len(self._orders):
             return None
-        chosen = list(self._by_source(places[:, 0])) if len(places) else [(n, _NONE) for n in range(len(self._orders))]
-        parts = [self._orders[source].rows.located(places[mine, 1]) for source, mine in chosen]
-        if None in parts:
-            return None
+        chosen = list(self._by_source(places[:, 0])) if len(places) else [(n, _NONE) for n in range(len(sources))]
+        parts = []
+        for source, mine in chosen:
+            part = sources[source].located(places[mine, 1])
+            if part is None:
+                return None
+            parts.append(part)
         order = np.concatenate([mine for _, mine in chosen])
-        found = {name: merged([part[name] for part in parts], order) for name in self.features}
-        return None if None in found.values() else found
+        found = {}
+        for name in self.features:
+            column = merged([part[name] for part in parts], order)
+            if column is None:
+                return None
+            found[name] = column
+        return found
 
     def _widest(self, places: Places) -> Shapes:
         found: dict[str, tuple[int, ...]] = {}

@@ -167,7 +167,8 @@ class _Joined(NamedTuple):
                 for begin, end in zip(self.begins[pieces], self.ends[pieces], strict=True)
             ]
         )
-        return np.ndarray((last - first, *self.shape), self.dtype, joined)
+        made: npt.NDArray[Any] = np.ndarray((last - first, *self.shape), self.dtype, joined)
+        return made
 
 
 class _Repeated(NamedTuple):
@@ -194,7 +195,8 @@ class _Counted(NamedTuple):
     def rows(self, first: int, last: int) -> npt.NDArray[Any]:
         counts = self.counts[self.bounds[first] : self.bounds[last]]
         joined = bytearray().join(map(self.numbers.__getitem__, counts))
-        return np.ndarray((last - first, self.width), np.int32, joined)
+        made: npt.NDArray[Any] = np.ndarray((last - first, self.width), np.int32, joined)
+        return made
 
 
 class _Numbers(dict[int, memoryview]):
