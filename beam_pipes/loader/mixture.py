@@ -22,7 +22,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
