@@ -19,7 +19,7 @@ from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_
 from beam_pipes.cache.feature_values import restored
 from beam_pipes.cache.framing import HEADER_BYTES
 from beam_pipes.cache.layout import MAX_PAYLOAD_BYTES, Field
-from beam_pipes.cache.regions import Located
+from beam_pipes.cache.regions import Located, MappedRegion
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
@@ -95,15 +95,33 @@ class ColumnReader:
         return made if storage is declared else restored(feature, self._specs[feature], made)
 
     def located(self, feature: str, places: Places) -> Located | None:
-        """Where the values that `stacked` copies are; None if they are not in memory in the form that is returned."""
-        plan, region = self._plan(feature), self._files.data
-        if plan is None or not region.keeps_files:
+        """Where the values lie that `stacked` or `runs` copies; None where they are handed out in another form."""
+        region = self._files.data
+        if not isinstance(region, MappedRegion):
+            return None
+        if self.spec(feature).ragged:
+            return self._located_runs(feature, places, region)
+        plan = self._plan(feature)
+        if plan is None:
             return None
         start, row_bytes, storage, shape, declared = plan
         if not row_bytes or storage is not declared:
             return None
         addresses = self._stacked_addresses(feature, places, start, row_bytes)
-        return Located(addresses, row_bytes, storage, shape, region)
+        return Located(addresses, row_bytes, storage, shape, (region,))
+
+    def _located_runs(self, feature: str, places: Places, region: MappedRegion) -> Located | None:
+        spec, field = self.spec(feature), self._fields[feature]
+        if spec.is_text or spec.has_shape_feature or not field.direct:
+            return None
+        storage = dtypes.numpy_dtype(field.dtype)
+        if storage != spec.numpy_dtype:
+            return None
+        shape = self._known(spec)[1:]
+        row_bytes = storage.itemsize * math.prod(shape)
+        lengths, addresses = self.lengths(feature, places), self._addresses(field, places)
+        self._files.check_inside(places, addresses, lengths * row_bytes, alignment=storage.itemsize)
+        return Located(addresses, row_bytes, storage, shape, (region,), lengths)
 
     def _stacked_addresses(self, feature: str, places: Places, start: int | None, row_bytes: int) -> Array:
         addresses: Array = places.payloads + (

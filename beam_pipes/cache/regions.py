@@ -1,10 +1,10 @@
 """Files as memory: many files in one range of addresses, so that one NumPy call reads from all of them.
 
 A loop over files costs as much as the copying (16 files: 504 against 1,185 million tokens a second). So a range of
-addresses is reserved, without memory behind it, and each file is mapped at its place inside when it is first needed
-(`MappedRegion`). Any byte of any file is then at `bases[file] + offset`: an *address*, counted from the start of the
-range. `SeparateFiles` offers the same addresses over files that are mapped one by one, where a range cannot be
-reserved.
+addresses is reserved, an *arena*, and each file is mapped at its place inside when it is first needed (`MappedRegion`).
+Any byte of any file is then at `bases[file] + offset`: an *address*, counted from the start of the arena. The splits of
+a process share one arena, so that one call copies the rows of a mixture too. `SeparateFiles` counts addresses in files
+that are mapped one by one, where that cannot be done.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import functools
 import mmap
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -63,24 +64,45 @@ def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype[Any])
 
 
 class Located(NamedTuple):
-    """Values stored in a region exactly as they are returned, those of one record at each address."""
+    """Values that lie in an arena just as they are handed out, those of one record at each address.
+
+    Of a ragged feature, `lengths` are the leading dimensions, and `row_bytes` and `shape` those of one of its entries.
+    """
 
     addresses: Array  # (n,) int64
     row_bytes: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    region: Region
+    regions: tuple[MappedRegion, ...]  # of one arena
+    lengths: Array | None = None  # (n,) int64
 
     def rows(self, first: int, last: int) -> Array:
         """(last - first, *shape): a copy of these records."""
-        rows = self.region.rows(self.addresses[first:last], self.row_bytes)
-        return rows.view(self.dtype).reshape(last - first, *self.shape)
+        rows = self.regions[0].rows(self.addresses[first:last], self.row_bytes)
+        made: Array = np.ndarray((last - first, *self.shape), self.dtype, rows)
+        return made
+
+
+def merged(parts: Sequence[Located], order: Array) -> Located | None:
+    """The records of several splits as one: record `order[i]` is the i-th of all parts. None where one call cannot."""
+    first = parts[0]
+    regions = tuple(region for part in parts for region in part.regions)
+    arena = regions[0].arena
+    if any(part[1:4] != first[1:4] for part in parts) or any(region.arena is not arena for region in regions):
+        return None
+    addresses = np.empty(len(order), np.int64)
+    addresses[order] = np.concatenate([part.addresses for part in parts])
+    return Located(addresses, *first[1:4], regions)
 
 
 Check = Callable[[int, Array], None]  # (file, its bytes): raises where they are not what they should be
 
 # Linux allows 65,530 maps a process by default: all regions together take at most this many, the rest is for others.
 MAX_MAPS = 60_000
+# Addresses of an arena: more than the files of a process take, and a hundredth of what there are.
+ARENA_BYTES = 1 << 40
+# Longer rows are copied one by one: a view of rows at every byte of an arena may have no more bytes than 2^63.
+_LONG_ROW_BYTES = 1 << 16
 # Files that `SeparateFiles` keeps open.
 MAX_SEPARATE_FILES = 1_000
 # How often a file is asked for that another process removes before we have opened it.
@@ -91,7 +113,6 @@ class Region(Protocol):
     """Many files as one memory."""
 
     bases: Array  # (files + 1,) int64: the address of each file's first byte
-    keeps_files: bool  # whether a file that was opened stays open
 
     def prepare(self, files: Array) -> None:
         """Opens the given files if needed; call it before reading from them."""
@@ -139,20 +160,22 @@ class MappedRegion:
     place, and the kernel swaps the maps under its own lock.
     """
 
-    keeps_files = True
-
     def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
         self._paths = paths
         self._sizes = np.asarray(sizes, np.int64)
         self._check = check
-        self.bases = _bases(self._sizes)
+        own = _bases(self._sizes)
         self._ready = np.zeros(len(self._sizes), bool)
         self._all_ready = False
-        self._reservation = _Reservation(max(int(self.bases[-1]), mmap.ALLOCATIONGRANULARITY), len(self._sizes))
-        self._bytes: Array = np.asarray(self._reservation)
+        self._part = _part_of_an_arena(max(int(own[-1]), mmap.ALLOCATIONGRANULARITY), len(self._sizes))
+        self.arena = self._part.arena
+        self.bases = own + self._part.start
+        self._bytes: Array = np.asarray(self._part)
         self._view = self._bytes.data
-        self._begins: list[int] = self.bases.tolist()
-        self._ends: list[int] = (self.bases[:-1] + self._sizes).tolist()
+        self._memory: Array = np.asarray(self.arena)
+        self.memory = self._memory.data  # all of the arena
+        self._begins: list[int] = own.tolist()
+        self._ends: list[int] = (own[:-1] + self._sizes).tolist()
         self._mapped: set[int] = set()
         self._rows: dict[int, Array] = {}
 
@@ -168,45 +191,50 @@ class MappedRegion:
     def rows(self, addresses: Array, row_bytes: int) -> Array:
         view = self._rows.get(row_bytes)
         if view is None:
-            view = self._rows[row_bytes] = overlapping_rows(self._bytes, row_bytes)
+            if row_bytes > _LONG_ROW_BYTES:
+                counts = np.full(len(addresses), row_bytes)
+                return take_runs(self._memory, addresses, counts, np.dtype(np.uint8)).view(
+                    np.dtype((np.void, row_bytes))
+                )
+            view = self._rows[row_bytes] = overlapping_rows(self._memory, row_bytes)
         rows: Array = view[addresses]
         return rows
 
     def runs(self, addresses: Array, counts: Array, dtype: np.dtype[Any]) -> Array:
-        return take_runs(self._bytes, addresses, counts, dtype)
+        return take_runs(self._memory, addresses, counts, dtype)
 
     def file(self, number: int) -> Array:
         if not self._ready[number]:
             self._map(number)
-        start = int(self.bases[number])
-        return self._bytes[start : start + int(self._sizes[number])]
+        return self._bytes[self._begins[number] : self._ends[number]]
 
     def read(self, number: int, start: int, size: int) -> bytes:
         if number not in self._mapped:
             self.file(number)
             self._mapped.add(number)
         begin, end = self._begins[number], self._ends[number]
-        # Never beyond the file, whatever a damaged index says: there is no memory behind it.
-        first = min(max(begin + start, begin), end)
-        return self._view[first : max(first, min(first + size, end))].tobytes()
+        first = begin + start
+        last = first + size
+        if not begin <= first <= last <= end:  # never beyond the file, whatever a damaged index says
+            first = min(max(first, begin), end)
+            last = max(first, min(first + size, end))
+        return self._view[first:last].tobytes()
 
     def _map(self, number: int) -> None:
-        start, size = int(self.bases[number]), int(self._sizes[number])
-        if size:
-            descriptor = _open_checked(self._paths(number), size)
+        begin, end = self._begins[number], self._ends[number]
+        if begin < end:
+            descriptor = _open_checked(self._paths(number), end - begin)
             try:
-                self._reservation.map(descriptor, start, size)
+                self._part.map(descriptor, begin, end - begin)
             finally:
                 os.close(descriptor)
         if self._check is not None:
-            self._check(number, self._bytes[start : start + size])
+            self._check(number, self._bytes[begin:end])
         self._ready[number] = True
 
 
 class SeparateFiles:
     """The slow, general way: one map per file, the latest ones kept open. Thread-safe."""
-
-    keeps_files = False
 
     def __init__(
         self,
@@ -332,24 +360,67 @@ _MAP_NORESERVE = 0x4000
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
-class _Reservation:
-    """A range of addresses. Arrays made from it keep it alive; it is unmapped with the last of them."""
+class _Arena:
+    """A range of addresses for files: parts are taken of it from its start on, and none is given out twice.
 
-    def __init__(self, size: int, files: int) -> None:
-        self._size = size
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        self.address = _mmap(None, size, 0, flags, -1)
-        _maps[self.address] = files
-        weakref.finalize(self, _release, self.address, size).atexit = False
+    Where no file is mapped it reads as zeros: nothing that is done with an array of it ends the process. It is unmapped
+    with the last of its parts.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.taken = 0
+        self.address = _map_nothing(None, size)
+        weakref.finalize(self, _unmap, self.address, size).atexit = False
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "shape": (self._size,), "typestr": "|u1", "data": (self.address, True)}
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, True)}
+
+
+class _Part:
+    """Addresses of an arena. Arrays made from it keep its files mapped; they are let go with the last of them."""
+
+    def __init__(self, arena: _Arena, start: int, size: int, files: int) -> None:
+        self.arena, self.start = arena, start
+        self._address, self._size = arena.address + start, size
+        _maps[self._address] = files
+        weakref.finalize(self, _release, arena, self._address, size).atexit = False
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "shape": (self._size,), "typestr": "|u1", "data": (self._address, True)}
 
     def map(self, descriptor: int, offset: int, size: int) -> None:
-        """Puts the file at `offset` of the range."""
-        flags = mmap.MAP_SHARED | _MAP_FIXED
-        _mmap(self.address + offset, size, mmap.PROT_READ, flags, descriptor)
+        """Puts the file at `offset` of the part."""
+        _mmap(self._address + offset, size, mmap.MAP_SHARED | _MAP_FIXED, descriptor)
+
+
+_arenas: list[_Arena] = []  # the one that parts are taken of
+_taking = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _taking
+    _taking = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
+
+
+def _part_of_an_arena(size: int, files: int) -> _Part:
+    """A part of the arena that the splits share; of one of its own where there is no room for that (`ulimit -v`)."""
+    size = -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+    with _taking:
+        arena = _arenas[-1] if _arenas else None
+        if arena is None or arena.taken + size > arena.size:
+            try:
+                arena = _Arena(max(ARENA_BYTES, size))
+            except OSError:
+                arena = _Arena(size)
+            _arenas[:] = [arena]
+        start, arena.taken = arena.taken, arena.taken + size
+    return _Part(arena, start, size, files)
 
 
 @functools.cache
@@ -368,14 +439,25 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
-def _mmap(address: int | None, size: int, protection: int, flags: int, descriptor: int) -> int:
-    made = _libc().mmap(address, size, protection, flags, descriptor, 0)
+def _mmap(address: int | None, size: int, flags: int, descriptor: int) -> int:
+    made = _libc().mmap(address, size, mmap.PROT_READ, flags, descriptor, 0)
     if made is None or made == _MAP_FAILED:
         number = ctypes.get_errno()
         raise OSError(number, f"mmap of {size} bytes: {os.strerror(number)}")
     return int(made)
 
 
-def _release(address: int, size: int) -> None:
+def _map_nothing(address: int | None, size: int) -> int:
+    """Addresses without memory: at `address` in place of what is there, or where there is room."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | (0 if address is None else _MAP_FIXED)
+    return _mmap(address, size, flags, -1)
+
+
+def _release(arena: _Arena, address: int, size: int) -> None:
+    """Lets go of the files of a part, whose arena is kept until then."""
     _maps.pop(address, None)
+    _map_nothing(address, size)
+
+
+def _unmap(address: int, size: int) -> None:
     _libc().munmap(address, size)

@@ -274,10 +274,11 @@ class ShardFiles:
         return self._index_value(OFFSET, shard, position)
 
     def _payload(self, shard: int, position: int) -> bytes:
-        offset = self.offset(shard, position)
         if self.layout is not None:
             size = self.layout.stride
+            offset = position * size
         else:
+            offset = self.offset(shard, position)
             size = self._index_value(SIZE, shard, position) + FRAME_BYTES
         frame = self.data.read(shard, offset, size)
         payload = intact_payload(frame)

@@ -161,8 +161,9 @@ class LoaderIterator:
                 return
             loader = self._loader
             reader = loader._reader
-            most = reader.group_length if self._workers or not reader.pends else MAX_GROUP
-            groups = loader._steps.groups(loader._progress.cursor, reader.stream.size_of, most)
+            # Planning a group of copies costs a fraction of a millisecond, so these may grow faster.
+            most, factor = (reader.group_length, 2) if self._workers or not reader.pends else (MAX_GROUP, 4)
+            groups = loader._steps.groups(loader._progress.cursor, reader.stream.size_of, most, factor=factor)
             # Of the reader, not of the iterator: threads that knew the iterator would keep it alive, and so themselves.
             if self._workers:
                 depth = max(1, -(-self._prefetch // reader.group_length))

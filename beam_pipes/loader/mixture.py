@@ -22,7 +22,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +154,8 @@ class Stretch:
         self.period = sum(rates)
         self._table = chairman_table(rates)
         self._slots = _slots_of(rates)
+        self._earlier = _earlier_of(rates)
+        self._counts_and_rates = np.array([self.counts, rates], np.int64)
 
     def counts_at(self, position: int) -> tuple[int, ...]:
         """Rows that each source has given before row `position`; O(sources · log(period))."""
@@ -163,16 +165,12 @@ class Stretch:
             for count, rate, slots in zip(self.counts, self.rates, self._slots, strict=True)
         )
 
-    def locate(self, positions: Indices) -> tuple[npt.NDArray[np.int32], Indices]:
+    def locate(self, positions: Indices) -> tuple[npt.NDArray[Any], Indices]:
         """For each position: its source, and the number of earlier rows from that source."""
         periods, slots = np.divmod(positions - self.start, self.period)
         sources = self._table[slots]
-        ordinals = np.empty(len(positions), np.int64)
-        for source in np.unique(sources):
-            mine = sources == source
-            earlier = np.searchsorted(self._slots[source], slots[mine])
-            ordinals[mine] = self.counts[source] + periods[mine] * self.rates[source] + earlier
-        return sources, ordinals
+        counts, rates = self._counts_and_rates[:, sources]
+        return sources, counts + periods * rates + self._earlier[slots]
 
     def position_of(self, source: int, ordinal: int) -> int | None:
         """The position of row number `ordinal` (counted from 0 over the whole epoch) of a source; None if never."""
@@ -187,6 +185,15 @@ class Stretch:
 def _slots_of(rates: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], ...]:
     table = chairman_table(rates)
     return tuple(np.flatnonzero(table == index) for index in range(len(rates)))
+
+
+@functools.lru_cache(maxsize=64)
+def _earlier_of(rates: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """For each slot of a period: how many slots before it are of the same source."""
+    earlier = np.empty(sum(rates), np.int64)
+    for slots in _slots_of(rates):
+        earlier[slots] = np.arange(len(slots))
+    return earlier
 
 
 #: One source of rows: a split or its path, a packing plan, or records padded one by one.
@@ -434,6 +441,8 @@ class MixtureSchedule:
                 position=int(positions.min()),
             )
         self._learn_until(int(positions.max(initial=0)))
+        if len(self._starts) == 1:
+            return self._stretches[0].locate(positions)
         sources = np.empty(len(positions), np.int64)
         ordinals = np.empty(len(positions), np.int64)
         owner = np.searchsorted(self._starts, positions, side="right") - 1

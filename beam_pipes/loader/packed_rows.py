@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +19,16 @@ import numpy.typing as npt
 
 from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.loader.batches import Batch, fills_of, ranges
-from beam_pipes.loader.columns import Column, columns_of, entries_left, put_into, read_consistently, rows_of, widest_row
+from beam_pipes.loader.columns import columns_of, entries_left, put_into, read_consistently, rows_of, widest_row
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.pack import plan_of_epoch
 from beam_pipes.loader.packing.plan import PackingPlan, rounded_up
 from beam_pipes.loader.row_source import PaddedSplit
-from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Shapes, checked_name, varying
+from beam_pipes.loader.rows import ColumnSpec, GatherOptions, InMemory, Shapes, checked_name, varying
 from beam_pipes.loader.state import Identity
 
+_NOTHING = np.zeros(1, np.int64)
+_KEPT_NUMBERS = 1 << 14
 _KNOWN = ColumnSpec(dtype="int32", shape=())
 
 
@@ -140,6 +142,123 @@ class _Entries(NamedTuple):
         return _Entries(*(each[which] for each in self))
 
 
+class _Joined(NamedTuple):
+    """A column whose rows are pieces of memory, one after the other; where a piece has no place, a piece of `fill`.
+
+    Joining views of bytes is one call for all pieces, and each costs 0.2 µs. Beside it, on 60 pieces of 2 KiB,
+    `np.concatenate` of arrays takes 47 µs against 28 µs, an index for each of their elements 190 µs.
+    """
+
+    memory: memoryview
+    begins: list[int]  # of each piece; -1 for one of `fill`
+    ends: list[int]
+    bounds: list[int]  # (rows + 1,): the first piece of each row
+    fill: memoryview
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    keeps: Any  # what the memory belongs to
+
+    def rows(self, first: int, last: int) -> npt.NDArray[Any]:
+        pieces = slice(self.bounds[first], self.bounds[last])
+        memory, fill = self.memory, self.fill
+        joined = bytearray().join(
+            [
+                memory[begin:end] if begin >= 0 else fill[:end]
+                for begin, end in zip(self.begins[pieces], self.ends[pieces], strict=True)
+            ]
+        )
+        made: npt.NDArray[Any] = np.ndarray((last - first, *self.shape), self.dtype, joined)
+        return made
+
+
+class _Repeated(NamedTuple):
+    """A column whose rows are numbers, each of them so many times."""
+
+    numbers: npt.NDArray[np.int32]
+    counts: Indices
+    bounds: list[int]
+    width: int
+
+    def rows(self, first: int, last: int) -> npt.NDArray[Any]:
+        pieces = slice(self.bounds[first], self.bounds[last])
+        return self.numbers[pieces].repeat(self.counts[pieces]).reshape(last - first, self.width)
+
+
+class _Counted(NamedTuple):
+    """A column whose rows count from 0 on in each piece: `n` gives so many numbers, `-n` so many zeros."""
+
+    numbers: _Numbers
+    counts: list[int]
+    bounds: list[int]
+    width: int
+
+    def rows(self, first: int, last: int) -> npt.NDArray[Any]:
+        counts = self.counts[self.bounds[first] : self.bounds[last]]
+        joined = bytearray().join(map(self.numbers.__getitem__, counts))
+        made: npt.NDArray[Any] = np.ndarray((last - first, self.width), np.int32, joined)
+        return made
+
+
+class _Numbers(dict[int, memoryview]):
+    """n → the bytes of the numbers from 0 to n - 1; -n → those of n zeros. Kept: a view costs more than finding it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self._numbers, self._zeros = _bytes_of(np.arange(width, dtype=np.int32)), _bytes_of(np.zeros(width, np.int32))
+
+    def __missing__(self, count: int) -> memoryview:
+        if len(self) >= _KEPT_NUMBERS:
+            self.clear()
+        made = self[count] = self._numbers[: 4 * count] if count > 0 else self._zeros[: -4 * count]
+        return made
+
+
+class _Pieces:
+    """Rows of one feature as pieces that follow each other without gaps: those of entries, and padding between them."""
+
+    def __init__(self, entries: _Entries, lengths: Indices, rows: int, width: int, multiple: int) -> None:
+        slots = 1 if multiple == 1 else 2  # of an entry: itself, and the padding behind it; one of each row: the rest
+        self._places = np.arange(len(lengths)) * slots + entries.row_of_entry
+        in_row = np.bincount(entries.row_of_entry, minlength=rows)
+        last = np.cumsum(in_row)
+        tails = last * slots + np.arange(rows)
+        taken = rounded_up(lengths, multiple) if multiple > 1 else lengths
+        total = np.concatenate((_NOTHING, np.cumsum(taken)))
+        sizes = np.zeros(slots * len(lengths) + rows, np.int64)
+        sizes[self._places] = lengths
+        if multiple > 1:
+            sizes[self._places + 1] = taken - lengths
+        sizes[tails] = width - total[last] + total[last - in_row]
+        numbers = np.zeros(len(sizes), np.int32)
+        numbers[self._places] = entries.segments
+        has_any = sizes != 0
+        self._kept = np.flatnonzero(has_any)
+        self._slots, self._width = len(sizes), width
+        self._counts = sizes[self._kept]
+        self._bounds: list[int] = np.concatenate((_NOTHING, np.cumsum(has_any)[tails])).tolist()
+        self.segment_ids = _Repeated(numbers[self._kept], self._counts, self._bounds, width)
+
+    def joined(self, memory: memoryview, begins: Indices, item: npt.NDArray[Any], keeps: Any = None) -> _Joined:
+        """The column whose entries begin at these bytes of `memory`; `item` is what padding is made of."""
+        starts = np.full(self._slots, -1)
+        starts[self._places] = begins
+        starts = starts[self._kept]
+        ends = np.maximum(starts, 0)
+        ends += self._counts * item.nbytes
+        fill = _bytes_of(np.full((self._width, *item.shape), item))
+        shape = (self._width, *item.shape)
+        return _Joined(memory, starts.tolist(), ends.tolist(), self._bounds, fill, item.dtype, shape, keeps)
+
+    def positions(self, numbers: _Numbers) -> _Counted:
+        segments = self.segment_ids.numbers
+        counts = np.where(segments > 0, self._counts, -self._counts).tolist()
+        return _Counted(numbers, counts, self._bounds, self._width)
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
 class PackedRows:
     """The bins of a plan: tokens, segment ids (from 1 in a row, 0 on padding), positions (from 0 in a segment).
 
@@ -195,6 +314,7 @@ class PackedRows:
             columns |= dict.fromkeys(added, ColumnSpec(dtype="int32", shape=columns[name].shape[:1]))
             self._columns.append((name, plan.features.index(name), plan.sequence_lengths[name], pad, added))
         self.columns = columns
+        self._numbers = {width: _Numbers(width) for width in plan.sequence_lengths.values()}
 
     @property
     def block_sizes(self) -> Indices:
@@ -260,44 +380,48 @@ class PackedRows:
         left = entries_left(self._split, found.records)
         return found if left is None else found.some(left)
 
-    def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
-        segments, records, row_of_entry, all_starts, all_lengths = self._entries(rows)
-        read = columns_of(self._split, [name for name, *_ in self._columns], records)
-        ends = np.searchsorted(row_of_entry, np.arange(len(rows)), side="right")
-        batch: Batch = {}
-        multiple = self.segment_multiple
+    def located(self, rows: Indices) -> Mapping[str, InMemory] | None:
+        """Where the pieces of these rows lie in memory; None where values have to be made or read first."""
+        return read_consistently([self._split], lambda: self._located(rows))
+
+    def _located(self, rows: Indices) -> Mapping[str, InMemory] | None:
+        locate = getattr(self._split, "located", None)
+        entries = self._entries(rows)
+        found = None if locate is None else locate(entries.records, self.features)
+        if found is None:
+            return None
+        columns: dict[str, InMemory] = {}
         for name, column, width, pad, (segment_name, position_name) in self._columns:
-            starts, lengths = all_starts[:, column], all_lengths[:, column]
-            values = _pieces(read[name], starts, lengths)
+            values, starts, lengths = found[name], entries.starts[:, column], entries.lengths[:, column]
+            _check_pieces(starts, lengths, values.lengths)
+            pieces = _Pieces(entries, lengths, len(rows), width, self.segment_multiple)
+            item = np.full(values.shape, pad, values.dtype)
+            begins = values.addresses + starts * values.row_bytes
+            columns[name] = pieces.joined(values.regions[0].memory, begins, item, values)
+            columns |= {segment_name: pieces.segment_ids, position_name: pieces.positions(self._numbers[width])}
+        return columns
+
+    def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
+        entries = self._entries(rows)
+        read = columns_of(self._split, [name for name, *_ in self._columns], entries.records)
+        batch: Batch = {}
+        for name, column, width, pad, (segment_name, position_name) in self._columns:
+            values, whole = read[name]
+            assert whole is not None  # plans hold ragged features only
+            starts, lengths = entries.starts[:, column], entries.lengths[:, column]
+            _check_pieces(starts, lengths, whole)
+            pieces = _Pieces(entries, lengths, len(rows), width, self.segment_multiple)
+            segment_ids = pieces.segment_ids.rows(0, len(rows))
             _, *inner = shapes.get(name, (width, *values.shape[1:]))
-            if multiple == 1:
-                # Entries of a row follow each other without gaps: its tokens are the first `total` places.
-                totals = np.bincount(row_of_entry, weights=lengths, minlength=len(rows)).astype(np.int64)
-                batch[name] = rows_of(values, totals, width, inner=inner, fill=pad)
-                # With what is left of each row as one more run, runs follow each other without gaps over all rows.
-                runs = np.insert(lengths, ends, width - totals)
-                numbers = np.insert(segments.astype(np.int32), ends, 0)
-                begins = (np.cumsum(runs) - runs).astype(np.int32)
-                batch[segment_name] = np.repeat(numbers, runs).reshape(len(rows), width)
-                positions = np.arange(len(rows) * width, dtype=np.int32)
-                positions -= np.repeat(begins, runs)
-                batch[position_name] = positions.reshape(len(rows), width)
-                for row in np.flatnonzero(totals < width).tolist():
-                    batch[position_name][row, totals[row] :] = 0
-                continue
-            taken = rounded_up(lengths, multiple)
-            first_of_row = np.searchsorted(row_of_entry, row_of_entry)  # entries are in the order of rows
-            before = np.cumsum(taken) - taken
-            filled = np.zeros((len(rows), width), bool)
-            filled.reshape(-1)[ranges(row_of_entry * width + before - before[first_of_row], lengths)] = True
-            batch[name] = np.full((len(rows), width, *inner), pad, values.dtype)
-            put_into(batch[name], filled, values)
-            for added, flat in (
-                (segment_name, np.repeat(segments.astype(np.int32), lengths)),
-                (position_name, ranges(np.zeros(len(lengths), np.int64), lengths).astype(np.int32)),
-            ):
-                batch[added] = np.zeros((len(rows), width), np.int32)
-                batch[added][filled] = flat
+            begins = np.cumsum(whole) - whole + starts
+            if values.dtype == object or values.shape[1:] != tuple(inner):
+                batch[name] = np.full((len(rows), width, *inner), pad, values.dtype)
+                put_into(batch[name], segment_ids > 0, values[ranges(begins, lengths)])
+            else:
+                item = np.full(inner, pad, values.dtype)
+                batch[name] = pieces.joined(_bytes_of(values), begins * item.nbytes, item).rows(0, len(rows))
+            batch[segment_name] = segment_ids
+            batch[position_name] = pieces.positions(self._numbers[width]).rows(0, len(rows))
         return batch
 
 
@@ -330,20 +454,15 @@ def _of_epoch(plan: PackingPlan, epoch: int) -> PackingPlan:
     )
 
 
-def _pieces(column: Column, starts: Indices, lengths: Indices) -> npt.NDArray[Any]:
-    """The planned pieces of all entries, concatenated; most often they are whole records."""
-    values, whole = column
-    assert whole is not None  # plans hold ragged features only
-    if np.array_equal(whole, lengths):
-        return np.asarray(values)
-    if (starts + lengths > whole).any():
-        entry = int(np.argmax(starts + lengths > whole))
+def _check_pieces(starts: Indices, lengths: Indices, whole: Indices) -> None:
+    """Raises `CorruptIndexError` where a plan takes more of a record than there is."""
+    beyond = starts + lengths > whole
+    if beyond.any():
+        entry = int(np.argmax(beyond))
         raise CorruptIndexError(
             f"the packing plan takes values {int(starts[entry])} to {int(starts[entry] + lengths[entry])} of a record "
             f"that has {int(whole[entry])}. It is damaged: delete it and pack the split again."
         )
-    begins = np.cumsum(whole) - whole
-    return np.asarray(values[ranges(begins + starts, lengths)])
 
 
 def cu_seqlens_of(batch: Batch, *, most_segments: int | None = None, multiple: int = 1) -> npt.NDArray[np.int32]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.columns import PadTo, padded_shape
@@ -86,6 +87,14 @@ def row_bytes(columns: Columns) -> int | None:
             return None
         total += math.prod(size or 0 for size in column.shape) * dtypes.numpy_dtype(column.dtype).itemsize
     return total
+
+
+class InMemory(Protocol):
+    """A column of rows that lie in memory: `rows` copies some of them."""
+
+    def rows(self, first: int, last: int) -> npt.NDArray[Any]:
+        """(last - first, *shape)"""
+        ...
 
 
 class Rows(Protocol):

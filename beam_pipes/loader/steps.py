@@ -154,13 +154,15 @@ class StepOptions:
             epoch, position = epoch + 1, 0
         return None
 
-    def groups(self, cursor: Cursor, size_of: Callable[[int], int | None], length: int) -> Iterator[Steps]:
+    def groups(
+        self, cursor: Cursor, size_of: Callable[[int], int | None], length: int, *, factor: int = 2
+    ) -> Iterator[Steps]:
         """All steps from a cursor on, in groups of 1, 2, 4 and so on up to `length`: the first one is ready at once."""
         most = 1
         while (steps := self.next_steps(cursor, size_of, most=most)) is not None:
             yield steps
             cursor = steps.following
-            most = min(2 * most, length)
+            most = min(factor * most, length)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

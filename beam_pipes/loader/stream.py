@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -43,6 +43,7 @@ from beam_pipes.loader.row_source import PaddedSplit
 from beam_pipes.loader.rows import (
     Columns,
     GatherOptions,
+    InMemory,
     Rows,
     SplitRows,
     row_bytes,
@@ -153,6 +154,10 @@ class Stream(Protocol):
         """The rows at some places; those `beside` them, including other hosts' rows, decide how wide varying columns
         are.
         """
+        ...
+
+    def located(self, places: Places) -> Mapping[str, InMemory] | None:
+        """Where the columns of rows lie in memory; None where a batch is more than a copy of them."""
         ...
 
     @property
@@ -310,6 +315,9 @@ class RowStream:
         return read_consistently(
             [self._rows.split], lambda: self._rows.gather(places, shapes=self._rows.widest(beside))
         )
+
+    def located(self, places: Places) -> Mapping[str, InMemory] | None:
+        return self._rows.located(places) if isinstance(self._rows, SplitRows | PackedRows) else None
 
     def approach(self, epoch: int, position: int) -> None:
         self._orders.approach(epoch, position)

@@ -57,6 +57,8 @@ def map_leaves(function: Callable[[Any, str], Any], element: Any, key: str = "")
     if isinstance(element, np.ndarray):
         return function(element, key)
     if isinstance(element, dict):
+        if not key and all(type(item) is np.ndarray for item in element.values()):  # what a native loader gives
+            return {name: function(item, str(name)) for name, item in element.items()}
         return {name: map_leaves(function, item, _joined(key, name)) for name, item in element.items()}
     if isinstance(element, tuple) and hasattr(element, "_fields"):
         names = zip(element._fields, element, strict=True)
@@ -163,6 +165,8 @@ def _ragged_rows(ragged: Any, key: str) -> Any:
 
 def require_numeric(value: Any, key: str, framework: str) -> np.ndarray[Any, Any]:
     """The array of a host value, or `ConversionError` where `framework` has nothing like it."""
+    if type(value) is np.ndarray and value.dtype.kind in "biufc":
+        return value
     if value is None:
         raise _impossible(key, "None", "Give it a value, or name its key in skip_keys", framework)
     if isinstance(value, str | bytes):

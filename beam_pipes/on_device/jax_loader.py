@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,7 +14,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.prefetch import not_copied
-from beam_pipes.on_device.conversions import map_leaves, narrowed, require_numeric, to_host, unsupported_dtype
+from beam_pipes.on_device.conversions import (
+    ALIGNMENT_BYTES,
+    map_leaves,
+    narrowed,
+    require_numeric,
+    to_host,
+    unsupported_dtype,
+)
 from beam_pipes.on_device.global_rows import GlobalRows, fitting, global_rows, told
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
@@ -75,13 +83,7 @@ class JaxDataLoader(ConvertedLoader):
         return sample if self._owns_arrays else to_host(sample)
 
     def _place(self, host: Any) -> Any:
-        checked = map_leaves(_checked, host)
-        if self._sharding is not None:
-            return map_leaves(self._to_shards, checked)
-        arrays: list[np.ndarray[Any, Any]] = []
-        map_leaves(lambda array, _: arrays.append(array), checked)
-        placed = iter(on_default_device(arrays))
-        return map_leaves(lambda *_: next(placed), checked)
+        return map_leaves(_on_default_device if self._sharding is None else self._to_shards, host)
 
     def _arrived(self, element: Any) -> None:
         jax.block_until_ready(element)  # type: ignore[no-untyped-call]
@@ -97,8 +99,9 @@ class JaxDataLoader(ConvertedLoader):
 
         return place
 
-    def _to_shards(self, array: np.ndarray[Any, Any], key: str) -> jax.Array:
+    def _to_shards(self, value: Any, key: str) -> jax.Array:
         assert self._sharding is not None
+        array = _checked(value, key)
         if self._rows is not None:
             return self._rows.array(self._sharding, array, key)
         return _sharded(self._sharding, array, key)
@@ -114,32 +117,65 @@ def _checked(value: Any, key: str) -> np.ndarray[Any, Any]:
     return narrowed(array, dtype, key, REMEDY)
 
 
-def on_default_device(arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[jax.Array]:
-    """Host arrays that nothing else holds as arrays of JAX, which never see what is written to the host's memory.
+def _on_default_device(value: Any, key: str) -> jax.Array:
+    """A host value that nothing else holds as an array of JAX.
 
-    On a CPU a compiled program that returns its arguments takes 8 µs an array of 128 KiB, `jnp.asarray` 27 µs and
-    `jax.device_put` 28 µs, nearly all of it Python. It is compiled for shapes that keep coming, and for few: elsewhere
-    compiling would take longer than it saves.
+    On a CPU, memory at a multiple of `ALIGNMENT_BYTES` is taken over and other memory is copied, by the call inside
+    of `jax.device_put`: 3 and 6 µs for 128 KiB. `jax.device_put` itself takes 28 µs and `jnp.asarray` 24 µs, nearly all
+    of it Python; a compiled program that returns its argument 8 to 23 µs.
     """
     settings: Any = jax.config
-    device = settings.jax_default_device
-    if (jax.default_backend() if device is None else getattr(device, "platform", device)) == "cpu" and not (
-        settings.jax_disable_jit or settings.jax_debug_nans or settings.jax_debug_infs
-    ):
-        signature = tuple([(array.shape, array.dtype) for array in arrays])
-        seen = _seen.get(signature, 0)
-        if seen >= _STEADY:
-            placed: Sequence[jax.Array] = _returned(arrays)
-            return placed
-        if seen or len(_seen) < _MOST_SHAPES:
-            _seen[signature] = seen + 1
-    return [jnp.asarray(array) for array in arrays]
+    device = settings.jax_default_device or (_first_cpu() if jax.default_backend() == "cpu" else None)
+    if type(value) is np.ndarray:
+        put = _puts.get((device, settings.jax_enable_x64, value.shape, value.dtype))
+        if put is not None:
+            return put(value)
+    array = _checked(value, key)
+    if getattr(device, "platform", None) != "cpu":
+        return jnp.asarray(array)
+    put = _put_of(device, array.shape, array.dtype)
+    if array is value:
+        if len(_puts) >= _MOST_PUTS:
+            _puts.clear()
+        _puts[device, settings.jax_enable_x64, array.shape, array.dtype] = put
+    return put(array)
 
 
-_returned = jax.jit(lambda arrays: arrays)
-# Shapes of elements → how often they have come: from `_STEADY` times on there is a program, for this many shapes.
-_seen: dict[tuple[Any, ...], int] = {}
-_STEADY, _MOST_SHAPES = 16, 32
+# (device, 64-bit types, shape, dtype) → what makes an array of JAX of such an array, which needs no other check.
+_puts: dict[tuple[Any, ...], Callable[[np.ndarray[Any, Any]], jax.Array]] = {}
+_MOST_PUTS = 1024
+
+
+@functools.cache
+def _first_cpu() -> Any:
+    return jax.local_devices(backend="cpu")[0]
+
+
+def _put_of(device: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[np.ndarray[Any, Any]], jax.Array]:
+    """The call inside of `jax.device_put`, tried out first; `jnp.asarray`, which copies, where this JAX has another."""
+    try:
+        client: Any = importlib.import_module("jax._src.lib").xla_client
+        semantics, call = client.HostBufferSemantics, client.batched_device_put
+        # Memory that is copied anyway is copied within the call: for larger arrays XLA would start a thread otherwise.
+        zero_copy, during_call = semantics.ZERO_COPY, semantics.IMMUTABLE_ONLY_DURING_CALL
+        kind, sharding, devices = (
+            jax.core.ShapedArray(shape, dtype),
+            jax.sharding.SingleDeviceSharding(device),
+            [device],
+        )
+
+        def put(array: np.ndarray[Any, Any]) -> jax.Array:
+            aligned = array.__array_interface__["data"][0] % ALIGNMENT_BYTES == 0
+            how = zero_copy if aligned else during_call
+            made: jax.Array = call(kind, sharding, [array], devices, False, False, how)
+            return made
+
+        made, same = put(np.full(shape, 1, dtype)), jnp.asarray(np.full(shape, 1, dtype))
+        if (made.aval, made.sharding, made.committed) == (same.aval, sharding, False) and bool((made == same).all()):
+            return put
+    except (AttributeError, ImportError, TypeError, ValueError, RuntimeError):
+        pass
+    return jnp.asarray
 
 
 def _sharded(sharding: NamedSharding, value: jax.typing.ArrayLike, key: str) -> jax.Array:

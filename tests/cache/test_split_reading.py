@@ -437,3 +437,51 @@ def test_nothing_beyond_a_file_is_read_whatever_is_asked_for(tmp_path: Path, max
 
     assert found == [b"first", b"st", b"st", b"", b""]
     assert region.read(1, 4, 100) == b"nd"
+
+
+def test_an_arena_reads_as_zeros_where_no_file_is_mapped_and_after_files_were_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"\x07" * 5_000)
+    region = regions.MappedRegion(lambda _: str(path), [5_000, 5_000])
+    arena = np.asarray(region.arena)
+    begins = region.bases[:-1].tolist()
+
+    region.prepare(np.array([1]))
+    seen = [arena[begin : begin + 5_000].tolist() for begin in begins]
+    words = repr(arena)
+    del region
+    gc.collect()
+
+    assert seen == [[0] * 5_000, [7] * 5_000]
+    assert words == "array([0, 0, 0, ..., 0, 0, 0], shape=(1099511627776,), dtype=uint8)" or "7" in words
+    assert not arena[begins[1] : begins[1] + 5_000].any()
+
+
+def test_regions_have_arenas_of_their_own_where_addresses_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(200)))
+    monkeypatch.setattr(regions, "ARENA_BYTES", 1 << 60)  # more than a processor has
+    monkeypatch.setattr(regions, "_arenas", [])
+
+    first, second = (regions.MappedRegion(lambda _: str(path), [200]) for _ in range(2))
+
+    assert first.arena is not second.arena and first.arena.size == 4096
+    assert first.file(0).tolist() == second.file(0).tolist() == list(range(200))
+    parts = [
+        regions.Located(region.bases[:1], 200, np.dtype(np.uint8), (200,), (region,)) for region in (first, second)
+    ]
+    assert regions.merged(parts, np.array([0, 1])) is None
+
+
+def test_rows_that_are_too_long_for_a_view_of_all_of_them_are_copied_too(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    data = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
+    path.write_bytes(data.tobytes())
+    region = regions.MappedRegion(lambda _: str(path), [300_000])
+    region.prepare(np.array([0]))
+
+    rows = region.rows(region.bases[0] + np.array([100_000, 7]), 100_000)
+
+    assert rows.view(np.uint8).reshape(2, -1).tolist() == [data[100_000:200_000].tolist(), data[7:100_007].tolist()]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_caches import DOCUMENTS, ROWS, documents, rows, write_split
 
-from beam_pipes.cache import ExampleSpec, FeatureSpec
+from beam_pipes.cache import ExampleSpec, FeatureSpec, regions
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader import Loader, Mixture, pack
 
@@ -334,3 +334,32 @@ def test_mixtures_that_mean_nothing_are_refused(sources, row_split, document_spl
         loader.set_rates((1, 2))
     with pytest.raises(LoaderError, match="only a loader of a Mixture has rates"):
         Loader(row_split, batch_size=4).set_rates((1,))
+
+
+@pytest.mark.parametrize("exhausted", ["stop", "repeat"])
+@pytest.mark.parametrize("host_count", [1, 2])
+def test_a_batch_that_is_copied_at_once_is_the_one_made_of_each_source(sources, exhausted, host_count):
+    mixture = Mixture(zip(sources, (5, 3, 1), strict=True), exhausted=exhausted)
+    loaders = [
+        Loader(mixture, batch_size=4, epochs=None, host_index=host, host_count=host_count) for host in range(host_count)
+    ]
+
+    for loader in loaders:
+        assert loader._reader.pends
+        for step, batch in enumerate(itertools.islice(loader, 30)):
+            at_once, by_source = batch, loader.batch_at(step)
+            assert {name: array.tolist() for name, array in at_once.items()} == {
+                name: array.tolist() for name, array in by_source.items()
+            }
+            assert all(array.flags.writeable for array in at_once.values())
+
+
+def test_sources_in_arenas_of_their_own_are_read_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(regions, "ARENA_BYTES", 1 << 60)
+    monkeypatch.setattr(regions, "_arenas", [])
+    splits = [write_split(tmp_path / f"{n}", rows(20), ROWS, name=f"s{n}") for n in range(2)]
+    loader = Loader(Mixture([(split, 1) for split in splits], exhausted="stop"), batch_size=5)
+
+    found = ids(loader)
+
+    assert not loader._reader.pends and sorted(found) == sorted([*range(20), *range(20)])

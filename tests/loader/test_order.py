@@ -183,3 +183,16 @@ def _chi_square_score(values, buckets):
 
 def _standard_score(chi_square, degrees):
     return (chi_square - degrees) / np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000, 4095, 4096])
+def test_a_permutation_that_is_kept_is_the_one_that_is_computed(size):
+    order, kept = (KeyedPermutation(size, seed=3, epoch=1) for _ in range(2))
+    whole = kept.records(np.arange(size))
+
+    one_by_one = [int(order.records([position])[0]) for position in range(0, size, 37)]
+
+    assert one_by_one == whole[::37].tolist() == kept.records(range(0, size, 37)).tolist()
+    assert kept.positions(whole).tolist() == list(range(size))
+    with pytest.raises(LoaderError, match="outside"):
+        kept.records([size])

@@ -68,6 +68,21 @@ def test_tokens_in_are_tokens_out_plus_what_is_reported(
         assert plan.truncated_tokens == plan.dropped_tokens == 0
 
 
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_rows_that_are_copied_from_files_are_those_made_of_values(document_split, algorithm, multiple):
+    plan = pack(document_split, sequence_length=40, algorithm=algorithm, segment_multiple=multiple)
+    loader = Loader(plan, batch_size=3, last="pad", cu_seqlens=True, pad_value=7)
+    assert loader._reader.pends
+
+    for step, copied in enumerate(loader):
+        made = loader.batch_at(step)
+        assert list(copied) == list(made)
+        for name, array in made.items():
+            assert copied[name].tolist() == array.tolist() and copied[name].dtype == array.dtype, name
+            assert copied[name].flags.writeable
+
+
 def test_split_documents_are_segments_that_continue_each_other(document_split):
     plan = pack(document_split, sequence_length=8, overlong="split")
     segments = [segment for batch in Loader(plan, batch_size=5, last="partial") for segment in unpack(batch)]

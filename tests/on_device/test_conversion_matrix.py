@@ -340,3 +340,54 @@ def test_jax_arrays_go_to_the_consumers_default_device():
 
     assert element["x"].devices() == {device}
     assert jnp.add(element["x"], 1).item() == 2
+
+
+def test_jax_on_a_cpu_takes_aligned_memory_over_and_copies_other():
+    memory = np.zeros(4096 + 128, np.uint8)
+    start = -memory.__array_interface__["data"][0] % 64
+    aligned = np.ndarray((32, 32), np.int32, memory, start)
+    beside = np.ndarray((32, 32), np.int32, memory, start + 16)
+    loader = JaxDataLoader([])
+    aligned[...], expected = np.arange(1024).reshape(32, 32), np.arange(1024).reshape(32, 32).tolist()
+
+    taken = loader._place({"x": aligned})["x"]
+    assert taken.tolist() == expected
+    assert taken.unsafe_buffer_pointer() == memory.__array_interface__["data"][0] + start
+    copied = loader._place({"x": beside})["x"]
+    assert copied.unsafe_buffer_pointer() != memory.__array_interface__["data"][0] + start + 16
+    was = copied.tolist()
+    beside[...] = -1
+
+    assert copied.tolist() == was and not taken.committed and taken.sharding == jnp.zeros(1).sharding
+
+
+def test_batches_of_an_iterable_never_change_below_jax():
+    batch = {"x": np.zeros((16, 64), np.int32)}
+
+    (found,) = JaxDataLoader([batch])
+    batch["x"][...] = 1
+
+    assert not found["x"].any()
+
+
+def test_arrays_are_copied_where_jax_has_another_call_inside_of_device_put(monkeypatch):
+    from jax._src.lib import xla_client
+
+    from beam_pipes.on_device import jax_loader
+
+    monkeypatch.setattr(jax_loader, "_puts", {})
+    monkeypatch.delattr(xla_client, "HostBufferSemantics")
+
+    found = JaxDataLoader([])._place({"x": np.arange(12, dtype=np.float32).reshape(3, 4)})
+
+    assert found["x"].tolist() == np.arange(12, dtype=np.float32).reshape(3, 4).tolist()
+    assert set(jax_loader._puts.values()) == {jnp.asarray}
+
+
+def test_64_bit_values_are_checked_again_when_jax_takes_them_no_more():
+    loader = JaxDataLoader([])
+    with jax.enable_x64(True):
+        assert loader._place({"x": np.array([1 << 40])})["x"].dtype == np.int64
+
+    with pytest.raises(ConversionError, match="1099511627776"):
+        loader._place({"x": np.array([1 << 40])})
