@@ -16,16 +16,11 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
+from beam_pipes.extras import TfDataset as TfDataset
+from beam_pipes.extras import TfTensor as TfTensor
 from beam_pipes.extras import require
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-#: Names for annotations: TensorFlow itself is imported when it is first needed.
-TfDataset: TypeAlias = "tf.data.Dataset"
-TfTensor: TypeAlias = "tf.Tensor"
 
 
 def tensorflow(purpose: str) -> ModuleType:
