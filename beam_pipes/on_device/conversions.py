@@ -20,11 +20,17 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from beam_pipes.errors import ConversionError, LoaderError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+#: An array or a tensor (or the spec of one), or dicts, tuples and lists of them: what `tf.nest` calls a structure.
+Nested: TypeAlias = Any
 
 # Eigen's largest vector: TensorFlow and XLA keep foreign memory only at multiples of it, and NumPy aligns to 16 bytes.
 ALIGNMENT_BYTES = 64
@@ -49,10 +55,10 @@ def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 class Skipped:
     """A value under a key of `skip_keys`: every conversion leaves it as it is."""
 
-    value: Any
+    value: object
 
 
-def map_leaves(function: Callable[[Any, str], Any], element: Any, key: str = "") -> Any:
+def map_leaves(function: Callable[[Any, str], Any], element: Nested, key: str = "") -> Nested:
     """`function(leaf, key)` on every leaf; the key of `{"a": ({"b": leaf},)}` is `a/0/b`."""
     if isinstance(element, np.ndarray):
         return function(element, key)
@@ -66,7 +72,7 @@ def map_leaves(function: Callable[[Any, str], Any], element: Any, key: str = "")
     return element if isinstance(element, Skipped) else function(element, key)
 
 
-def skipping(element: Any, skip_keys: Collection[str]) -> Any:
+def skipping(element: Nested, skip_keys: Collection[str]) -> Nested:
     """The element with the values of `skip_keys` marked `Skipped`, in every dict it holds."""
     if not skip_keys:
         return element
@@ -81,7 +87,7 @@ def skipping(element: Any, skip_keys: Collection[str]) -> Any:
     return element
 
 
-def unskipped(element: Any) -> Any:
+def unskipped(element: Nested) -> Nested:
     """The element with the marked values back in their places."""
     if isinstance(element, dict):
         return {name: unskipped(item) for name, item in element.items()}
@@ -92,7 +98,7 @@ def unskipped(element: Any) -> Any:
     return element.value if isinstance(element, Skipped) else element
 
 
-def checked_skip_keys(skip_keys: str | Iterable[str], element_spec: Any) -> frozenset[str]:
+def checked_skip_keys(skip_keys: str | Iterable[str], element_spec: Nested) -> frozenset[str]:
     """The keys as a set; one that no element has is an error where the element spec is known."""
     keys = frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys)
     if element_spec is not None and keys:
@@ -105,7 +111,7 @@ def checked_skip_keys(skip_keys: str | Iterable[str], element_spec: Any) -> froz
     return keys
 
 
-def _names(element: Any) -> Iterable[str]:
+def _names(element: object) -> Iterable[str]:
     if isinstance(element, dict):
         for name, item in element.items():
             yield str(name)
@@ -115,16 +121,16 @@ def _names(element: Any) -> Iterable[str]:
             yield from _names(item)
 
 
-def _joined(key: str, name: Any) -> str:
+def _joined(key: str, name: object) -> str:
     return f"{key}/{name}" if key else str(name)
 
 
-def to_host(element: Any) -> Any:
+def to_host(element: Nested) -> Nested:
     """Every leaf as a NumPy array or scalar of its own memory; strings as `bytes`; ragged rows as object arrays."""
     return map_leaves(host_value, element)
 
 
-def host_value(value: Any, key: str) -> Any:
+def host_value(value: object, key: str) -> Any:
     """One leaf, see `to_host`."""
     if isinstance(value, np.ndarray):
         return aligned_copy(value)
@@ -145,14 +151,14 @@ def host_value(value: Any, key: str) -> Any:
     raise _impossible(key, f"a {type(value).__name__}", "Convert it in a .map, or name its key in skip_keys")
 
 
-def _host_tensor(tensor: Any, key: str) -> Any:
+def _host_tensor(tensor: tf.Tensor, key: str) -> Any:
     if tensor.dtype.is_quantized or tensor.dtype.name in ("variant", "resource"):
         raise _impossible(key, f"a tensor of {tensor.dtype.name}", "Convert it in a .map, or name its key in skip_keys")
     # .numpy() copies for every dtype; a NumPy scalar (or bytes) comes back for rank 0.
     return tensor.numpy()
 
 
-def _ragged_rows(ragged: Any, key: str) -> Any:
+def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray[Any, Any]:
     """Rows as an object array, always: RaggedTensor.numpy() gives a dense array when lengths happen to agree."""
     count = int(ragged.nrows())
     rows = np.empty(count, object)
@@ -161,7 +167,7 @@ def _ragged_rows(ragged: Any, key: str) -> Any:
     return rows
 
 
-def require_numeric(value: Any, key: str, framework: str) -> np.ndarray[Any, Any]:
+def require_numeric(value: object, key: str, framework: str) -> np.ndarray[Any, Any]:
     """The array of a host value, or `ConversionError` where `framework` has nothing like it."""
     if value is None:
         raise _impossible(key, "None", "Give it a value, or name its key in skip_keys", framework)

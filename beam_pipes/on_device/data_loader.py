@@ -15,22 +15,25 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.order import check_integer
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
+from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.from_cache import CacheSource, Passes, cache_source
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
 from beam_pipes.on_device.keras_data import NAMES as KERAS_NAMES
 from beam_pipes.on_device.keras_data import KerasData, keras_class
 from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
 from beam_pipes.on_device.optimize import Suggestion, optimized, suggestions
-from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset, table_columns
+from beam_pipes.on_device.python_source import PythonSource, Samples, batched_dataset, sample_dataset, table_columns
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from beam_pipes.cache import Cache
     from beam_pipes.loader.mixture import Mixture, RowSource
     from beam_pipes.on_device.jax_loader import JaxDataLoader
@@ -55,7 +58,7 @@ def dataset_members() -> dict[str, str]:
     return members
 
 
-def unwrap(value: Any) -> Any:
+def unwrap(value: object) -> Any:
     """Loaders inside arguments → their datasets: `[dl, {"a": dl}]` → `[dl.dataset, {"a": dl.dataset}]`."""
     if isinstance(value, DataLoader):
         return value.dataset
@@ -68,7 +71,7 @@ def unwrap(value: Any) -> Any:
     return value
 
 
-def loaders_in(value: Any) -> Iterator[Any]:
+def loaders_in(value: object) -> Iterator[Any]:
     """The loaders inside arguments, in order."""
     if isinstance(value, DataLoader):
         yield value
@@ -131,9 +134,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     def __init__(
         self,
-        python_iterable: Any,
+        python_iterable: Samples,
         python_iterable_n_samples: int | None = None,
-        output_signature: Any = None,
+        output_signature: Nested = None,
         infer_k: int = 3,
     ) -> None:
         if isinstance(python_iterable, DataLoader):
@@ -173,11 +176,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self,
         source: Source | None,
         step: Transformation | None,
-        dataset: Any = None,
-        signature: Any = None,
+        dataset: tf.data.Dataset | None = None,
+        signature: Nested = None,
         n_source_samples: int | None = None,
         *,
-        runs: Any = None,
+        runs: tf.data.Dataset | None = None,
     ) -> None:
         """The state of a loader without transformations; a cache's dataset is made when it is first needed."""
         self._sources: tuple[Source, ...] = () if source is None else (source,)
@@ -216,14 +219,14 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return loader
 
     @property
-    def dataset(self) -> Any:
+    def dataset(self) -> tf.data.Dataset:
         """The tf.data.Dataset behind this loader, for APIs that ask for one."""
         if self._dataset is None:
             self._dataset = self._root
         return self._dataset
 
     @property
-    def _root(self) -> Any:
+    def _root(self) -> tf.data.Dataset:
         """The dataset in front of all transformations."""
         source = self._native_source(transformed=True)
         return self._given_root if source is None else source.dataset
@@ -235,7 +238,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return source if is_native and isinstance(source, CacheSource) else None
 
     @property
-    def output_signature(self) -> Any:
+    def output_signature(self) -> Nested:
         """The signature of the Python samples (`name='<key>_input'`), or the element spec of a given dataset."""
         return self._root.element_spec if self._signature is None else self._signature
 
@@ -285,7 +288,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     # Tracked transformations
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:
+    def __class__(self) -> type:
         return keras_class(type(self))
 
     def __getattr__(self, name: str) -> Any:
@@ -306,7 +309,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dataset_members()})
 
-    def zip(self, *datasets: Any, **options: Any) -> DataLoader:
+    def zip(self, *datasets: Nested, **options: object) -> DataLoader:
         """`a.zip(b)` pairs the elements of `a` and `b`; `a.zip((a, b))` is Dataset.zip, which names all it pairs."""
         if self not in list(loaders_in([*datasets, *options.values()])):
             datasets = (self, *datasets)
@@ -322,7 +325,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """Elements as NumPy arrays, as Dataset gives them: read-only views."""
         return SharedIterator(self._surfacing(self.dataset.as_numpy_iterator()))
 
-    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, name: str, *args: object, **kwargs: object) -> Any:
         """A Dataset method: a Dataset it returns becomes a loader, anything else is handed on."""
         others = [loader for loader in loaders_in([args, kwargs]) if loader is not self]
         args, kwargs = unwrap(args), unwrap(kwargs)
@@ -337,14 +340,19 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         )
         return self._transformed(result, step, others)
 
-    def _transformed(self, dataset: Any, step: Transformation, others: Iterable[DataLoader] = ()) -> DataLoader:
+    def _transformed(
+        self, dataset: tf.data.Dataset, step: Transformation, others: Iterable[DataLoader] = ()
+    ) -> DataLoader:
         sources = dict.fromkeys(self._sources + tuple(source for loader in others for source in loader._sources))
         return self._extended((*self._history, step), _dataset=dataset, _sources=tuple(sources), _n_samples=None)
 
-    def _batched_runs(self, batch_size: Any = None, drop_remainder: Any = False, *args: Any, **kwargs: Any) -> Any:
+    def _batched_runs(
+        self, batch_size: object = None, drop_remainder: object = False, *args: object, **kwargs: object
+    ) -> tf.data.Dataset | None:
         """`batch` right behind Python samples of one shape, from the runs they came in: two to four times as fast."""
-        plain = isinstance(batch_size, int) and batch_size > 0 and isinstance(drop_remainder, bool)
-        if self._runs is None or not plain or args or kwargs:
+        if self._runs is None or args or kwargs or not isinstance(drop_remainder, bool):
+            return None
+        if not isinstance(batch_size, int) or batch_size < 1:
             return None
         batches = self._runs.rebatch(batch_size, drop_remainder=drop_remainder)
         samples = self._sources[0].known_n_samples
@@ -362,7 +370,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
             return SharedIterator(source.tensors())
         return SharedIterator(self._surfacing(iter(self.dataset)))
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         source = self._native_source()
         if source is None or source.made_of is None:
             raise not_copied(
@@ -389,7 +397,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return source is None or source.by_record
 
     @property
-    def native_loader(self) -> Any:
+    def native_loader(self) -> Loader | None:
         """The native Loader given to `from_cache`, whose cursor conversions move; `None` behind transformations."""
         source = self._native_source()
         return None if source is None else source.given
@@ -474,7 +482,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
         return NumpyDataLoader(self, skip_keys=skip_keys)._labelled("to_numpy")
 
-    def to_lambdaDataLoader(self, lambda_class: Any, *args: Any, **kwargs: Any) -> LambdaDataLoader:
+    def to_lambdaDataLoader(
+        self, lambda_class: type[LambdaDataLoader] | Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> LambdaDataLoader:
         """Elements through a subclass of `LambdaDataLoader`, or through a plain function of one element."""
         from beam_pipes.on_device.lambda_loader import LambdaDataLoader
 
@@ -487,7 +497,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
             )
         return LambdaDataLoader(self, lambda_class, *args, **kwargs)._labelled("to_lambdaDataLoader")
 
-    def _through(self, lambda_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LambdaDataLoader:
+    def _through(
+        self, lambda_class: type[LambdaDataLoader], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> LambdaDataLoader:
         """An instance of `lambda_class`; by the keywords of MIDAS where its constructor names them."""
         label = lambda_class.__name__
         if "__init__" in vars(lambda_class) and "input_dataset" in inspect.signature(lambda_class).parameters:
@@ -525,7 +537,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return optimized(self)
 
 
-def _from_cache_again(cache: Any, batch_size: int | None, options: dict[str, Any], epoch: int) -> DataLoader:
+def _from_cache_again(
+    cache: RowSource | Mixture | Cache | Loader, batch_size: int | None, options: dict[str, Any], epoch: int
+) -> DataLoader:
     """A DataLoader that was pickled or copied."""
     loader = DataLoader.from_cache(cache, batch_size=batch_size, **options)
     if epoch:
@@ -533,7 +547,7 @@ def _from_cache_again(cache: Any, batch_size: int | None, options: dict[str, Any
     return loader
 
 
-def _call_static(name: str, *args: Any, **kwargs: Any) -> Any:
+def _call_static(name: str, *args: object, **kwargs: object) -> Any:
     """A static method of Dataset on loaders: history and count go on from the first loader among the arguments."""
     tf = require("tensorflow", purpose=f"DataLoader.{name}")
     loaders = list(loaders_in([args, kwargs]))
@@ -548,12 +562,12 @@ def _call_static(name: str, *args: Any, **kwargs: Any) -> Any:
     return loader
 
 
-def _is_dataset(value: Any) -> bool:
+def _is_dataset(value: object) -> bool:
     tf = sys.modules.get("tensorflow")  # a Dataset cannot exist before TensorFlow is imported
     return tf is not None and isinstance(value, tf.data.Dataset)
 
 
-def _count(dataset: Any, loader: DataLoader) -> int:
+def _count(dataset: tf.data.Dataset, loader: DataLoader) -> int:
     tf = require("tensorflow", purpose="DataLoader.get_n_samples")
     cardinality = int(dataset.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:

@@ -15,13 +15,13 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
 from beam_pipes.cache import Cache, Split, open_split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, TfTensor, require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.rows import row_bytes
@@ -159,7 +159,7 @@ class CacheSource:
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         from_dlpack = tf.experimental.dlpack.from_dlpack
 
-        def tensor(array: Any) -> Any:
+        def tensor(array: np.ndarray[Any, Any]) -> TfTensor:
             if array.dtype.kind in "iuf" and array.nbytes >= SMALLEST_SHARED_BYTES:
                 return from_dlpack(aligned_copy(array).__dlpack__())
             with tf.device("/cpu:0"):
@@ -169,7 +169,7 @@ class CacheSource:
             yield {name: tensor(array) for name, array in batch.items()}
 
     @functools.cached_property
-    def dataset(self) -> Any:
+    def dataset(self) -> TfDataset:
         """The batches (or records) as a tf.data.Dataset."""
         tf = require("tensorflow", purpose="DataLoader.from_cache with tf.data transformations")
         loader = self._loader
@@ -184,7 +184,7 @@ class CacheSource:
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
 
-        def bounds(_: Any = None) -> Any:
+        def bounds(_: object = None) -> np.ndarray[Any, Any]:
             try:
                 if passes is not None:
                     start = passes.begin() * per_epoch
@@ -194,7 +194,7 @@ class CacheSource:
                 self.error = error
                 raise
 
-        def read(step: Any, stop: Any) -> list[Any]:
+        def read(step: SupportsInt, stop: SupportsInt) -> list[Any]:
             try:
                 _check_same_share(share, loader.share.now())
                 batches = endless.batch_at(int(step)) if at_once == 1 else read_group(int(step), int(stop))
@@ -218,27 +218,27 @@ class CacheSource:
                     raise
                 return {name: np.stack([batch[name] for batch in good]) for name in names}
 
-        def fetched(step: Any, stop: Any) -> dict[str, Any]:
+        def fetched(step: TfTensor, stop: TfTensor) -> dict[str, Any]:
             values = tf.numpy_function(read, [step, stop], [spec.dtype for spec in specs], stateful=False)
             shapes = [spec.shape if at_once == 1 else [None, *spec.shape] for spec in specs]
             return {
                 name: tf.ensure_shape(value, shape) for name, value, shape in zip(names, values, shapes, strict=True)
             }
 
-        def fetched_from(step: Any, stop: Any) -> tuple[Any, dict[str, Any]]:
+        def fetched_from(step: TfTensor, stop: TfTensor) -> tuple[Any, dict[str, Any]]:
             batches = fetched(step, stop)
             return step + tf.shape(batches[names[0]], tf.int64)[0], batches
 
         as_written = tf.autograph.experimental.do_not_convert  # nothing to convert
 
-        def steps(start: Any, stop: Any) -> Any:
+        def steps(start: TfTensor, stop: TfTensor) -> TfDataset:
             if at_once == 1:
                 return tf.data.Dataset.range(start, stop).map(as_written(lambda step: fetched(step, stop)))
             # A group ends in front of a batch that fails, and the next one begins with it: there is one more for that.
             numbers = tf.data.Dataset.range(start, stop + at_once, at_once)
             return numbers.scan(tf.cast(start, tf.int64), as_written(lambda step, _: fetched_from(step, stop)))
 
-        def found_bounds(element: Any) -> Any:
+        def found_bounds(element: TfTensor) -> TfTensor:
             # Called stateless, or no iterator could be checkpointed; it is called all the same, once for each element.
             return tf.ensure_shape(tf.numpy_function(bounds, [element], tf.int64, stateful=False), [2])
 
@@ -272,7 +272,7 @@ class CacheSource:
             return (rows, *known)
         return (rows, *([None] * len(inner)))
 
-    def _records(self, batches: Any) -> Any:
+    def _records(self, batches: TfDataset) -> TfDataset:
         """Single records from batches of them, ragged ones from values and lengths."""
         assert self._spec is not None
         tf = require("tensorflow", purpose="DataLoader.from_cache")
@@ -289,13 +289,13 @@ class CacheSource:
         if not ragged:
             return self._counted(batches.unbatch())
 
-        def records(batch: Any) -> Any:
+        def records(batch: dict[str, TfTensor]) -> TfDataset:
             lengths = {key: batch[f"{key}/lengths"] for key in ragged}
             return taken_apart({column.key: batch[column.key] for column in columns}, lengths, columns)
 
         return self._counted(batches.flat_map(tf.autograph.experimental.do_not_convert(records)))
 
-    def _counted(self, records: Any) -> Any:
+    def _counted(self, records: TfDataset) -> TfDataset:
         """Single records with their number, where one host reads all of them."""
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         loader = self._loader
@@ -320,12 +320,11 @@ def _batches_at_once(batch: Mapping[str, Any]) -> int:
     return max(1, min(LARGEST_GROUP, GROUP_BYTES // max(1, batch_bytes)))
 
 
-def _opened(source: Any, batch_size: int | None, options: Mapping[str, Any]) -> CacheSource:
-    spec = source.spec if isinstance(source, Split) else None
+def _opened(source: RowSource | Mixture, batch_size: int | None, options: Mapping[str, Any]) -> CacheSource:
     if batch_size is not None:
         in_batches = functools.partial(Loader, source, batch_size=batch_size, **options)
-        return CacheSource(in_batches, spec=spec)
-    if spec is None:
+        return CacheSource(in_batches, spec=source.spec if isinstance(source, Split) else None)
+    if not isinstance(source, Split):
         raise LoaderError("only the records of a split can be read one by one; pass batch_size.")
     refused = sorted({"last", "pad_to", "pad_value", "ragged", "cu_seqlens"} & set(options))
     if options.get("transform") is not None:
@@ -336,10 +335,10 @@ def _opened(source: Any, batch_size: int | None, options: Mapping[str, Any]) -> 
         raise LoaderError(f"{', '.join(refused)} describe batches, and records are read one by one; pass batch_size.")
     rows = max(1, min(RECORDS_AT_ONCE, len(source)))
     by_record = functools.partial(Loader, source, batch_size=rows, last="partial", ragged="values", **options)
-    return CacheSource(by_record, spec=spec, by_record=True)
+    return CacheSource(by_record, spec=source.spec, by_record=True)
 
 
-def _source_of(cache: Any, split: str | None) -> Any:
+def _source_of(cache: RowSource | Mixture | Cache, split: str | None) -> RowSource | Mixture:
     if isinstance(cache, str | os.PathLike):
         return open_split(cache, split)
     if not isinstance(cache, Cache):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -112,7 +112,7 @@ class GlobalRows:
         )
 
 
-def global_rows(elements: Any, sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
+def global_rows(elements: Iterable[Any], sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
     """What this process holds of `elements` for a sharding over several processes; None where it is over one.
 
     Raises `LoaderError` where the processes would make arrays of different shapes, or of other rows than are needed.
@@ -141,7 +141,7 @@ def global_rows(elements: Any, sharding: NamedSharding, skip_keys: Collection[st
     return found
 
 
-def told(elements: Any, rows: GlobalRows | None) -> Any:
+def told(elements: Iterable[Any], rows: GlobalRows | None) -> Iterable[Any]:
     """The elements, a loader of ours told which rows to read."""
     if rows is not None and rows.read is not None and isinstance(elements, Loader):
         elements.take_share(rows.read)
@@ -207,14 +207,14 @@ def _of_loader(loader: Loader, sharding: NamedSharding, skip_keys: Collection[st
     return GlobalRows(share=share, batch_size=batch_size, read=share)
 
 
-def _native(elements: Any) -> Loader | None:
+def _native(elements: object) -> Loader | None:
     """The loader whose batches are converted as they are."""
     if isinstance(elements, Loader):
         return elements
     return elements._converted_loader() if isinstance(elements, OverCaches) else None
 
 
-def _behind(elements: Any) -> Iterator[Loader]:
+def _behind(elements: object) -> Iterator[Loader]:
     """The loaders of caches behind transformations."""
     if isinstance(elements, Loader):
         yield elements

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from beam_pipes.errors import OperatorArgumentError
@@ -29,7 +30,7 @@ from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def
 from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.on_device.conversions import narrowed, require_numeric
+from beam_pipes.on_device.conversions import Nested, narrowed, require_numeric
 from beam_pipes.on_device.jax_loader import REMEDY
 from beam_pipes.on_device.lambda_loader import Stage
 from beam_pipes.on_device.torch_loader import to_tensor
@@ -44,7 +45,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         output_map: Sequence[str] | None = None,
         *,
         ragged: str = "list",
-        pad_value: Any = 0,
+        pad_value: float = 0,
         device_buffer: int = 2,
         **of_dali: Any,
     ) -> None:
@@ -60,11 +61,11 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         """The library of arrays."""
 
     @abc.abstractmethod
-    def placed(self, name: str, array: Any) -> Any:
+    def placed(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         """A NumPy array as the library's, on the device."""
 
     @abc.abstractmethod
-    def fetched(self, array: Any) -> Any:
+    def fetched(self, array: Any) -> np.ndarray[Any, Any]:
         """An array of the library as NumPy's."""
 
     def _host_nodes(self) -> Sequence[Any]:
@@ -104,7 +105,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             batch[key] = self.placed(key, value)
         return batch
 
-    def _all_placed(self, key: str, value: Any) -> Any:
+    def _all_placed(self, key: str, value: Nested) -> Nested:
         return [self.placed(key, one) for one in value] if isinstance(value, list) else self.placed(key, value)
 
     def _device_output(self, name: str, node: DataNode, parts: list[tuple[Any, Any]], made: Made) -> dict[str, Any]:
@@ -155,21 +156,22 @@ class _Namespace:
 class JaxBackend:
     """JAX arrays on one device."""
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: jax.Device | None = None) -> None:
         self.device = device
         self.xp: Any = _Namespace()
 
-    def put(self, array: Any, *, exact: bool) -> Any:
+    def put(self, array: npt.ArrayLike, *, exact: bool) -> jax.Array:
         """The array on the device; in 32-bit mode 64-bit values are narrowed, if `exact` only where none changes."""
         array = np.asarray(array)
         dtype = jax.dtypes.canonicalize_dtype(array.dtype)
         array = narrowed(array, dtype, "what goes to the device", REMEDY) if exact else array.astype(dtype)
-        return jax.device_put(array, self.device)
+        placed: jax.Array = jax.device_put(array, self.device)
+        return placed
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`jax.jit`; products of float32 have the precision of float32, where GPUs would take 10 bits by default."""
 
-        def precise(*arrays: Any) -> Any:
+        def precise(*arrays: jax.Array) -> Any:
             with jax.default_matmul_precision("highest"):
                 return function(*arrays)
 
@@ -192,12 +194,13 @@ class JaxGraphIterator(DeviceGraphIterator):
         self._backend = JaxBackend(None if index is None else jax.devices()[index])
         return self._backend
 
-    def placed(self, name: str, array: Any) -> Any:
+    def placed(self, name: str, array: npt.ArrayLike) -> jax.Array:
         array = require_numeric(array, name, "JAX")
         array = narrowed(array, jax.dtypes.canonicalize_dtype(array.dtype), name, REMEDY)
-        return jax.device_put(array, self._backend.device)
+        placed: jax.Array = jax.device_put(array, self._backend.device)
+        return placed
 
-    def fetched(self, array: Any) -> Any:
+    def fetched(self, array: npt.ArrayLike) -> np.ndarray[Any, Any]:
         return np.asarray(array)
 
 
@@ -211,7 +214,7 @@ class TorchBackend:
         self.device = device
         self.xp: Any = array_api_compat.torch
 
-    def put(self, array: Any, *, exact: bool) -> Any:
+    def put(self, array: npt.ArrayLike, *, exact: bool) -> torch.Tensor:
         """The array on the device, its dtype unchanged; through pinned memory on CUDA."""
         tensor = to_tensor(np.ascontiguousarray(array), "what goes to the device")
         if self.device.type != "cuda":
@@ -221,7 +224,7 @@ class TorchBackend:
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function as it is: it runs eagerly, without gradients; arrays that it makes lie on the device."""
 
-        def run(*arrays: Any) -> Any:
+        def run(*arrays: torch.Tensor) -> Any:
             with torch.no_grad(), self.device:
                 return function(*arrays)
 
@@ -250,10 +253,10 @@ class TorchGraphIterator(DeviceGraphIterator):
         self._backend = TorchBackend(device)
         return self._backend
 
-    def placed(self, name: str, array: Any) -> Any:
+    def placed(self, name: str, array: npt.ArrayLike) -> torch.Tensor:
         return to_tensor(np.asarray(array), name).to(self._backend.device)
 
-    def fetched(self, array: Any) -> Any:
+    def fetched(self, array: torch.Tensor) -> np.ndarray[Any, Any]:
         return array.cpu().numpy()
 
 
@@ -274,7 +277,7 @@ class JaxGenericIterator(DALIGenericIterator):
 
     over_one = JaxGraphIterator
 
-    def shaped(self, batches: list[dict[str, Any]]) -> Any:
+    def shaped(self, batches: list[dict[str, Any]]) -> dict[str, Any]:
         if len(batches) > 1:
             raise OperatorArgumentError(
                 f"with JAX an iterator takes one pipeline, got {len(batches)}. For arrays over several devices build a "
@@ -283,7 +286,9 @@ class JaxGenericIterator(DALIGenericIterator):
         return batches[0]
 
 
-def data_iterator(pipeline_fn: Any = None, /, *, output_map: Sequence[str], **options: Any) -> Callable[..., Any]:
+def data_iterator(
+    pipeline_fn: Callable[..., Any] | None = None, /, *, output_map: Sequence[str], **options: Any
+) -> Callable[..., Any]:
     """Makes a function that defines a graph into a factory of `JaxGenericIterator`s; `options` are those of iterators.
 
     @data_iterator(output_map=["images", "labels"], reader_name="R")
@@ -296,7 +301,7 @@ def data_iterator(pipeline_fn: Any = None, /, *, output_map: Sequence[str], **op
     define = pipeline_def(pipeline_fn)
 
     @functools.wraps(pipeline_fn)
-    def make(*given: Any, checkpoints: Sequence[str] | None = None, **keywords: Any) -> JaxGenericIterator:
+    def make(*given: object, checkpoints: Sequence[str] | None = None, **keywords: Any) -> JaxGenericIterator:
         pipe = define(*given, checkpoint=checkpoints[0] if checkpoints else None, **keywords)
         return JaxGenericIterator(pipe, output_map, **options)
 

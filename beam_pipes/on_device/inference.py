@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from beam_pipes.on_device.values import (
     is_integer,
     read_value,
 )
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 Path = tuple[Any, ...]
 
@@ -140,7 +143,7 @@ def infer_columns(samples: Iterable[Any]) -> tuple[ColumnSignature, ...]:
     return tuple(ColumnSignature(path=path, dtype=column.dtype, shape=column.shape) for path, column in seen.items())
 
 
-def flatten_sample(sample: Any, number: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """`{"a": {"b": 1}}` → `(("a", "b"), 1)`; a sample that is no dictionary raises `SpecError`."""
     if not isinstance(sample, Mapping):
         raise SpecError(
@@ -189,7 +192,7 @@ def output_signature_of(columns: Iterable[ColumnSignature]) -> dict[Any, Any]:
     )
 
 
-def columns_of_signature(signature: Any) -> tuple[ColumnSignature, ...] | None:
+def columns_of_signature(signature: object) -> tuple[ColumnSignature, ...] | None:
     """The columns of a declared signature; `None` when it holds more than TensorSpecs of known rank."""
     tf = require("tensorflow", purpose="DataLoader(output_signature=…)")
     if not isinstance(signature, Mapping) or not signature:
@@ -217,7 +220,7 @@ def columns_of_signature(signature: Any) -> tuple[ColumnSignature, ...] | None:
     )
 
 
-def tensor_dtype(dtype: np.dtype[Any]) -> Any:
+def tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:
     """The tf.DType of a NumPy dtype; object arrays hold bytes."""
     tf = require("tensorflow", purpose="DataLoader")
     if dtype == STRING:
@@ -230,13 +233,13 @@ def tensor_dtype(dtype: np.dtype[Any]) -> Any:
         ) from error
 
 
-def array_dtype(dtype: Any) -> np.dtype[Any]:
+def array_dtype(dtype: tf.DType) -> np.dtype[Any]:
     """The NumPy dtype of a tf.DType: the inverse of `tensor_dtype`."""
     # TensorFlow's dtype of strings is NumPy's `object` as well; `STRING` says what these objects are.
     return STRING if dtype.name == "string" else np.dtype(dtype.as_numpy_dtype)
 
 
-def _shortened(value: Any) -> str:
+def _shortened(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -333,7 +336,7 @@ def _padded(arrays: Sequence[np.ndarray[Any, Any]], signature: ColumnSignature) 
     return Column(values, shapes)
 
 
-def _convert_one(raw: Any, signature: ColumnSignature, number: int) -> np.ndarray[Any, Any]:
+def _convert_one(raw: object, signature: ColumnSignature, number: int) -> np.ndarray[Any, Any]:
     try:
         return convert(read_value(raw), signature.dtype, declared=signature.declared)
     except UnfitValueError as error:

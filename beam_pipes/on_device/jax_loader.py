@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.prefetch import not_copied
-from beam_pipes.on_device.conversions import map_leaves, narrowed, require_numeric, to_host, unsupported_dtype
+from beam_pipes.on_device.conversions import Nested, map_leaves, narrowed, require_numeric, to_host, unsupported_dtype
 from beam_pipes.on_device.global_rows import GlobalRows, fitting, global_rows, told
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
@@ -28,7 +28,7 @@ class JaxDataLoader(ConvertedLoader):
     device.
     """
 
-    def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._sharding: NamedSharding | None = None
         self._rows: GlobalRows | None = None  # None where one process has all devices
@@ -63,7 +63,7 @@ class JaxDataLoader(ConvertedLoader):
             functions = (*functions, functools.partial(map_leaves, functools.partial(_sharded, sharding)))
         return self._with("shard", _sharding=sharding, _rows=rows, _functions=functions)
 
-    def source_elements(self) -> Any:
+    def source_elements(self) -> Iterable[Any]:
         return told(super().source_elements(), self._rows)
 
     def prefetch_to_devices(self, size: int = 2) -> JaxDataLoader:
@@ -71,10 +71,10 @@ class JaxDataLoader(ConvertedLoader):
         options = PrefetchOptions(host_buffer=size, device_buffer=size)
         return self._with("prefetch_to_devices", _prefetch=options)
 
-    def _host(self, sample: Any) -> Any:
+    def _host(self, sample: Nested) -> Nested:
         return sample if self._owns_arrays else to_host(sample)
 
-    def _place(self, host: Any) -> Any:
+    def _place(self, host: Nested) -> Nested:
         checked = map_leaves(_checked, host)
         if self._sharding is not None:
             return map_leaves(self._to_shards, checked)
@@ -83,7 +83,7 @@ class JaxDataLoader(ConvertedLoader):
         placed = iter(on_default_device(arrays))
         return map_leaves(lambda *_: next(placed), checked)
 
-    def _arrived(self, element: Any) -> None:
+    def _arrived(self, element: Nested) -> None:
         jax.block_until_ready(element)  # type: ignore[no-untyped-call]
 
     def _placement(self) -> Callable[[Any], Any]:
@@ -91,7 +91,7 @@ class JaxDataLoader(ConvertedLoader):
         settings: Any = jax.config
         enable_x64, device = settings.jax_enable_x64, settings.jax_default_device
 
-        def place(host: Any) -> Any:
+        def place(host: Nested) -> Nested:
             with jax.enable_x64(enable_x64), jax.default_device(device):
                 return self._place(host)
 
@@ -104,7 +104,7 @@ class JaxDataLoader(ConvertedLoader):
         return _sharded(self._sharding, array, key)
 
 
-def _checked(value: Any, key: str) -> np.ndarray[Any, Any]:
+def _checked(value: object, key: str) -> np.ndarray[Any, Any]:
     """The array of a host value in a dtype that JAX has, or `ConversionError`."""
     array = require_numeric(value, key, "JAX")
     try:
@@ -165,6 +165,6 @@ def _batch_sharding(devices: int | Sequence[jax.Device] | Mesh | NamedSharding |
     return NamedSharding(devices, _spec(devices.axis_names))
 
 
-def _spec(*axes: Any) -> PartitionSpec:
+def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
     spec: PartitionSpec = PartitionSpec(*axes)  # type: ignore[no-untyped-call]
     return spec

@@ -23,9 +23,12 @@ import importlib
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _ADAPTER_MODULE = "keras.src.trainers.data_adapters.data_adapter"
 # What Keras asks of an adapter.
@@ -52,7 +55,7 @@ class Batches(Protocol):
     """A loader of batches; its length is that of one iteration."""
 
     @property
-    def dataset(self) -> Any: ...
+    def dataset(self) -> tf.data.Dataset: ...
 
     def to_numpy(self) -> Iterable[Any]: ...
 
@@ -93,7 +96,7 @@ class KerasData:
         except (TypeError, UnboundedLoaderError):
             return None
 
-    def get_tf_dataset(self) -> Any:
+    def get_tf_dataset(self) -> tf.data.Dataset:
         return self._loader.dataset
 
     def get_numpy_iterator(self) -> Iterator[Any]:
@@ -102,9 +105,10 @@ class KerasData:
     def get_jax_iterator(self) -> Iterator[Any]:
         return iter(self)
 
-    def get_torch_dataloader(self) -> Any:
+    def get_torch_dataloader(self) -> Iterable[Any]:
         utils = importlib.import_module("keras.src.trainers.data_adapters.data_adapter_utils")
-        return utils.get_torch_dataloader(self)
+        loader: Iterable[Any] = utils.get_torch_dataloader(self)
+        return loader
 
     def __iter__(self) -> Iterator[Any]:
         """NumPy batches of the next pass. It begins with the first batch, and only then is it known who asks."""

@@ -20,11 +20,14 @@ import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.prefetch import END_SECS, OrderedPrefetcher, SharedIterator
-from beam_pipes.on_device.conversions import checked_skip_keys, skipping, to_host, unskipped
+from beam_pipes.on_device.conversions import Nested, checked_skip_keys, skipping, to_host, unskipped
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -82,11 +85,11 @@ class Transformation:
     method: str = ""
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    dataset: Any = None
+    dataset: tf.data.Dataset = None  # None for a step outside tf.data
     # False for sources and static constructors: they are no method of the dataset in front of them.
     replayable: bool = False
 
-    def applied_to(self, dataset: Any) -> Transformation:
+    def applied_to(self, dataset: tf.data.Dataset) -> Transformation:
         """The same call on another dataset."""
         produced = getattr(dataset, self.method)(*self.args, **self.kwargs)
         return dataclasses.replace(self, dataset=produced)
@@ -103,6 +106,22 @@ def loader_label(owner: str, method: str) -> str:
 
 
 L = TypeVar("L", bound="TrackedLoader")
+
+
+class NativeLoader(Protocol):
+    """A loader with a cursor and a state: `beam_pipes.Loader`, or one that is read like it."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
 # An element on its way to the device, and the state of the native loader behind it.
 _Placed = tuple[Any, dict[str, Any] | None]
 
@@ -133,7 +152,7 @@ class TrackedLoader:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' → '.join(self.get_transformation_list()) or 'of a dataset'}>"
 
-    def _extended(self: L, history: tuple[Transformation, ...], **changes: Any) -> L:
+    def _extended(self: L, history: tuple[Transformation, ...], **changes: object) -> L:
         """A copy with a longer history and other attributes."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
@@ -164,12 +183,12 @@ class LambdaDataLoader(TrackedLoader):
 
     def __init__(
         self,
-        dataloader: Any = None,
+        dataloader: Iterable[Any] | None = None,
         lambda_transformation: Callable[[Any], Any] | None = None,
         *,
         skip_keys: str | Iterable[str] = (),
-        input_dataset: Any = None,
-        python_iterable: Any = None,
+        input_dataset: Iterable[Any] | None = None,
+        python_iterable: object = None,
         transform_f: Callable[[Any], Any] | None = None,
         python_iterable_n_samples: int | None = None,
         transformation_tracker: Sequence[str] = (),
@@ -194,14 +213,15 @@ class LambdaDataLoader(TrackedLoader):
         self._history += tuple(Transformation(label=label) for label in transformation_tracker[len(self._history) :])
         self.skip_keys = checked_skip_keys(skip_keys, self._known_spec() if skip_keys else None)
 
-    def lambda_transformation(self, sample: Any) -> Any:
+    def lambda_transformation(self, sample: Nested) -> Any:
         """One element → what the loop gets."""
         raise NotImplementedError
 
     @property
-    def input_dataset(self) -> Any:
+    def input_dataset(self) -> Iterable[Any]:
         """What is converted."""
-        return self._loader
+        loader: Iterable[Any] = self._loader
+        return loader
 
     def __iter__(self) -> Iterator[Any]:
         return SharedIterator(self._iterate())
@@ -226,7 +246,7 @@ class LambdaDataLoader(TrackedLoader):
         for element in self._elements():
             yield self._converted(element)
 
-    def _converted(self, element: Any) -> Any:
+    def _converted(self, element: Nested) -> Nested:
         if hasattr(self, "_transform"):
             return _beside_skipped(self._transform, element, self.skip_keys)
         return unskipped(self.lambda_transformation(skipping(element, self.skip_keys)))
@@ -254,7 +274,7 @@ class LambdaDataLoader(TrackedLoader):
             return self._loader.get_n_samples()
         return len(self._loader)
 
-    def _known_spec(self) -> Any:
+    def _known_spec(self) -> Nested:
         """The element spec of a tf.data chain; a cache is not asked, which would import TensorFlow."""
         over_tf = getattr(self._loader, "converts_tensors", False)
         return self._loader.element_spec if over_tf else None
@@ -268,13 +288,13 @@ class LambdaDataLoader(TrackedLoader):
         self._history = (*self._history, step)
         return self
 
-    def _with(self: D, method: str, **changes: Any) -> D:
+    def _with(self: D, method: str, **changes: object) -> D:
         """A copy with other attributes, its history longer by a method of this class."""
         step = Transformation(label=loader_label(type(self).__name__, method))
         return self._extended((*self._history, step), **changes)
 
 
-def _beside_skipped(function: Callable[[Any], Any], element: Any, skip_keys: Collection[str]) -> Any:
+def _beside_skipped(function: Callable[[Any], Any], element: Nested, skip_keys: Collection[str]) -> Nested:
     """`function` of a dict without the skipped keys, and their values beside what it returns."""
     if not skip_keys or not isinstance(element, dict):
         return function(element)
@@ -290,7 +310,7 @@ class ConvertedLoader(LambdaDataLoader):
     prefetched, and leaving a loop loses nothing.
     """
 
-    def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._functions: tuple[Callable[[Any], Any], ...] = ()
         self._owns_arrays = False  # whether nothing else holds the arrays of an element, so that they need no copy
@@ -305,10 +325,10 @@ class ConvertedLoader(LambdaDataLoader):
         super().__setstate__(state)
         handed_out, self._handed_out = self._handed_out, None
         if handed_out is not None:  # the native loader had read ahead of that
-            _go_back(self._native(), handed_out)
+            _go_back(self._stateful(), handed_out)
 
     @property
-    def stateful_loader(self) -> Any:
+    def stateful_loader(self) -> NativeLoader | None:
         """The native loader whose cursor moves with iterating over this one; None where there is none."""
         return self._native()
 
@@ -341,10 +361,10 @@ class ConvertedLoader(LambdaDataLoader):
             raise LoaderError(f"lambda_transformation expects a function of one element, got {transform_f!r}.")
         return self._with("lambda_transformation", _functions=(*self._functions, transform_f))
 
-    def _converted(self, element: Any) -> Any:
+    def _converted(self, element: Nested) -> Nested:
         return self._finished(self._place(self._host(skipping(element, self.skip_keys))))
 
-    def _finished(self, placed: Any) -> Any:
+    def _finished(self, placed: Nested) -> Nested:
         element = self._receive(placed)
         if self.skip_keys:
             element = unskipped(element)
@@ -362,16 +382,16 @@ class ConvertedLoader(LambdaDataLoader):
         self._handed_out = None
         self._stateful().load_state_dict(state_dict)
 
-    def _host(self, sample: Any) -> Any:
+    def _host(self, sample: Nested) -> Nested:
         raise NotImplementedError
 
-    def _place(self, host: Any) -> Any:
+    def _place(self, host: Nested) -> Nested:
         return host
 
-    def _receive(self, placed: Any) -> Any:
+    def _receive(self, placed: Nested) -> Nested:
         return placed
 
-    def _arrived(self, element: Any) -> None:
+    def _arrived(self, element: Nested) -> None:
         """Waits until the arrays of an element are where they were sent."""
 
     def timed(self, elements: Iterable[Any]) -> Iterator[tuple[float, float]]:
@@ -391,10 +411,11 @@ class ConvertedLoader(LambdaDataLoader):
         reader = getattr(self._loader if converted is None else converted(), "_reader", None)
         self._owns_arrays = bool(getattr(reader, "gives_own_arrays", False))
 
-    def source_elements(self) -> Any:
+    def source_elements(self) -> Iterable[Any]:
         """What is converted: a native loader, or another iterable."""
         own_elements = getattr(self._loader, "conversion_elements", None)
-        return self._loader if own_elements is None else own_elements()
+        elements: Iterable[Any] = self._loader if own_elements is None else own_elements()
+        return elements
 
     def _placement(self) -> Callable[[Any], Any]:
         """`_place` for another thread: what is local to the consumer's thread is bound here."""
@@ -403,13 +424,13 @@ class ConvertedLoader(LambdaDataLoader):
     def _elements(self) -> Iterator[Any]:
         return iter(self.source_elements())
 
-    def _native(self) -> Any:
+    def _native(self) -> NativeLoader | None:
         """The native loader whose cursor moves with this iteration, if there is one."""
         if isinstance(self._loader, TrackedLoader):
             return getattr(self._loader, "native_loader", None)
         return self._loader if hasattr(self._loader, "load_state_dict") else None
 
-    def _stateful(self) -> Any:
+    def _stateful(self) -> NativeLoader:
         native = self._native()
         if native is None:
             raise LoaderError(
@@ -447,22 +468,22 @@ class ConvertedLoader(LambdaDataLoader):
             ended = True
         finally:
             # The threads have read ahead: the next iteration goes on behind the last element handed out.
-            if native is not None and not ended:
+            if native is not None and self._handed_out is not None and not ended:
                 _go_back(native, self._handed_out)
             self._handed_out = self._placed = None
 
-    def _prefetching(self, native: Any) -> Stage[_Placed, _Placed]:
+    def _prefetching(self, native: NativeLoader | None) -> Stage[_Placed, _Placed]:
         assert self._prefetch is not None
         skip_keys, host, place, elements = self.skip_keys, self._host, self._placement(), self._elements()
 
-        def on_host(element: Any) -> _Placed:
+        def on_host(element: Nested) -> _Placed:
             return host(skipping(element, skip_keys)), None if native is None else native.state_dict()
 
         hosted = Stage(on_host, elements, self._prefetch.host_buffer, name="host")
         return Stage(lambda pair: (place(pair[0]), pair[1]), hosted, self._prefetch.device_buffer, name="device")
 
 
-def _go_back(native: Any, state: dict[str, Any] | None) -> None:
+def _go_back(native: NativeLoader, state: dict[str, Any]) -> None:
     """Puts a loader back to what it has handed out; of its own kind it is not told that a state was restored."""
     go_back = getattr(native, "_go_back", None)
     (native.load_state_dict if go_back is None else go_back)(state)
@@ -474,5 +495,5 @@ class NumpyDataLoader(ConvertedLoader):
     Scalars become NumPy scalars, strings `bytes`, ragged values an object array of rows.
     """
 
-    def _host(self, sample: Any) -> Any:
+    def _host(self, sample: Nested) -> Nested:
         return to_host(sample)

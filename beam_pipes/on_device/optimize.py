@@ -10,12 +10,16 @@ looks like.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from beam_pipes.extras import require
+from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.lambda_loader import Transformation
 from beam_pipes.on_device.traced_function import TracedFunction, UnreadableFunctionError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class Chain(Protocol):
@@ -24,14 +28,14 @@ class Chain(Protocol):
     _history: tuple[Transformation, ...]
 
     @property
-    def dataset(self) -> Any: ...
+    def dataset(self) -> tf.data.Dataset: ...
 
     @property
-    def _root(self) -> Any: ...
+    def _root(self) -> tf.data.Dataset: ...
 
-    def _batched_runs(self, *args: Any, **kwargs: Any) -> Any: ...
+    def _batched_runs(self, *args: object, **kwargs: object) -> tf.data.Dataset | None: ...
 
-    def _extended(self: C, history: tuple[Transformation, ...], **changes: Any) -> C: ...
+    def _extended(self: C, history: tuple[Transformation, ...], **changes: object) -> C: ...
 
 
 C = TypeVar("C", bound=Chain)
@@ -45,7 +49,7 @@ class Swap:
     detail: str
 
 
-def filter_before_map(mapping: Transformation, filtering: Transformation, element_spec: Any) -> Swap | None:
+def filter_before_map(mapping: Transformation, filtering: Transformation, element_spec: Nested) -> Swap | None:
     """`map(f).filter(p)` → `filter(p).map(f)`, when `p` reads only what `f` passes through. `None`: no such pair.
 
     Exact when both are stateless and `p` computes the same from an element before `f` as from one after it. What `f`
@@ -72,7 +76,7 @@ def filter_before_map(mapping: Transformation, filtering: Transformation, elemen
     return Swap(exact=same and stateless and _in_order(mapping), detail=detail)
 
 
-def batch_before_map(mapping: Transformation, batching: Transformation, element_spec: Any) -> Swap | None:
+def batch_before_map(mapping: Transformation, batching: Transformation, element_spec: Nested) -> Swap | None:
     """`map(f).batch(n)` → `batch(n).map(f)`, when `f` works element by element. `None`: no such pair.
 
     No pair either where `f` leaves out a feature of varying shape, with which elements may not batch.
@@ -102,8 +106,9 @@ def batch_before_map(mapping: Transformation, batching: Transformation, element_
     return Swap(exact=grade == "exact" and same and _in_order(mapping), detail=detail)
 
 
-def _function(step: Transformation, keyword: str) -> Any:
-    return step.args[0] if step.args else step.kwargs[keyword]
+def _function(step: Transformation, keyword: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = step.args[0] if step.args else step.kwargs[keyword]
+    return function
 
 
 def _in_order(mapping: Transformation) -> bool:
@@ -140,12 +145,12 @@ def optimized(loader: C) -> C:
     return loader._extended((*loader._history[:start], *steps), _dataset=steps[-1].dataset, _n_samples=None)
 
 
-def _provable(first: Transformation, second: Transformation, element_spec: Any) -> bool:
+def _provable(first: Transformation, second: Transformation, element_spec: Nested) -> bool:
     swaps = (filter_before_map(first, second, element_spec), batch_before_map(first, second, element_spec))
     return any(swap is not None and swap.exact for swap in swaps)
 
 
-def _applied(dataset: Any, steps: list[Transformation], loader: Chain) -> list[Transformation]:
+def _applied(dataset: tf.data.Dataset, steps: list[Transformation], loader: Chain) -> list[Transformation]:
     applied = []
     for step in steps:
         first_batch = dataset is loader._root and step.method == "batch"
@@ -248,9 +253,8 @@ def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
         later = [cache for cache in caches if cache > index]
         if step.method != "map" or not later:
             continue
-        function = step.args[0] if step.args else step.kwargs["map_func"]
         try:
-            stateless = TracedFunction(function, _input(loader, index).element_spec).stateless
+            stateless = TracedFunction(_function(step, "map_func"), _input(loader, index).element_spec).stateless
         except UnreadableFunctionError:
             continue
         if not stateless:
@@ -261,5 +265,5 @@ def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
             )
 
 
-def _input(loader: Chain, index: int) -> Any:
+def _input(loader: Chain, index: int) -> tf.data.Dataset:
     return loader._root if index == 0 else loader._history[index - 1].dataset

@@ -13,15 +13,17 @@ import pickle
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from beam_pipes.errors import LoaderError, SpecError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, TfTensor, require
+from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.inference import (
     ColumnSignature,
+    Path,
     WastefulPaddingError,
     array_dtype,
     build_column,
@@ -31,6 +33,12 @@ from beam_pipes.on_device.inference import (
     tensor_dtype,
 )
 from beam_pipes.on_device.values import STRING, UnfitValueError, check_numbers, convert, read_value
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+#: What makes samples: a generator function or a class, or an iterable of dicts.
+Samples: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
 
 # A one-shot iterator that is inferred over all its samples is kept in memory up to here, then in a temporary file.
 SPOOL_BYTES = 64 * 2**20
@@ -72,7 +80,7 @@ class PythonSource:
     second pass is refused. The last error of a pass is kept in `error`, because TensorFlow forwards only its text.
     """
 
-    def __init__(self, python_iterable: Any, n_samples: int | None = None) -> None:
+    def __init__(self, python_iterable: Samples, n_samples: int | None = None) -> None:
         self.error: BaseException | None = None
         self._open = _opener(python_iterable)
         self.one_shot = not isinstance(python_iterable, type) and isinstance(python_iterable, Iterator)
@@ -80,7 +88,7 @@ class PythonSource:
         self._spool: _Spool | None = None
         self._started = False
         self._lock = threading.Lock()
-        if n_samples is None and not isinstance(python_iterable, type) and hasattr(python_iterable, "__len__"):
+        if n_samples is None and not isinstance(python_iterable, type) and isinstance(python_iterable, Sized):
             n_samples = len(python_iterable)
         if n_samples is not None and (isinstance(n_samples, bool) or int(n_samples) != n_samples or n_samples < 0):
             raise LoaderError(f"python_iterable_n_samples should be an int of at least 0, got {n_samples!r}.")
@@ -175,7 +183,7 @@ class PythonSource:
         return itertools.chain(head, self._open())
 
 
-def _opener(python_iterable: Any) -> Callable[[], Iterator[Any]]:
+def _opener(python_iterable: Samples) -> Callable[[], Iterator[Any]]:
     if isinstance(python_iterable, Iterable) and not isinstance(python_iterable, type | str | bytes | dict):
         return lambda: iter(python_iterable)
     if callable(python_iterable):
@@ -186,7 +194,7 @@ def _opener(python_iterable: Any) -> Callable[[], Iterator[Any]]:
     )
 
 
-def _checked(opened: Any) -> Iterable[Any]:
+def _checked(opened: object) -> Iterable[Any]:
     if not isinstance(opened, Iterable) or isinstance(opened, str | bytes | dict):
         raise LoaderError(
             f"calling python_iterable gave a {type(opened).__name__}, expected something to iterate over. "
@@ -213,7 +221,7 @@ class _Spool:
     def __len__(self) -> int:
         return self._length
 
-    def append(self, sample: Any) -> None:
+    def append(self, sample: object) -> None:
         with self._lock:
             self._file.seek(self._end)
             pickle.dump(sample, self._file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -389,13 +397,13 @@ def batched_dataset(
     return dataset, None
 
 
-def _run_spec(column: ColumnSignature) -> Any:
+def _run_spec(column: ColumnSignature) -> tf.TensorSpec:
     tf = require("tensorflow", purpose="DataLoader")
     shape = column.shape if column.layout == "concatenated" else (None, *column.shape)
     return tf.TensorSpec(shape, tensor_dtype(column.dtype))
 
 
-def taken_apart(values: Any, extents: Any, columns: Sequence[ColumnSignature]) -> Any:
+def taken_apart(values: Nested, extents: Mapping[str, TfTensor], columns: Sequence[ColumnSignature]) -> TfDataset:
     """A run as a dataset of its samples, without a function call per sample (25 µs each where it was measured)."""
     tf = require("tensorflow", purpose="DataLoader")
     extents = dict(extents)
@@ -411,7 +419,7 @@ def taken_apart(values: Any, extents: Any, columns: Sequence[ColumnSignature]) -
     return tf.data.Dataset.zip((samples, shapes) if shapes else samples)
 
 
-def _pieces(value: Any, lengths: Any, column: ColumnSignature) -> Any:
+def _pieces(value: TfTensor, lengths: TfTensor, column: ColumnSignature) -> TfDataset:
     """Concatenated values as a dataset of their pieces: a rebatching whose batch sizes are the lengths."""
     tf = require("tensorflow", purpose="DataLoader")
     spec = tf.TensorSpec(column.shape, tensor_dtype(column.dtype))
@@ -426,7 +434,7 @@ def _pieces(value: Any, lengths: Any, column: ColumnSignature) -> Any:
     return tf.data.experimental.from_variant(rebatched, spec).take(tf.size(lengths, tf.int64))
 
 
-def _cut(values: Any, shapes: Mapping[str, Any]) -> Any:
+def _cut(values: Nested, shapes: Mapping[str, Any]) -> Nested:
     """Cuts padded values back to their own shapes."""
     tf = require("tensorflow", purpose="DataLoader")
     cut = []
@@ -436,7 +444,7 @@ def _cut(values: Any, shapes: Mapping[str, Any]) -> Any:
     return nest(cut)
 
 
-def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> Any:
+def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> TfDataset:
     """Samples one by one, for signatures that columns cannot hold (ragged specs, tensors of unknown rank)."""
     tf = require("tensorflow", purpose="DataLoader")
     expected = dict(flatten_sample(signature, 0))
@@ -448,7 +456,7 @@ def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> Any:
                 raise keys_error(number, expected=expected, found=row)
             yield nest((path, _to_spec(row[path], spec, path, number)) for path, spec in expected.items())
 
-    def _to_spec(value: Any, spec: Any, path: Any, number: int) -> Any:
+    def _to_spec(value: object, spec: Nested, path: Path, number: int) -> Nested:
         try:
             if isinstance(spec, tf.TensorSpec):
                 return convert(read_value(value), array_dtype(spec.dtype), declared=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from beam_pipes.on_device.conversions import map_leaves, require_numeric, to_host, unsupported_dtype
+from beam_pipes.on_device.conversions import Nested, map_leaves, require_numeric, to_host, unsupported_dtype
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
 # What NumPy has no type of its own for: the carrier with the same bits, and what it is seen as.
@@ -28,7 +28,7 @@ class TorchDataLoader(ConvertedLoader):
     Tensors own their memory and keep their dtype (64 bit too).
     """
 
-    def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._device: torch.device | None = None
 
@@ -43,16 +43,16 @@ class TorchDataLoader(ConvertedLoader):
         options = PrefetchOptions(host_buffer=size, device_buffer=size)
         return self._with("prefetch_to_devices", _prefetch=options, _device=torch.device(device))
 
-    def _host(self, sample: Any) -> Any:
+    def _host(self, sample: Nested) -> Nested:
         return map_leaves(own_tensor, sample if self._owns_arrays else to_host(sample))
 
-    def _place(self, host: Any) -> Any:
+    def _place(self, host: Nested) -> Nested:
         return host if self._device is None else map_leaves(lambda tensor, _: tensor.to(self._device), host)
 
-    def _receive(self, placed: Any) -> Any:
+    def _receive(self, placed: Nested) -> Nested:
         return placed.received() if isinstance(placed, _Copying) else placed
 
-    def _arrived(self, element: Any) -> None:
+    def _arrived(self, element: Nested) -> None:
         if self._device is not None and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -64,7 +64,7 @@ class TorchDataLoader(ConvertedLoader):
         def copy(tensor: torch.Tensor, _: str) -> torch.Tensor:
             return tensor.pin_memory().to(device, non_blocking=True)
 
-        def place(host: Any) -> _Copying:
+        def place(host: Nested) -> _Copying:
             with torch.cuda.stream(stream):
                 # The pinned block may be dropped at once: torch reuses it only after the stream is past the copy.
                 return _Copying(map_leaves(copy, host), stream.record_event(), device)
@@ -76,11 +76,11 @@ class TorchDataLoader(ConvertedLoader):
 class _Copying:
     """Tensors whose copy to the device is under way until `copied`."""
 
-    element: Any
+    element: Nested
     copied: torch.cuda.Event
     device: torch.device
 
-    def received(self) -> Any:
+    def received(self) -> Nested:
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(self.copied)
 
@@ -92,13 +92,13 @@ class _Copying:
         return map_leaves(used_here, self.element)
 
 
-def to_tensor(value: Any, key: str) -> torch.Tensor:
+def to_tensor(value: object, key: str) -> torch.Tensor:
     """A tensor of a host value, with the same dtype and values, over its memory where the value owns that."""
     array = require_numeric(value, key, "torch")
     return own_tensor(array if array.flags.owndata else array.copy(), key)
 
 
-def own_tensor(value: Any, key: str) -> torch.Tensor:
+def own_tensor(value: object, key: str) -> torch.Tensor:
     """`to_tensor` of a value whose memory nothing else holds: no copy, unless it is read-only."""
     array = require_numeric(value, key, "torch")
     if not array.flags.writeable:

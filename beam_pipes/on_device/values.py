@@ -8,10 +8,11 @@ conversion is that of `beam_pipes.cache.exact`, except that a declared dtype als
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, array_of, brief, cast_exactly, exact_numbers
 
@@ -46,7 +47,7 @@ class Value:
         return dtype
 
 
-def read_value(value: Any) -> Value:
+def read_value(value: object) -> Value:
     """`[1, 2]` → a weak int array of shape (2,); `"né"` → the array of its UTF-8 bytes, shape ()."""
     if isinstance(value, bool):
         return Value(np.asarray(value))
@@ -62,8 +63,9 @@ def read_value(value: Any) -> Value:
         return Value(np.asarray(value))
     if value is None:
         raise UnfitValueError("it is None, which is not a tensor; leave such samples out or give them a value")
-    if callable(getattr(value, "numpy", None)):
-        value = value.numpy()
+    to_numpy = getattr(value, "numpy", None)
+    if callable(to_numpy):
+        value = to_numpy()
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         try:
             return Value(_plain_array(array_of(value)))
@@ -100,7 +102,7 @@ def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray
     raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
 
 
-def check_numbers(value: Any, dtype: np.dtype[Any]) -> None:
+def check_numbers(value: object, dtype: np.dtype[Any]) -> None:
     """Raises `UnfitValueError` where uneven nested lists hold a Python number that has no place in `dtype`."""
     leaves = _leaves(value) if isinstance(value, list | tuple) else []
     if set(map(type, leaves)) <= {int, float}:
@@ -116,7 +118,7 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def exact_integers(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def exact_integers(value: npt.ArrayLike, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Integers, as an array or a list of Python's own, in an integer `dtype`, or `UnfitValueError`."""
     try:
         return exact_numbers(value, dtype)
@@ -256,14 +258,14 @@ def _read_arrays(values: list[Value], shape: tuple[int, ...]) -> Value:
     return Value(np.stack(arrays).reshape(*shape, *arrays[0].shape))
 
 
-def _leaves(value: Any) -> list[Any]:
+def _leaves(value: Iterable[Any]) -> list[Any]:
     """The innermost items of nested lists, in order."""
     if not any(isinstance(item, list | tuple) for item in value):
         return list(value)
     return [leaf for item in value for leaf in (_leaves(item) if isinstance(item, list | tuple) else [item])]
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(value: object) -> tuple[int, ...]:
     """The shape of nested lists, which must be rectangular."""
     if not isinstance(value, list | tuple):
         return ()
