@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.eval_data import (
+    Converter,
     EvalData,
     LoadEvalOptions,
     ModelFn,
@@ -25,6 +26,7 @@ from beam_pipes.evaluation.loggers.logger import Logger
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, ordered_outputs
 from beam_pipes.evaluation.task_metrics import TaskEvaluation
 from beam_pipes.tasks.by_name import get_subtasks, maybe_get_mixture_or_task
+from beam_pipes.tasks.mixture import Mixture
 from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.task import Task
 
@@ -72,8 +74,8 @@ class Evaluator:
 
     def __init__(
         self,
-        mixture_or_task_name: Any,
-        feature_converter: Any,
+        mixture_or_task_name: str | Task | Mixture,
+        feature_converter: Converter,
         eval_split: str = "validation",
         use_cached: bool = False,
         seed: int | None = 42,
@@ -275,8 +277,8 @@ class Evaluator:
 
 
 def evaluate_mixture(
-    mixture_or_task_name: object,
-    feature_converter: object,
+    mixture_or_task_name: str | Task | Mixture,
+    feature_converter: Converter,
     *,
     eval_split: str = "validation",
     predict_fn: ModelFn | None = None,

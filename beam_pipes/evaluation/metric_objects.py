@@ -13,13 +13,17 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType
 from beam_pipes.tasks.provider import Feature
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 Array = np.ndarray
 
@@ -81,7 +85,7 @@ class Generic(MetricValue):
     """Any tensor, with the `tf.compat.v1.SummaryMetadata` that tells TensorBoard what to do with it."""
 
     tensor: Array
-    metadata: Any
+    metadata: tf.compat.v1.SummaryMetadata
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -184,7 +188,7 @@ def _has_axis(value: object) -> bool:
     return hasattr(value, "shape") and len(value.shape) > 0
 
 
-def _fitting(mask: Any, output: Any) -> object:
+def _fitting(mask: npt.ArrayLike | None, output: Any) -> object:
     """The mask, if it has an entry for each of the output."""
     return mask if mask is not None and np.shape(output)[:1] == np.shape(mask)[:1] else None
 
@@ -219,9 +223,9 @@ class Metric(_MetricProtocol):
         model_output: ModelOutput,
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        mask: Any = None,
-        indices_2d: Any = None,
-    ) -> Any:
+        mask: npt.ArrayLike | None = None,
+        indices_2d: npt.ArrayLike | None = None,
+    ) -> Metric:
         """A metric of these outputs.
 
         `inputs`: the examples. `model_output`: one output for each example, in order; an array where all have one
@@ -244,8 +248,8 @@ class CollectingMetric(_MetricProtocol):
         model_output: ModelOutput,
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        mask: Any = None,
-        indices_2d: Any = None,
+        mask: npt.ArrayLike | None = None,
+        indices_2d: npt.ArrayLike | None = None,
     ) -> _Collecting:
         count = len(model_output[0]) if isinstance(model_output, tuple) else len(model_output)
         if mask is None:
@@ -270,7 +274,7 @@ class CollectingMetric(_MetricProtocol):
         """The outputs that several hosts have gathered, one behind the other: the first axis is that of the hosts."""
         return type(self)(values={name: _joined(value) for name, value in self.values.items()})
 
-    def compute(self) -> Any:
+    def compute(self) -> Mapping[str, Any]:
         """The collected outputs by name; a subclass computes from them."""
         return dict(self.values)
 
@@ -281,7 +285,7 @@ class CollectingMetric(_MetricProtocol):
 
         class FromOutputs(base):  # type: ignore[misc]
             @classmethod
-            def from_model_output(cls, **model_output: Any) -> Any:
+            def from_model_output(cls, **model_output: Any) -> CollectingMetric:
                 return cls(values={name: np.atleast_1d(np.asarray(model_output[name])) for name in names})
 
         return FromOutputs
@@ -319,7 +323,7 @@ def globally_sort_model_output(model_output: ModelOutput, indices_2d: object) ->
     return _taken(model_output, np.lexsort((indices[:, 1], indices[:, 0])))
 
 
-def _taken(output: Any, places: Any) -> Any:
+def _taken(output: ModelOutput, places: np.ndarray) -> ModelOutput:
     if isinstance(output, tuple):
         return tuple(_taken(part, places) for part in output)
     if isinstance(output, Mapping):
@@ -329,7 +333,7 @@ def _taken(output: Any, places: Any) -> Any:
     return np.asarray(output)[places]
 
 
-def _joined(gathered: Any) -> Any:
+def _joined(gathered: ModelOutput) -> ModelOutput:
     if isinstance(gathered, tuple):
         return tuple(map(_joined, gathered))
     if isinstance(gathered, Mapping):
@@ -337,7 +341,7 @@ def _joined(gathered: Any) -> Any:
     return np.concatenate(list(gathered)) if isinstance(gathered, np.ndarray) else list(itertools.chain(*gathered))
 
 
-def _concatenated(first: Any, second: Any) -> Any:
+def _concatenated(first: ModelOutput, second: ModelOutput) -> ModelOutput:
     if isinstance(first, tuple):
         return tuple(_concatenated(one, other) for one, other in zip(first, second, strict=True))
     if isinstance(first, Mapping):

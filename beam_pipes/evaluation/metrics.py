@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy.typing as npt
+
 from beam_pipes.evaluation.metric_objects import Audio as Audio
 from beam_pipes.evaluation.metric_objects import CollectingMetric as CollectingMetric
 from beam_pipes.evaluation.metric_objects import Example as Example
@@ -126,8 +128,8 @@ class LegacyMetric(Metric):
         model_output: ModelOutput,
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        mask: Any = None,
-        indices_2d: Any = None,
+        mask: npt.ArrayLike | None = None,
+        indices_2d: npt.ArrayLike | None = None,
     ) -> LegacyMetric:
         overridden = type(self).postprocess_fn is not LegacyMetric.postprocess_fn
         postprocessor = self.postprocess_fn if overridden else self.postprocessor
@@ -150,7 +152,7 @@ class LegacyMetric(Metric):
     def _postprocess_fn(self) -> Postprocessor | None:
         return self.postprocessor
 
-    def postprocess_fn(self, targets_or_predictions: Any, **postprocess_kwargs: Any) -> Any:
+    def postprocess_fn(self, targets_or_predictions: object, **postprocess_kwargs: object) -> Any:
         """One postprocessed target or prediction; itself without a postprocessor."""
         if self.postprocessor is None:
             return targets_or_predictions

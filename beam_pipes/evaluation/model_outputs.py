@@ -33,7 +33,7 @@ class ModelOutputType(enum.IntEnum):
 ModelOutput = Any  # a list in the order of the examples, or (list, {name: list}) with auxiliary values
 
 
-def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput:
+def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> ModelOutput:
     """Sorts `[(index, output), …]` by index, and auxiliary values with it.
 
     `[(1, [5]), (0, [7, 8])]` → `[[7, 8], [5]]`; `([(1, [5]), (0, [7, 8])], {"scores": [0.5, 0.7]})` →
@@ -43,7 +43,7 @@ def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput
     Raises `EvaluationError`, beginning with `where`, when entries are not pairs, an index is missing, unknown or
     answered twice in different ways, or auxiliary values are not one an example.
     """
-    auxiliary: Any = None
+    auxiliary: object = None
     pairs = returned
     if isinstance(returned, tuple):
         if len(returned) != 2:
@@ -60,7 +60,7 @@ def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput
     return outputs, _reordered(auxiliary, places, len(pairs), where, "auxiliary values")
 
 
-def merge_hosts(returned: Sequence[Any]) -> Any:
+def merge_hosts(returned: Sequence[Any]) -> ModelOutput:
     """Joins what several hosts returned for their shares of one dataset into what one host would return.
 
     `[[(0, [5])], [(1, [7])]]` → `[(0, [5]), (1, [7])]`; auxiliary values are joined name by name. Call it after the
@@ -72,7 +72,7 @@ def merge_hosts(returned: Sequence[Any]) -> Any:
     return pairs, _joined([auxiliary for _, auxiliary in returned])
 
 
-def as_array(outputs: Any) -> Any:
+def as_array(outputs: ModelOutput) -> ModelOutput:
     """One array where the outputs have one shape; otherwise (ragged) the list unchanged. Mappings entry by entry."""
     if isinstance(outputs, tuple):
         return tuple(as_array(part) for part in outputs)
@@ -124,7 +124,7 @@ def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
     return [first[index] for index in range(num_examples)]
 
 
-def _reordered(values: Any, places: list[int], count: int, where: str, name: str) -> Any:
+def _reordered(values: Any, places: list[int], count: int, where: str, name: str) -> object:
     if isinstance(values, Mapping):
         return {key: _reordered(value, places, count, where, f"{name}[{key!r}]") for key, value in values.items()}
     try:
@@ -140,13 +140,13 @@ def _reordered(values: Any, places: list[int], count: int, where: str, name: str
     return [values[place] for place in places]
 
 
-def _joined(auxiliary: list[Any]) -> Any:
+def _joined(auxiliary: list[Any]) -> object:
     if isinstance(auxiliary[0], Mapping):
         return {name: _joined([part[name] for part in auxiliary]) for name in auxiliary[0]}
     return [value for part in auxiliary for value in part]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -154,7 +154,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -163,7 +163,7 @@ Example = Mapping[str, Any]
 Postprocessor = Callable[..., Any]
 
 
-def decode_output(output: Any, feature: Feature) -> Any:
+def decode_output(output: ModelOutput, feature: Feature) -> Any:
     """Decodes one model output: ids → text, several sequences of ids (top-k) → a list of texts.
 
     `[72, 105, 1]` → `"Hi"`, `[[72, 105], [72, 111]]` → `["Hi", "Ho"]` with a byte vocabulary. Sequences may differ in

@@ -11,7 +11,8 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def kept_rows(split: Split) -> Iterator[int]:
@@ -78,7 +82,7 @@ def write_parquet(cache: Cache, directory: str) -> None:
                 writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
 
 
-def arrow_schema(spec: ExampleSpec | None) -> Any:
+def arrow_schema(spec: ExampleSpec | None) -> pa.Schema:
     """The Arrow schema of a spec: `int32[None, 3]` → `list<list<int32>>`; without a spec, one binary column."""
     pyarrow = require("pyarrow", purpose="export to Parquet")
     if spec is None:
@@ -88,7 +92,7 @@ def arrow_schema(spec: ExampleSpec | None) -> Any:
     )
 
 
-def _type(pyarrow: Any, feature: FeatureSpec) -> Any:
+def _type(pyarrow: ModuleType, feature: FeatureSpec) -> pa.DataType:
     if feature.dtype == dtypes.STR:
         found = pyarrow.string()
     elif feature.dtype == dtypes.BYTES:
@@ -114,7 +118,7 @@ def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield group
 
 
-def _plain(value: Any, spec: ExampleSpec | None) -> Any:
+def _plain(value: object, spec: ExampleSpec | None) -> object:
     """What Arrow takes: arrays of one dimension as they are, others as nested lists."""
     if spec is None or isinstance(value, (bytes, str)):
         return value
@@ -126,7 +130,7 @@ def _plain(value: Any, spec: ExampleSpec | None) -> Any:
     return array.tolist() if array.dtype != np.float16 else _halves(array)
 
 
-def _halves(array: Any) -> Any:
+def _halves(array: np.ndarray) -> object:
     """Nested lists whose leaves stay NumPy's half floats, which Arrow wants for its own."""
     return [_halves(each) for each in array] if array.ndim else array[()]
 

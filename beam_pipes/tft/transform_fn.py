@@ -15,7 +15,8 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.analysis import Accumulator, AnalysisError, Analyzer, Result
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
@@ -25,6 +26,9 @@ from beam_pipes.tft.canonical_saved_model import make_canonical
 from beam_pipes.tft.raw_features import RawFeatures, Varying
 from beam_pipes.tft.transform_function import FEATURES_NAME, TransformFunction
 from beam_pipes.typed import Pipeline
+
+if TYPE_CHECKING:
+    from beam_pipes.tft.beam_passes import Inputs
 
 PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -178,9 +182,10 @@ class TransformFn(Analyzer):
         }
         return ", ".join(f"{name} ({form})" for name, form in forms.items())
 
-    def _inputs(self) -> Any:
+    def _inputs(self) -> Inputs:
         raw = self.raw_features
-        return _beam_passes().Inputs(raw.feature_spec(), raw.arrow_schema)
+        inputs: Inputs = _beam_passes().Inputs(raw.feature_spec(), raw.arrow_schema)
+        return inputs
 
     def _write_raw_metadata(self, directory: str) -> None:
         """The schema of what the function takes: `tft.TFTransformOutput.raw_feature_spec()`."""
@@ -240,7 +245,7 @@ class _ShardInputs(Accumulator):
                 ) from error
 
 
-def _beam_passes() -> Any:
+def _beam_passes() -> ModuleType:
     """The module of that name; raises `MissingExtraError` where a library of it is not installed."""
     for module in ("apache_beam", "tensorflow", "tensorflow_transform"):
         require(module, purpose=_PURPOSE)

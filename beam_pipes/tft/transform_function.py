@@ -9,6 +9,7 @@ import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from beam_pipes.extras import require
 from beam_pipes.tft.raw_features import RawFeatures
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from beam_pipes.cache.reader import Cache
 
 FEATURES_NAME = "features.json"
@@ -58,7 +61,7 @@ class TransformFunction:
         return cls(cache.asset_path(name), keep=keep)
 
     @functools.cached_property
-    def _loaded(self) -> Any:
+    def _loaded(self) -> tf.Module:
         tf = require("tensorflow", purpose=_PURPOSE)
         with tf.init_scope():  # its tables outlive the graph of whoever asks first
             return tf.saved_model.load(os.path.join(self.directory, "transform_fn"))
@@ -136,7 +139,7 @@ class TransformFunction:
         return rows
 
 
-def _names(tf: Any, signature: Mapping[str, Any]) -> list[str]:
+def _names(tf: ModuleType, signature: Mapping[str, Any]) -> list[str]:
     """The features of the flat inputs of a function, each with the number of its component."""
     return [
         f"{name}\0{at}"
@@ -157,7 +160,7 @@ def _ancestors(tensors: Sequence[Any]) -> set[str]:
     return seen
 
 
-def _rows(tf: Any, name: str, value: Any, count: int) -> list[Any]:
+def _rows(tf: ModuleType, name: str, value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor, count: int) -> list[Any]:
     """One transformed feature, row by row."""
     if isinstance(value, tf.SparseTensor):
         if value.shape.rank != 2:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.loggers.logger import Dataset, Logger, step_or_dummy
 from beam_pipes.evaluation.metrics import Audio, Generic, Histogram, Image, MetricValue, Scalar, Text
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 DEFAULT_BUCKETS = 30  # as TensorBoard's own histogram summary
 _WAV = b"\x10\x0b"  # AudioPluginData with field 2, encoding, set to 11, WAV
@@ -57,7 +60,7 @@ class TensorBoardLogger(Logger):
             writer.close()
         self._writers.clear()
 
-    def _writer(self, directory: str) -> Any:
+    def _writer(self, directory: str) -> tf.summary.SummaryWriter:
         if directory not in self._writers:
             self._writers[directory] = self._tf.summary.create_file_writer(directory, flush_millis=120)
         return self._writers[directory]
@@ -135,7 +138,7 @@ class TensorBoardLoggerV1(TensorBoardLogger):
             writer.add_summary(summary(value=[summary.Value(tag=tag, simple_value=number)]), step)
         writer.flush()
 
-    def _writer(self, directory: str) -> Any:
+    def _writer(self, directory: str) -> tf.compat.v1.summary.FileWriter:
         if directory not in self._writers:
             with self._tf.Graph().as_default():  # the first form refuses to be made while executing eagerly
                 self._writers[directory] = self._tf.compat.v1.summary.FileWriter(directory)
