@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
@@ -22,7 +21,7 @@ from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.signatures import parameters
-from beam_pipes.tasks.sources.data_source import LibrarySource
+from beam_pipes.tasks.sources.data_source import DataSourceInterface, LibrarySource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
 from beam_pipes.tasks.task import Task
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
@@ -150,7 +149,9 @@ class TruncatedDatasetProvider(LibrarySource):
         shuffle_buffer_size: size of the buffer that shuffles the examples that are left.
     """
 
-    def __init__(self, child: Any, split_sizes: Mapping[str, int], shuffle_buffer_size: int | None = None) -> None:
+    def __init__(
+        self, child: DataSourceInterface, split_sizes: Mapping[str, int], shuffle_buffer_size: int | None = None
+    ) -> None:
         self.child = child
         self.split_sizes = dict(split_sizes)
         self.shuffle_buffer_size = shuffle_buffer_size
@@ -158,7 +159,7 @@ class TruncatedDatasetProvider(LibrarySource):
 
     @property
     def splits(self) -> Sequence[str]:
-        return self.child.splits  # type: ignore[no-any-return]
+        return self.child.splits
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -182,7 +183,7 @@ class TruncatedDatasetProvider(LibrarySource):
     def num_input_examples(self, split: str) -> int | None:
         count = self.child.num_input_examples(split)
         if split not in self.split_sizes:
-            return count  # type: ignore[no-any-return]
+            return count
         return self.split_sizes[split] if count is None else min(count, self.split_sizes[split])
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.tasks.column_forms import trim_dataset
@@ -216,7 +216,7 @@ def disable_registry() -> None:
     def ignore(cls: type, *args: Any, **kwargs: Any) -> None:
         return None
 
-    def refuse(cls: type, name: str) -> Any:
+    def refuse(cls: type, name: str) -> NoReturn:
         raise UnknownNameError(f"Disabled {cls.__name__}.get call: {name}", name=name)
 
     for registry in (TaskRegistry, MixtureRegistry):

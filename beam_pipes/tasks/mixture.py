@@ -419,7 +419,7 @@ def checked_exhaustion(exhaustion: Any, mixture: str) -> Exhaustion:
     return exhaustion  # type: ignore[no-any-return]
 
 
-def _resolve(task: Any, mixture: str) -> Task | Mixture:
+def _resolve(task: object, mixture: str) -> Task | Mixture:
     if isinstance(task, (Task, Mixture)):
         return task
     if not isinstance(task, str):

@@ -10,7 +10,7 @@ from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
-from beam_pipes.tasks.provider import Feature, SequenceLength, axis_lengths
+from beam_pipes.tasks.provider import DatasetConverter, Feature, SequenceLength, axis_lengths
 from beam_pipes.tasks.python_forms import (
     append_eos_to_features,
     check_is_sequence,
@@ -198,7 +198,9 @@ def truncate_inputs_left(
     return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
 
 
-def apply_feature_converter(dataset: TfDataset, sequence_length: SequenceLength, feature_converter: Any) -> TfDataset:
+def apply_feature_converter(
+    dataset: TfDataset, sequence_length: SequenceLength, feature_converter: DatasetConverter
+) -> TfDataset:
     """A feature converter as a preprocessor, to cache model features rather than task features."""
     return feature_converter(dataset, sequence_length)
 

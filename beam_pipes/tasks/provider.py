@@ -39,7 +39,7 @@ class DType(str):
 
     __slots__ = ()
 
-    def __new__(cls, dtype: Any) -> DType:
+    def __new__(cls, dtype: object) -> DType:
         return super().__new__(cls, _name_of(dtype))
 
     @property
@@ -164,6 +164,12 @@ def feature_from(value: object) -> Feature:
     raise TaskError(f"output_features maps names to Feature objects, got {value!r}{hint}", value=value)
 
 
+class DatasetConverter(Protocol):
+    """A converter as a dataset of model features is made with it."""
+
+    def __call__(self, ds: TfDataset, task_feature_lengths: SequenceLength, /) -> TfDataset: ...
+
+
 class RowConverter(Protocol):
     """A converter as a loader of cached tasks uses it.
 
@@ -183,7 +189,7 @@ class RowConverter(Protocol):
 
     def planned_features(self, output_features: Iterable[str]) -> Sequence[str]: ...
 
-    def planned_split(self, split: Any) -> Any: ...
+    def planned_split(self, split: object) -> Any: ...
 
     def planned_lengths(self, task_feature_lengths: SequenceLength) -> dict[str, int | None]: ...
 

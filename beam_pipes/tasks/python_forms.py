@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
@@ -31,13 +32,13 @@ def rekey(x: Example, key_map: Mapping[str, str] | None = None) -> Example:
 def tokenize(
     example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
 ) -> dict[str, Any]:
-    def encode(name: str, feature: Feature, value: Any) -> Any:
+    def encode(name: str, feature: Feature, value: object) -> object:
         return _encode(name, feature, value, eos_of(name, feature) if with_eos and feature.add_eos else None)
 
     return tokenize_features(example, output_features, copy_pretokenized, encode)
 
 
-def _encode(name: str, feature: Feature, value: Any, eos: int | None) -> Any:
+def _encode(name: str, feature: Feature, value: object, eos: int | None) -> object:
     """The ids of a text or of a vector of texts; of several, the last one ends in `eos`."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         rows = [np.asarray(feature.vocabulary.encode(text), np.int32) for text in value]
@@ -91,7 +92,7 @@ def append_eos_after_trim(
     )
 
 
-def _with_eos(name: str, value: object, eos: int) -> Any:
+def _with_eos(name: str, value: npt.ArrayLike, eos: int) -> np.ndarray:
     array = np.asarray(value)
     check_is_sequence(name, array.ndim)
     return np.concatenate([array, np.full((*array.shape[:-1], 1), eos, array.dtype)], axis=-1)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
@@ -22,6 +22,9 @@ from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 BoundStep = Callable[[Any, int], Iterable[Any]]
 
@@ -183,7 +186,7 @@ class Step:
         return [normalised(one, features) for one in made or ()]
 
     def _run_pipeline(
-        self, context: StepContext, seed: StepSeed, record: RecordContext, example: Any, position: int
+        self, context: StepContext, seed: StepSeed, record: RecordContext, example: object, position: int
     ) -> Iterable[object]:
         record.record_id_of = functools.partial(_record_id, seed, example)
         record.index = position
@@ -325,7 +328,7 @@ class DeclaredTask(Protocol):
     def name(self) -> str: ...
 
     @property
-    def source(self) -> Any: ...
+    def source(self) -> DataSourceInterface: ...
 
     @property
     def output_features(self) -> Mapping[str, Feature]: ...

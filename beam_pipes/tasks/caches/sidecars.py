@@ -167,7 +167,7 @@ def _write_lists(path: str, examples: Iterator[Mapping[str, object]], split: Spl
     os.replace(temporary, path)
 
 
-def _fill(features: Any, name: str, spec: FeatureSpec, value: Any) -> None:
+def _fill(features: Mapping[str, Any], name: str, spec: FeatureSpec, value: Any) -> None:
     if spec.is_text:
         texts = value if spec.shape else [value]
         features[name].bytes_list.value.extend(t.encode() if isinstance(t, str) else t for t in texts)
@@ -216,7 +216,7 @@ def counted_statistics(statistics: Sequence[Mapping[str, Any]], split: str) -> d
 
 
 def split_statistics(
-    split: Any, token_features: Iterable[str] | None = None, *, statistics: Sequence[Mapping[str, Any]] = ()
+    split: Split, token_features: Iterable[str] | None = None, *, statistics: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, int]:
     """Statistics of a split: those that the build of a task has counted, the others from the index. No record is read.
 

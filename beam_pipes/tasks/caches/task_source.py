@@ -226,8 +226,7 @@ class TaskSource(Source):
 
     def _stream(self, task: Task, shard: _Shard, part: Slice) -> Iterator[object]:
         if shard.file is not None and self._reads_parts:
-            source = task.source
-            skip = source.skip_header_lines if part.start == 0 else 0
+            skip = getattr(task.source, "skip_header_lines", 0) if part.start == 0 else 0
             return read_lines(shard.name, part.start, part.end, skip=skip)
         return stream_shard(task, shard.split, shard.name, seed=self._seed, num_steps=self.num_streamed)
 

@@ -52,7 +52,7 @@ class StepUnit:
         return self._reference.get().offline_steps()[self._number]
 
     @property
-    def version(self) -> Any:
+    def version(self) -> object:
         return getattr(self.step.preprocessor, "version", None)
 
     def fingerprint_config(self) -> dict[str, object]:

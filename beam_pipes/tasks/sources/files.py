@@ -153,7 +153,7 @@ class ProtoDataSource(FileDataSource):
         self._decode_proto_fn = decode_proto_fn
         self._reader_cls = reader_cls
 
-        def read_protos(path: object) -> Any:
+        def read_protos(path: object) -> TfDataset:
             tf = tensorflow("reading protocol buffers")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
             return records.map(decode_proto_fn, num_parallel_calls=map_parallelism())
@@ -276,7 +276,7 @@ class TFExampleDataSource(FileDataSource):
         self._feature_description = dict(feature_description)
         self._reader_cls = reader_cls
 
-        def read_examples(path: object) -> Any:
+        def read_examples(path: object) -> TfDataset:
             tf = tensorflow("reading tf.train.Example")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
 

@@ -16,6 +16,7 @@ from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.mixture import MixtureRegistry
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import TaskRegistry
+from beam_pipes.tasks.sources.data_source import DataSourceInterface
 from beam_pipes.tasks.sources.files import TextLineDataSource, TFExampleDataSource
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
@@ -102,7 +103,7 @@ class FakeTaskTest(unittest.TestCase):
     def add_task(
         self,
         name: str,
-        source: Any,
+        source: DataSourceInterface,
         preprocessors: Sequence[Any] = DEFAULT_PREPROCESSORS,
         output_features: Mapping[str, Feature] | None = None,
         **kwargs: Any,
