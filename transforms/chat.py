@@ -184,7 +184,7 @@ class ChatTemplate:
         return self.date
 
 
-def _environment(now: Any) -> jinja2.Environment:
+def _environment(now: object) -> jinja2.Environment:
     """Jinja as `transformers` sets it up for chat templates, with `{% generation %}` blocks that leave marks."""
     from jinja2 import ext, nodes, parser
     from jinja2.exceptions import TemplateError

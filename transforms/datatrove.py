@@ -50,7 +50,7 @@ class DatatroveStep:
     The step itself is left as it is: each process runs a copy of its own.
     """
 
-    def __init__(self, step: Any) -> None:
+    def __init__(self, step: object) -> None:
         bases = _bases()
         if not isinstance(step, bases):
             found = step.__name__ if isinstance(step, type) else type(step).__name__
@@ -116,13 +116,13 @@ class DatatroveStep:
         return None if kept else (reason or NO_REASON)
 
 
-def _draws(value: Any) -> bool:
+def _draws(value: object) -> bool:
     """Whether it is a generator of random numbers, or a method of one."""
     generators = (np.random.Generator, np.random.RandomState, random.Random)
     return isinstance(getattr(value, "__self__", value), generators)
 
 
-def from_datatrove(step: Any, *, field: str | None = "text") -> FunctionStage[..., Any]:
+def from_datatrove(step: object, *, field: str | None = "text") -> FunctionStage[..., Any]:
     """A filter or formatter of datatrove's as a stage.
 
         build("pages", JSONLines("pages.jsonl"), [from_datatrove(GopherQualityFilter()), tokenize], to="cache")

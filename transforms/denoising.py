@@ -144,7 +144,7 @@ class _Drawn:
         return np.array(ids, dtype)
 
 
-def _check_rate(owner: str, name: str, value: Any) -> None:
+def _check_rate(owner: str, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise LoaderError(f"{owner} expects {name} to be a number from 0 to 1, got {value!r}")
 

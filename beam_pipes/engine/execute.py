@@ -336,7 +336,7 @@ class UnitRunner:
         for column in batch.columns.values():
             column[index] = _NOTHING
 
-    def _as_declared_by_name(self, produced: Any, output_type: Mapping[str, type]) -> Any:
+    def _as_declared_by_name(self, produced: object, output_type: Mapping[str, type]) -> Any:
         if not isinstance(produced, Mapping) or produced.keys() != output_type.keys():
             found = f"the keys {sorted(map(str, produced))}" if isinstance(produced, Mapping) else brief(produced)
             raise InvalidTransformOutputException(
@@ -354,7 +354,7 @@ class UnitRunner:
                     break
         return produced
 
-    def _check_list(self, produced: Any, key: str | None) -> None:
+    def _check_list(self, produced: object, key: str | None) -> None:
         if not isinstance(produced, list):
             what = "transform" if key is None else f"transform's output {key!r}"
             raise InvalidTransformOutputException(

@@ -80,7 +80,7 @@ def mismatch(value: object, signature: Signature) -> str | None:
     return None
 
 
-def brief(value: Any, *, limit: int = 80) -> str:
+def brief(value: object, *, limit: int = 80) -> str:
     """The type and the beginning of the repr of a value, for messages: `int: 1`."""
     try:
         text = repr(value)
@@ -91,7 +91,7 @@ def brief(value: Any, *, limit: int = 80) -> str:
     return f"{type(value).__name__}: {text}"
 
 
-def beam_transform_advice(value: Any) -> str | None:
+def beam_transform_advice(value: object) -> str | None:
     """What to do where a transform of Beam stands among stages; None for anything else. Imports no Beam."""
     names = {f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__}
     if "apache_beam.transforms.ptransform.PTransform" not in names:

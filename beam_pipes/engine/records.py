@@ -32,7 +32,7 @@ class RecordContext:
 
     __slots__ = ("counted", "direct", "epoch", "index", "item", "left", "record_id_of", "seed", "stage", "unit")
 
-    def __init__(self, *, seed: int, unit: str, epoch: int = 0, stage: Any = None, direct: bool = False) -> None:
+    def __init__(self, *, seed: int, unit: str, epoch: int = 0, stage: object = None, direct: bool = False) -> None:
         self.seed = seed
         self.unit = unit
         self.epoch = epoch
@@ -207,7 +207,7 @@ class OneRecord:
 
     __slots__ = ("_record_id", "values")
 
-    def __init__(self, value: Any, record_id: Callable[[], str]) -> None:
+    def __init__(self, value: object, record_id: Callable[[], str]) -> None:
         self.values = [value]
         self._record_id = record_id
 

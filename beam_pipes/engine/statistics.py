@@ -153,7 +153,7 @@ def from_json(value: Mapping[str, Any]) -> Statistic:
     return cls.from_state(value["name"], value["state"])
 
 
-def plain_number(value: Any) -> Any:
+def plain_number(value: object) -> Any:
     """A NumPy scalar as the Python number of the same value, which JSON can hold; anything else unchanged."""
     return value.item() if hasattr(value, "item") else value
 

@@ -241,7 +241,7 @@ class Canonicalizer:
         self.on_class(value)
         return {"$type": self.label(value)}
 
-    def _callable(self, value: Any, path: str) -> object:
+    def _callable(self, value: object, path: str) -> object:
         if isinstance(value, functools.partial):
             return {
                 "$partial": [

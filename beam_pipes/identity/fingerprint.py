@@ -134,7 +134,7 @@ class _Collector:
         self._assets: dict[str, str] = {}
         self._closure = CodeClosure(self._on_asset)
 
-    def add(self, stage: Any, name: str) -> None:
+    def add(self, stage: object, name: str) -> None:
         if isinstance(graph := getattr(stage, "graph", None), Graph):
             self._add_graph(graph, name)
         elif isinstance(stage, types.FunctionType):

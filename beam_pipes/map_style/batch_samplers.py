@@ -533,7 +533,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
 }
 
 
-def sampler(name: str, *arguments: Any, **options: Any) -> Sampler:
+def sampler(name: str, *arguments: object, **options: Any) -> Sampler:
     """Builds a sampler by its name in `SAMPLERS`: `sampler("bucketed", lengths, batch_size=32, seed=7)`."""
     if name not in SAMPLERS:
         raise UnknownNameError(f"unknown sampler {name!r}; choose one of: {', '.join(sorted(SAMPLERS))}", name=name)

@@ -391,7 +391,7 @@ def _checked_batch_sampler(
     return batch_sampler
 
 
-def _is_dealt_out(sampler: Any) -> bool:
+def _is_dealt_out(sampler: object) -> bool:
     """Whether each process gets a share of its own; of samplers that are not ours that is taken for granted."""
     if type(sampler) is BatchSampler:
         return _is_dealt_out(sampler.sampler)

@@ -180,7 +180,7 @@ class TransformDataset(Dataset):
     An exception in `transform` is raised as `ExampleError` with the index of its example and the original as its cause.
     """
 
-    def __init__(self, dataset: MapStyle, transform: Any, *, seed: int | None = None) -> None:
+    def __init__(self, dataset: MapStyle, transform: object, *, seed: int | None = None) -> None:
         check_dataset(dataset, "TransformDataset")
         function = transform if callable(transform) else getattr(transform, "forward", None)
         if function is None:

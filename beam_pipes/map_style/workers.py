@@ -93,7 +93,7 @@ def children_deaf_to_interrupts() -> Iterator[None]:
 BESIDE_BYTES = 64 * 1024
 
 
-def encode(value: Any) -> list[Any]:
+def encode(value: object) -> list[Any]:
     """Returns the messages that stand for `value`; raises what pickling raises, before anything is sent."""
     beside: list[memoryview] = []
 

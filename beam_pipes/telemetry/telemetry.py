@@ -56,7 +56,7 @@ class Telemetry:
         loader: Any,
         *,
         tokens: str | Sequence[str] | None = None,
-        pad_value: Any = None,
+        pad_value: object = None,
         source_names: Sequence[str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -103,7 +103,7 @@ class Telemetry:
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         raise not_copied(
             "a Telemetry, which counts what its process waits for,", "Send its loader, and wrap that there."
         )
@@ -339,7 +339,7 @@ class TokenCounter:
         {'tokens': [[5, 6, 0]], 'segment_ids': [[1, 1, 0]]}  →  2
     """
 
-    def __init__(self, names: Sequence[str] | None, pad_value: Any = 0) -> None:
+    def __init__(self, names: Sequence[str] | None, pad_value: object = 0) -> None:
         if isinstance(names, str):
             names = (names,)
         self._names = None if names is None else tuple(names)
@@ -347,7 +347,7 @@ class TokenCounter:
         self._pending: list[Any] = []
         self._total: int | None = None
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: object) -> None:
         """Counts one batch."""
         if not isinstance(batch, Mapping):
             return
@@ -368,7 +368,7 @@ class TokenCounter:
             self._total = (self._total or 0) + sum(int(count) for count in pending)
         return self._total
 
-    def _count(self, count: Any) -> None:
+    def _count(self, count: object) -> None:
         if isinstance(count, int):
             self._total = (self._total or 0) + count
             return

@@ -114,7 +114,7 @@ class State:
     variables: dict[str, str]
 
     @classmethod
-    def of(cls, stage: Any) -> State:
+    def of(cls, stage: object) -> State:
         return cls(_attributes(stage), _variables(stage))
 
 
@@ -122,7 +122,7 @@ def cause_of(one: OneUnit, at: int, before: State) -> Cause:
     """Why the outcome of record `at` changes within a process, from one run to the next; `before` all runs."""
     stage: Any = one.unit.stage
 
-    def run(stage: Any = None) -> str:
+    def run(stage: object = None) -> str:
         return one.run([at], stage=stage).outcomes[at].digest
 
     generators = _moved_generators(run)

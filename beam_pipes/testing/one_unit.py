@@ -125,7 +125,7 @@ class OneUnit:
 class _element_method_only:
     """While a runner is made, hides the batch method of a stage from it."""
 
-    def __init__(self, stage: Any, hide: bool) -> None:
+    def __init__(self, stage: object, hide: bool) -> None:
         self._stage = stage
         self._hide = hide and getattr(stage, "transform_batch", None) is not None and hasattr(stage, "__dict__")
 

@@ -48,7 +48,7 @@ class TrialProcesses:
     def run(
         self,
         function: str,
-        argument: Any,
+        argument: object,
         *,
         timeout_secs: float,
         hash_seed: int = 1,

@@ -140,7 +140,7 @@ def _bare(function: Callable[..., object]) -> Any:
     return function
 
 
-def _resolved(function: Callable[..., Any], annotation: Any, place: str) -> Any:
+def _resolved(function: Callable[..., Any], annotation: object, place: str) -> Any:
     """An annotation as an object: `from __future__ import annotations` leaves text."""
     bare = inspect.unwrap(_bare(function))
     names = dict(getattr(bare, "__globals__", {}))

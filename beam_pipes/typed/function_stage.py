@@ -232,7 +232,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             return [produced]  # what nearly every record gives
         return self._outputs(produced)
 
-    def _outputs(self, produced: Any, context: RecordContext | None = None) -> list[Any]:
+    def _outputs(self, produced: object, context: RecordContext | None = None) -> list[Any]:
         """What one call gave, as a list; reasons of drops are left for the engine, in `context`."""
         if produced is None:
             return []

@@ -218,7 +218,7 @@ class StageList(DAGPipeline):
     # The end: splits.
 
     def _end(
-        self, units: list[Unit], flow: _Flow, splits: Any, split: str, by_source: Sequence[str]
+        self, units: list[Unit], flow: _Flow, splits: object, split: str, by_source: Sequence[str]
     ) -> tuple[dict[str, Ref], dict[str, type]]:
         last: Any = units[-1].stage if units else None
         if splits is None and not by_source and last is not None and not isinstance(last, FunctionStage):

@@ -179,11 +179,11 @@ def _head(path: str) -> tuple[str, int]:
     return line[:-1].decode("ascii"), len(line)
 
 
-def _items(value: Any) -> Any:
+def _items(value: object) -> Any:
     return value.ravel().tolist() if isinstance(value, np.ndarray) else value
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """`str`, `bytes` or `int`; raises `SpecError` for anything else."""
     for kind, cls in (("str", str), ("bytes", bytes), ("int", (int, np.integer))):
         if isinstance(value, cls) and not isinstance(value, bool):
