@@ -17,7 +17,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,6 +30,7 @@ from beam_pipes.typed import count, drop, stage
 
 if TYPE_CHECKING:
     import jinja2
+    import tokenizers
 
 __all__ = ["ChatTemplate", "chat_tokens"]
 
@@ -157,7 +158,7 @@ class ChatTemplate:
             ) from error
 
     @functools.cached_property
-    def _library(self) -> Any:
+    def _library(self) -> tokenizers.Tokenizer:
         library = require("tokenizers", purpose="ChatTemplate")
         try:
             tokenizer = library.Tokenizer.from_str(self._json)
@@ -165,7 +166,8 @@ class ChatTemplate:
             raise TaskError(f"the file cannot be read as a tokenizer.json: {error}.") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        return tokenizer
+        loaded: tokenizers.Tokenizer = tokenizer
+        return loaded
 
     @functools.cached_property
     def _compiled(self) -> jinja2.Template:
@@ -198,7 +200,7 @@ def _environment(now: object) -> jinja2.Environment:
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
 
-        def _marked(self, caller: Any) -> str:
+        def _marked(self, caller: Callable[[], str]) -> str:
             return f"{_OPEN}{caller()}{_CLOSE}"
 
     def tojson(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:

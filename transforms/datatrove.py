@@ -102,7 +102,7 @@ class DatatroveStep:
         step.stat_update = _counted
         return step
 
-    def apply(self, document: Any) -> str | None:
+    def apply(self, document: _Document) -> str | None:
         """Lets the step work on a document, in place; the reason where it is dropped, None where it is kept."""
         step = self._running
         for value in vars(step).values():

@@ -114,7 +114,7 @@ def qualified_name(thing: object) -> str:
     return name if module in (None, "builtins") else f"{module}.{name}"
 
 
-def function_behind(value: Any) -> Any:
+def function_behind(value: Any) -> object:
     """What a decorated function counts as: the function of its attribute `fingerprint_as`, a `functools.partial` where
     options are bound to it. None for anything that has no such attribute."""
     if inspect.getattr_static(type(value), "fingerprint_as", None) is None:
@@ -170,7 +170,7 @@ class Canonicalizer:
     def __post_init__(self) -> None:
         self._above: set[int] = set()
 
-    def convert(self, value: Any, path: str) -> Any:
+    def convert(self, value: Any, path: str) -> object:
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
@@ -289,7 +289,7 @@ class Canonicalizer:
             return {"$object": [self.label(type(value)), base(value)]}
         return self._object(value, path)
 
-    def _object(self, value: object, path: str) -> Any:
+    def _object(self, value: object, path: str) -> object:
         cls = type(value)
         asset = getattr(value, "fingerprint_asset", None)
         if isinstance(asset, Asset):

@@ -80,18 +80,18 @@ class CodeClosure:
             on_function=self.add_function, on_class=self.add_class, on_asset=on_asset, label=label
         )
 
-    def canonical(self, value: object, path: str, *, home: str) -> Any:
+    def canonical(self, value: object, path: str, *, home: str) -> object:
         """`canonical(value)`, the code of what it holds being added. `home`: module of the stage that it configures."""
         self._home = home
         return self._values.convert(value, path)
 
-    def add_function(self, function: types.FunctionType, *, key: str | None = None) -> Any:
+    def add_function(self, function: types.FunctionType, *, key: str | None = None) -> object:
         """Adds a function unless it is installed code; returns what stands for it in a value."""
         function = inspect.unwrap(function)
         if key is None and not _is_own(_module_of(function), self._home):
             return {"$builtin": qualified_name(function)}
         # By identity: code objects of different modules are equal if they read the same.
-        identity: Any = id(function.__code__)
+        identity: object = id(function.__code__)
         if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
             identity = id(function)
         return {"$code": self._add(identity, function, lambda: _code_of_function(function), key).stable}
@@ -426,5 +426,5 @@ def _cells(function: types.FunctionType) -> dict[str, object]:
     return cells
 
 
-def _free_names(thing: Any) -> tuple[str, ...]:
+def _free_names(thing: types.FunctionType | type) -> tuple[str, ...]:
     return () if isinstance(thing, type) else tuple(thing.__code__.co_freevars)

@@ -45,7 +45,7 @@ def fingerprint(stage: object) -> Fingerprint:
     return collector.result()
 
 
-def canonical(value: object, *, path: str = "value") -> Any:
+def canonical(value: object, *, path: str = "value") -> object:
     """`value` as lists, strings, numbers, booleans and None, the same in every process and for equal values.
 
         canonical({"b": (1, 2), "a": {3, 1}})  →  {"$dict": [["a", {"$set": [1, 3]}], ["b", {"$tuple": [1, 2]}]]}

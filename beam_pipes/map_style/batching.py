@@ -277,7 +277,7 @@ def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> n
     return target
 
 
-def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype) -> Any:
+def checked_pad_value(owner: str, pad_value: float, dtype: np.dtype) -> Any:
     """Returns `pad_value` as a scalar of `dtype`, or raises `DatasetError` where it is none of its values."""
     value = np.asarray(pad_value)
     if value.ndim or value.dtype.kind not in "biuf":

@@ -102,7 +102,7 @@ def apply_to_example(
     role: str,
     *,
     name: Callable[..., object] | None = None,
-) -> Any:
+) -> object:
     """Calls user code on one example; whatever it raises becomes an `ExampleError` that names `index` and function."""
     try:
         return function(example)
@@ -117,7 +117,7 @@ def example_error(what: str, index: int, error: BaseException) -> ExampleError:
     return ExampleError(f"{what} failed: {type(error).__name__}: {error}", index=index)
 
 
-def describe(function: Any) -> str:
+def describe(function: Callable[..., object]) -> str:
     """Names a callable: `tokenize (text.py:12)` for functions and lambdas, the class for callable objects."""
     code = getattr(function, "__code__", None)
     if code is not None:

@@ -14,7 +14,7 @@ import operator
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError, logger
 from beam_pipes.loader.prefetch import SharedIterator
@@ -400,7 +400,7 @@ def _is_dealt_out(sampler: object) -> bool:
     return type(sampler) is DistributedSampler or type(sampler) not in SAMPLERS.values()
 
 
-def _checked_batch(batch: Any) -> list[int]:
+def _checked_batch(batch: Iterable[SupportsIndex]) -> list[int]:
     try:
         return [operator.index(index) for index in batch]
     except TypeError as error:

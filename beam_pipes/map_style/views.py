@@ -49,7 +49,7 @@ class ChainDataset(Dataset):
     def __len__(self) -> int:
         return self._ends[-1]
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         part = bisect.bisect_right(self._ends, index)
         start = self._ends[part - 1] if part else 0
         return fetch(self._datasets[part], index - start, "ChainDataset")
@@ -94,7 +94,7 @@ class FilterDataset(Dataset):
         """Where the kept examples stand in the dataset below, ascending, int64."""
         return self._indices
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         return fetch(self._dataset, int(self._indices[index]), "FilterDataset")
 
 
@@ -135,7 +135,7 @@ class SliceDataset(Dataset):
     def __len__(self) -> int:
         return self._size
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         place = self._start + index
         return fetch(self._dataset, place if self._order is None else int(self._order[place]), "SliceDataset")
 
@@ -159,7 +159,7 @@ class SubsetDataset(Dataset):
     def __len__(self) -> int:
         return len(self._indices)
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         return fetch(self._dataset, int(self._indices[index]), "SubsetDataset")
 
 
@@ -180,7 +180,7 @@ class TransformDataset(Dataset):
     An exception in `transform` is raised as `ExampleError` with the index of its example and the original as its cause.
     """
 
-    def __init__(self, dataset: MapStyle, transform: object, *, seed: int | None = None) -> None:
+    def __init__(self, dataset: MapStyle, transform: Callable[..., Any], *, seed: int | None = None) -> None:
         check_dataset(dataset, "TransformDataset")
         function = transform if callable(transform) else getattr(transform, "forward", None)
         if function is None:
@@ -202,7 +202,7 @@ class TransformDataset(Dataset):
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         example = fetch(self._dataset, index, "TransformDataset")
         if self._seed is None:
             return apply_to_example(self._transform, example, index, "transform")

@@ -72,7 +72,7 @@ def short(indices: list[int]) -> str:
     return f"[{', '.join(map(str, indices[:8]))}, … {len(indices) - 8} more]"
 
 
-def _load(dataset: MapStyle, index: int) -> Any:
+def _load(dataset: MapStyle, index: int) -> object:
     try:
         return dataset[index]
     except Exception as error:

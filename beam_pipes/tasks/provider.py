@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from beam_pipes.cache.dtypes import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
 from beam_pipes.errors import TaskError, WrongConverterError
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
+
+if TYPE_CHECKING:
+    from beam_pipes.loader.row_source import SplitLike
 
 _ALIASES = {"float": "float32", "int": "int32", "str": "string", "bytes": "string", "object": "string"}
 _NAMES = frozenset({*INTEGERS, *FLOATS, BOOL, "string", "complex64", "complex128"})
@@ -189,7 +192,7 @@ class RowConverter(Protocol):
 
     def planned_features(self, output_features: Iterable[str]) -> Sequence[str]: ...
 
-    def planned_split(self, split: object) -> Any: ...
+    def planned_split(self, split: SplitLike) -> SplitLike: ...
 
     def planned_lengths(self, task_feature_lengths: SequenceLength) -> dict[str, int | None]: ...
 

@@ -11,13 +11,16 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader
 from beam_pipes.loader.batches import Batch
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, TrackedLoader
 from beam_pipes.telemetry.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from beam_pipes.map_style import DataLoader as MapStyleLoader
 
 # A loop that waits for less than this part of its time is not bound by its input.
 WAIT_FRAC = 0.05
@@ -180,13 +183,13 @@ class Stages:
 
 def stages_of(loader: Any) -> Iterator[Stages]:
     """Batches of a loader with the seconds of its stages; a native loader's cursor stays."""
-    from beam_pipes.map_style import DataLoader as MapStyleLoader
+    from beam_pipes.map_style import DataLoader
 
     if isinstance(loader, Loader):
         return _of_native(loader)
     if isinstance(loader, ConvertedLoader):
         return _of_converted(loader)
-    if isinstance(loader, MapStyleLoader):
+    if isinstance(loader, DataLoader):
         return _of_map_style(loader)
     native = _under_tf_data(loader) if isinstance(loader, TrackedLoader) else None
     return _of_iterable(loader) if native is None else _of_tf_data(loader, native)
@@ -213,7 +216,7 @@ def _of_iterable(elements: Iterable[object]) -> Iterator[Stages]:
         yield Stages(batches=1, secs={ITERATION: secs}, elements=[element])
 
 
-def _of_tf_data(loader: Any, native: Loader) -> Iterator[Stages]:
+def _of_tf_data(loader: Iterable[Any], native: Loader) -> Iterator[Stages]:
     """A pipeline of tf.data over a cache: reading is measured beside it, the rest is what its transformations cost."""
     native_rows, reads = 0, timed_batches(native)
     read = gather = 0.0
@@ -228,7 +231,7 @@ def _of_tf_data(loader: Any, native: Loader) -> Iterator[Stages]:
         yield Stages(batches=1, secs={**costs, TRANSFORM: max(0.0, secs - sum(costs.values()))}, elements=[element])
 
 
-def _of_map_style(loader: Any) -> Iterator[Stages]:
+def _of_map_style(loader: MapStyleLoader) -> Iterator[Stages]:
     """A dataset's examples are read at the innermost dataset first, then through its transforms; then collated."""
     from beam_pipes.map_style.views import TransformDataset
 

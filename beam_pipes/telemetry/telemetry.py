@@ -12,7 +12,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Sized
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class Telemetry:
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise not_copied(
             "a Telemetry, which counts what its process waits for,", "Send its loader, and wrap that there."
         )

@@ -307,7 +307,7 @@ def _statistics(one: OneUnit, reference: Run, again: Run) -> Iterator[Finding]:
                 )
 
 
-def _json_of(statistic: Statistic | None) -> Any:
+def _json_of(statistic: Statistic | None) -> dict[str, Any] | None:
     return None if statistic is None else to_json(statistic)
 
 

@@ -21,7 +21,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
 
 _START = "from beam_pipes.testing.trial_server import serve; serve()"
 _GRACE_SECS = 60.0
@@ -32,7 +31,7 @@ class Ended:
     """How a trial ended: with a `result`, or with an `error` (its type and words), by a `signal`, or `late` at what it
     was doing."""
 
-    result: Any = None
+    result: object = None
     error: tuple[str, str] | None = None
     signal: int = 0
     late: str | None = None

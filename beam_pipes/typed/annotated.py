@@ -134,7 +134,7 @@ def fields_of(value: Any) -> dict[str, Any]:
     return dict(value._asdict())
 
 
-def _bare(function: Callable[..., object]) -> Any:
+def _bare(function: Callable[..., object]) -> Callable[..., object]:
     while isinstance(function, functools.partial):
         function = function.func
     return function

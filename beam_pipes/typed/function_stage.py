@@ -103,7 +103,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     # Options.
 
-    def bind(self, **options: Any) -> FunctionStage[..., R]:
+    def bind(self, **options: object) -> FunctionStage[..., R]:
         """The same stage with options: `tokenize.bind(min_length=3)`.
 
         Raises `DeclarationError` for an option that the function does not have; it lists the existing ones.
@@ -129,7 +129,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
                 )
         return self.changed(options={**self.options, **options})
 
-    def changed(self, **attributes: Any) -> FunctionStage[..., R]:
+    def changed(self, **attributes: object) -> FunctionStage[..., R]:
         """A copy with other attributes, such as `name` or `on_error`."""
         made = cast("FunctionStage[..., R]", object.__new__(type(self)))  # not `copy`: what has a name is not copied
         vars(made).update({**self.__getstate__(), **attributes})
@@ -291,7 +291,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             config["version"] = version
         return config
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         if _found(self.__module__, self.__qualname__) is self:
             return self.__qualname__  # by reference: unpickling imports the module
         state = {

@@ -203,7 +203,7 @@ def _called_directly(transform: Callable[..., object]) -> Callable[..., object]:
     """
 
     @functools.wraps(transform)
-    def call(self: Pipeline, *args: object, **kwargs: Any) -> Any:
+    def call(self: Pipeline, *args: object, **kwargs: object) -> Any:
         outer = current_context()
         if outer is not None and outer.stage is self:
             return transform(self, *args, **kwargs)

@@ -18,7 +18,7 @@ import bisect
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from beam_pipes.engine.statistics import Counter, Histogram, plain_number
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.typed.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    import note_seq
 
 
 class RandomPartition(Pipeline):
@@ -142,7 +145,7 @@ class Quantizer(Pipeline):
         self.steps_per_quarter = steps_per_quarter
         self.steps_per_second = steps_per_second
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: note_seq.NoteSequence) -> list[Any]:
         sequences = require("note_seq.sequences_lib", purpose="Quantizer")
         if self.steps_per_quarter is None:
             return [sequences.quantize_note_sequence_absolute(input_object, self.steps_per_second)]
@@ -201,7 +204,7 @@ class MonophonicMelodyExtractor(Pipeline):
         self.ignore_polyphonic_notes = ignore_polyphonic_notes
         self.filter_drums = filter_drums
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: note_seq.NoteSequence) -> list[Any]:
         counters = {name: Counter(name) for name in _COUNTERS}
         near = self.min_bars
         lengths = Histogram("melody_lengths_in_bars", [*_BARS, near // 2, near, near + 1, near - 1])
@@ -214,7 +217,9 @@ class MonophonicMelodyExtractor(Pipeline):
         self._set_stats([*counters.values(), lengths])
         return melodies
 
-    def _melodies(self, sequence: Any, counters: dict[str, Counter], lengths: Histogram) -> list[object]:
+    def _melodies(
+        self, sequence: note_seq.NoteSequence, counters: dict[str, Counter], lengths: Histogram
+    ) -> list[object]:
         note_seq = require("note_seq", purpose=type(self).__name__)
         steps_per_bar = int(note_seq.sequences_lib.steps_per_bar_in_quantized_sequence(sequence))
         kept = []
@@ -245,7 +250,7 @@ class MonophonicMelodyExtractor(Pipeline):
                 kept.append(melody)
         return kept
 
-    def _flaw(self, melody: Any, counters: dict[str, Counter]) -> str | None:
+    def _flaw(self, melody: note_seq.Melody, counters: dict[str, Counter]) -> str | None:
         """The counter of why a melody is left out; cuts off one that is too long."""
         if len(melody) < melody.steps_per_bar * self.min_bars:
             return "melodies_discarded_too_short"

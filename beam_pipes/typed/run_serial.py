@@ -163,7 +163,7 @@ def file_iterator(
             yield path.read_bytes()
 
 
-def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: Any) -> Iterator[Any]:
+def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: type[Message]) -> Iterator[Any]:
     """Yields the records of a TFRecord file as messages of the class `proto`.
 
     Raises `CorruptRecordError`, with file and offset, where a length or a checksum is wrong, and `SourceError` where a

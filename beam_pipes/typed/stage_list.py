@@ -220,7 +220,7 @@ class StageList(DAGPipeline):
     def _end(
         self, units: list[Unit], flow: _Flow, splits: object, split: str, by_source: Sequence[str]
     ) -> tuple[dict[str, Ref], dict[str, type]]:
-        last: Any = units[-1].stage if units else None
+        last = units[-1].stage if units else None
         if splits is None and not by_source and last is not None and not isinstance(last, FunctionStage):
             graph = graph_of(last, default_output=split)
             outputs = {
@@ -284,5 +284,5 @@ class StageList(DAGPipeline):
             raise DeclarationError(f"{self._where}: splits: {error}") from error
 
 
-def _only(signature: Any) -> Classes | None:
+def _only(signature: type | Mapping[str, type]) -> Classes | None:
     return None if isinstance(signature, Mapping) else (signature,)

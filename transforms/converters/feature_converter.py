@@ -17,6 +17,7 @@ import numpy as np
 
 from beam_pipes.errors import IncompleteConverterError, TaskError
 from beam_pipes.extras import require
+from beam_pipes.loader.row_source import SplitLike
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.rows import check_rows, pack_examples, pad_example, with_feature_names
@@ -152,7 +153,7 @@ class FeatureConverter(abc.ABC):
         """The task features that are read, given those that the task has."""
         return [*self.TASK_FEATURES, *self._passthrough_features]
 
-    def planned_split(self, split: object) -> Any:
+    def planned_split(self, split: SplitLike) -> SplitLike:
         """The split (of a cache, or read like one) whose records become rows: a view that joins parts, where they are.
 
         Raises `TaskError` for a split that this converter cannot take.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from beam_pipes.loader.row_source import SplitLike
 from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs, non_padding_position
 from beam_pipes.tasks.provider import DType
@@ -156,7 +157,7 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         joined = ["targets", *(f"{name}_ends" for name in parts_with_ends(self.PARTS))]
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
 
-    def planned_split(self, split: object) -> Any:
+    def planned_split(self, split: SplitLike) -> SplitLike:
         from beam_pipes.transforms.converters.joined_split import JoinedSplit
 
         return JoinedSplit(split, self.PARTS, passthrough=tuple(self.passthrough_features))

@@ -6,7 +6,7 @@ What a converter checks of the features that come in and go out, in tf.data and 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -240,5 +240,5 @@ def _is_length(length: Length) -> bool:
     return all(isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0 for size in sizes)
 
 
-def _names(names: Any) -> str:
+def _names(names: Iterable[str]) -> str:
     return "{" + ", ".join(repr(name) for name in sorted(names)) + "}"
