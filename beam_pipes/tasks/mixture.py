@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Rate: TypeAlias = "float | Callable[[Task], float]"
 # For annotations of programs: what a rate is, what stands in a mixture, what mixes its datasets.
 MixtureRate = int | float | Callable[[Any], float]
-SubtaskOrName = Any  # a Task, a Mixture or a name
+SubtaskOrName: TypeAlias = "Task | Mixture | str"
 SampleFn = Callable[[Sequence[Any], Sequence[float], int | None], Any]
 
 

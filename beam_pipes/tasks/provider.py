@@ -22,7 +22,7 @@ from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
 
 if TYPE_CHECKING:
-    from beam_pipes.loader.row_source import SplitLike
+    from beam_pipes.loader.row_source import MeasuredSplit
 
 _ALIASES = {"float": "float32", "int": "int32", "str": "string", "bytes": "string", "object": "string"}
 _NAMES = frozenset({*INTEGERS, *FLOATS, BOOL, "string", "complex64", "complex128"})
@@ -192,7 +192,7 @@ class RowConverter(Protocol):
 
     def planned_features(self, output_features: Iterable[str]) -> Sequence[str]: ...
 
-    def planned_split(self, split: SplitLike) -> SplitLike: ...
+    def planned_split(self, split: MeasuredSplit) -> MeasuredSplit: ...
 
     def planned_lengths(self, task_feature_lengths: SequenceLength) -> dict[str, int | None]: ...
 

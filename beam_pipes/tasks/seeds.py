@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor
 from beam_pipes.tasks.provider import ShardInfo
 
 KeyedBy = Literal["position", "content", "nothing"]
@@ -56,7 +56,7 @@ class StepSeed:
     keyed_by: KeyedBy
     shard_info: ShardInfo | None
 
-    def position_key(self, position: Any) -> Any:
+    def position_key(self, position: int | TfTensor) -> int | TfTensor:
         """Place of an example in the order of all hosts together: no two hosts have one in common."""
         if self.keyed_by == "nothing":
             raise TaskError(

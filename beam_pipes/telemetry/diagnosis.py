@@ -64,7 +64,7 @@ class LoaderDiagnosis:
 
 
 def diagnose_loader(
-    loader: Any, *, step_ms: float | None = None, batches: int = 20, max_secs: float = 20.0
+    loader: Iterable[Any], *, step_ms: float | None = None, batches: int = 20, max_secs: float = 20.0
 ) -> LoaderDiagnosis:
     """Says whether training from `loader` is input-bound, and which stage costs most.
 
@@ -108,7 +108,7 @@ def diagnose_loader(
             break
         if step_ms:
             time.sleep(step_ms / 1000)
-    if state is not None:
+    if state is not None and hasattr(loader, "load_state_dict"):
         loader.load_state_dict(state)
     window = telemetry.totals().since(before)
     if not window.batches:  # fewer batches than it takes to warm up
@@ -152,14 +152,15 @@ def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) ->
     return {name: 1000 * secs / measured for name, secs in sums.items()}
 
 
-def _state_of(loader: Any) -> dict[str, object] | None:
+def _state_of(loader: Iterable[Any]) -> dict[str, object] | None:
     """The state to go back to; None where there is none."""
     if isinstance(loader, Loader):
         return loader.state_dict()
-    if getattr(type(loader), "state_dict", None) is None:
+    state_dict = getattr(loader, "state_dict", None) if hasattr(type(loader), "state_dict") else None
+    if state_dict is None:
         return None
     try:
-        state: dict[str, Any] = loader.state_dict()
+        state: dict[str, Any] = state_dict()
     except LoaderError:  # a conversion of something without a state
         return None
     return state
@@ -181,7 +182,7 @@ class Stages:
         return {name: 1000 * secs / max(1, self.batches) for name, secs in self.secs.items()}
 
 
-def stages_of(loader: Any) -> Iterator[Stages]:
+def stages_of(loader: Iterable[Any]) -> Iterator[Stages]:
     """Batches of a loader with the seconds of its stages; a native loader's cursor stays."""
     from beam_pipes.map_style import DataLoader
 

@@ -70,7 +70,7 @@ class SampledSource(Source):
             if left <= 0:
                 return
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         return self.source.parse(raw, file=file, position=position)
 
     def fingerprint_config(self) -> Mapping[str, object]:

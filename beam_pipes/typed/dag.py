@@ -106,7 +106,7 @@ class DAGPipeline(Pipeline):
         )
         super().__init__(input_type, dict(self.graph.output_type), pipeline_name)
 
-    def transform(self, input_object: Any) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[Any]]:
         """Runs the DAG over one input; returns one list for each output."""
         problem = mismatch(input_object, self.input_type)
         if problem is not None:

@@ -324,7 +324,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
                 stage=self.name,
             )
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: object) -> list[Any]:
         (produced,) = self._results([input_object])
         return self._outputs(produced)
 

@@ -93,7 +93,7 @@ class RandomPartition(Pipeline):
         # Exact sums: adding up 0.7, 0.2 and 0.1 one by one would leave a gap below 1.
         self._bounds = [math.fsum(probabilities[: count + 1]) for count in range(len(names) - 1)]
 
-    def transform(self, input_object: Any) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[Any]]:
         key = self.record_key() if self.key is None else self._key_of(input_object)
         drawn = hashlib.blake2b(key, digest_size=8, salt=b"partition", key=str(self.seed).encode()).digest()
         fraction = (int.from_bytes(drawn, "big") >> 11) / 2**53  # below 1

@@ -39,7 +39,7 @@ class BySource(Pipeline):
         super().__init__(input_type=type_, output_type=dict.fromkeys(splits, type_), name="BySource")
         self.splits = list(splits)
 
-    def transform(self, input_object: Any) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[Any]]:
         context = current_context()
         split = "" if context is None else context.record_id.partition("/")[0]
         if split not in self.splits:

@@ -15,6 +15,7 @@ from beam_pipes.transforms.converters import (
     FeatureConverter,
     FeatureSpec,
     LMFeatureConverter,
+    PrefixLMFeatureConverter,
     PrePackedEncDecFeatureConverter,
     PrePackedLMFeatureConverter,
     PrePackedPrefixLMFeatureConverter,
@@ -52,6 +53,13 @@ def int32(*values):
 def test_lengths_are_checked_before_any_example_is_read(lengths, message):
     with pytest.raises(TaskError, match=message):
         EncDecFeatureConverter().convert_examples(iter([]), lengths)
+
+
+def test_features_that_are_joined_have_one_length_each():
+    message = r"joined along one axis: the length of 'inputs' should be an integer, got \[2, None\]"
+
+    with pytest.raises(TaskError, match=message):
+        PrefixLMFeatureConverter(pack=False).planned_lengths({"inputs": [2, None], "targets": 4})
 
 
 @pytest.mark.parametrize(

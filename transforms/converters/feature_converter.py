@@ -17,7 +17,7 @@ import numpy as np
 
 from beam_pipes.errors import IncompleteConverterError, TaskError
 from beam_pipes.extras import require
-from beam_pipes.loader.row_source import SplitLike
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.rows import check_rows, pack_examples, pad_example, with_feature_names
@@ -29,6 +29,7 @@ from beam_pipes.transforms.converters.validation import (
     check_lengths,
     check_names,
     limits_of,
+    one_length,
 )
 from beam_pipes.transforms.converters.validation import FeatureSpec as Spec
 
@@ -153,7 +154,7 @@ class FeatureConverter(abc.ABC):
         """The task features that are read, given those that the task has."""
         return [*self.TASK_FEATURES, *self._passthrough_features]
 
-    def planned_split(self, split: SplitLike) -> SplitLike:
+    def planned_split(self, split: MeasuredSplit) -> MeasuredSplit:
         """The split (of a cache, or read like one) whose records become rows: a view that joins parts, where they are.
 
         Raises `TaskError` for a split that this converter cannot take.
@@ -242,7 +243,8 @@ class FeatureConverter(abc.ABC):
         from beam_pipes.tasks.in_tensorflow.packing import trim_and_pack_dataset
 
         if self._pack:
-            return trim_and_pack_dataset(ds, packed_lengths, self._use_custom_packing_ops)
+            one_lengths = {name: one_length(name, length) for name, length in packed_lengths.items()}
+            return trim_and_pack_dataset(ds, one_lengths, self._use_custom_packing_ops)
         return trim_and_pad_dataset(ds, packed_lengths)
 
     def _dataset_of_rows(self, ds: TfDataset, lengths: Mapping[str, Length]) -> TfDataset:
@@ -284,7 +286,8 @@ class FeatureConverter(abc.ABC):
                 yield self._concat_and_add_masks({name: np.asarray(example[name]) for name in expected})
 
         if self._pack:
-            for row in pack_examples(checked(), row_lengths):
+            one_lengths = {name: one_length(name, length) for name, length in row_lengths.items()}
+            for row in pack_examples(checked(), one_lengths):
                 yield self._with_passthrough(self._convert_example(self._with_seqio_keys(row)), row)
             return
         for joined in checked():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
 from beam_pipes.loader.columns import Column, columns_of
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.transforms.converters.rows import parts_with_ends
 
 Array = np.ndarray
@@ -39,7 +39,7 @@ class JoinedSplit:
     """
 
     def __init__(
-        self, split: Any, parts: Sequence[str] = ("inputs", "targets"), *, passthrough: Sequence[str] = ()
+        self, split: MeasuredSplit, parts: Sequence[str] = ("inputs", "targets"), *, passthrough: Sequence[str] = ()
     ) -> None:
         self._split = split
         self._parts = tuple(parts)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from beam_pipes.loader.row_source import SplitLike
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs, non_padding_position
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
 from beam_pipes.transforms.converters.rows import check_rows, join_segments, parts_with_ends
-from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length
 
 
 def language_model_features(rows: Features, *, pack: bool = True, bos_id: int = 0) -> dict[str, Array]:
@@ -59,7 +59,7 @@ class LMFeatureConverter(FeatureConverter):
     def _convert_example(self, features: Features) -> dict[str, Array]:
         return language_model_features(features, pack=self.pack, bos_id=self.bos_id)
 
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Every model feature is as long as the joined task features: "targets" alone here."""
         length = self._concat_task_feature_lengths(task_feature_lengths)["targets"]
         names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self.pack else {})]
@@ -152,12 +152,12 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         passed_on = {name: value for name, value in features.items() if name not in self.PARTS}
         return {**passed_on, **join_example(features, self.PARTS)}
 
-    def _concat_task_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
-        length = sum(task_feature_lengths[name] for name in self.PARTS)
+    def _concat_task_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
+        length = sum(one_length(name, task_feature_lengths[name]) for name in self.PARTS)
         joined = ["targets", *(f"{name}_ends" for name in parts_with_ends(self.PARTS))]
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
 
-    def planned_split(self, split: SplitLike) -> SplitLike:
+    def planned_split(self, split: MeasuredSplit) -> MeasuredSplit:
         from beam_pipes.transforms.converters.joined_split import JoinedSplit
 
         return JoinedSplit(split, self.PARTS, passthrough=tuple(self.passthrough_features))

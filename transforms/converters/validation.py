@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class FeatureSpec:
 TOKENS = FeatureSpec(dtype=DType("int32"))
 
 
-Length = Any  # an int, or a list with one int or None an axis
+Length: TypeAlias = int | list[int | None] | tuple[int | None, ...]  # of a list, one for each axis
 
 
 def check_lengths(
@@ -122,6 +122,17 @@ def limits_of(length: Length, spec: FeatureSpec) -> dict[int, int]:
     if isinstance(length, list | tuple):
         return {axis: size for axis, size in enumerate(length) if size is not None}
     return {} if spec.sequence_dim is None else {spec.sequence_dim: int(length)}
+
+
+def one_length(name: str, length: Length) -> int:
+    """The length of a feature that is packed or joined, which fills one axis; `TaskError` for a list."""
+    if isinstance(length, list | tuple):
+        raise TaskError(
+            f"features are packed and joined along one axis: the length of {name!r} should be an integer, got "
+            f"{length!r}. Pass the length of its first axis.",
+            feature=name,
+        )
+    return int(length)
 
 
 def check_features(

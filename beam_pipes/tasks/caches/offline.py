@@ -183,7 +183,7 @@ def _text(item: Any) -> str:
         return hex(item)
 
 
-def example_of(raw: bytes) -> Any:
+def example_of(raw: bytes) -> object:
     """The example of `raw_bytes`, its numbers as int64 and float32."""
     features = messages.Example.FromString(raw).features.feature
     values = {name: _value(feature) for name, feature in features.items()}

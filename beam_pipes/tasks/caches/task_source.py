@@ -230,7 +230,7 @@ class TaskSource(Source):
             return read_lines(shard.name, part.start, part.end, skip=skip)
         return stream_shard(task, shard.split, shard.name, seed=self._seed, num_steps=self.num_streamed)
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         """A line unchanged; anything else as an example of int64, float32 and bytes."""
         if isinstance(self._reference.get().source, TextLineDataSource) and self.num_streamed == 0:
             return raw

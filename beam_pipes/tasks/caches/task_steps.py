@@ -63,7 +63,7 @@ class StepUnit:
         with map_seed_manager(self._seed, keyed_by="content", steps_begun=self._number):
             return self.step.bind(self._reference.get().step_context())
 
-    def transform(self, example: Any) -> list[Any]:
+    def transform(self, example: object) -> list[Any]:
         try:
             return list(self._apply(example, 0))
         except TaskError as error:
@@ -89,7 +89,7 @@ class PipelineUnit(StepUnit):
     def on_error(self) -> OnError | None:
         return getattr(self.step.preprocessor, "on_error", None)
 
-    def transform(self, example: Any) -> list[Any]:
+    def transform(self, example: object) -> list[Any]:
         made = super().transform(example)
         left = vars(self.step.preprocessor)
         self.__dict__.update({what: left[what] for what in ("_stats", "_drops") if what in left})
@@ -127,7 +127,7 @@ class CachedExample:
     def fingerprint_config(self) -> dict[str, object]:
         return {"count_chars": self._count_chars}
 
-    def transform(self, example: Any) -> list[dict[str, Any]]:
+    def transform(self, example: object) -> list[dict[str, Any]]:
         return self.transform_batch([example])[0]
 
     def transform_batch(self, examples: list[Any]) -> list[list[dict[str, Any]]]:
@@ -233,7 +233,7 @@ class TaskSteps:
     def output_type(self) -> dict[str, type]:
         return dict.fromkeys(self._reference.get().splits, dict)
 
-    def transform(self, example: Any) -> Any:
+    def transform(self, example: object) -> dict[str, list[Any]]:
         """One raw example → split → what each split would hold of it, as every graph has it; builds use the stages."""
         from beam_pipes.engine.execute import GraphRunner
         from beam_pipes.engine.records import Batch, OneRecord
@@ -275,7 +275,7 @@ class OfSplit(Pipeline):
 
     split: str
 
-    def transform(self, example: Any) -> Any:
+    def transform(self, example: object) -> list[object]:
         context = current_context()
         assert context is not None
         return [example] if context.record_id.startswith(f"{self.split}/") else self.drop("of another split")

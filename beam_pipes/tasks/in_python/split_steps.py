@@ -16,6 +16,7 @@ import numpy.typing as npt
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
 from beam_pipes.loader.columns import Column, columns_of
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.caches.offline import cached_spec
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dtype_name, rank_of
@@ -260,7 +261,9 @@ class TrimmedSplit:
         identity: what the steps depend on, in a few characters.
     """
 
-    def __init__(self, split: Any, steps: Sequence[ColumnStep], features: Sequence[str], *, identity: str) -> None:
+    def __init__(
+        self, split: MeasuredSplit, steps: Sequence[ColumnStep], features: Sequence[str], *, identity: str
+    ) -> None:
         self._split = split
         self._steps = tuple(steps)
         self.name = split.name
