@@ -67,7 +67,7 @@ class UnitRunner:
         self._output_type: Signature = stage.output_type
         keys = stage.output_type if isinstance(stage.output_type, Mapping) else (None,)
         self.refs = [Ref(unit.name, key) for key in keys]
-        # A typed pipeline's `transform` prepares for direct calls, which the engine does by itself: skip that part.
+        # A typed pipeline's `transform` prepares for direct calls; the engine does that itself, so skip it.
         bare = getattr(stage.transform, "bare", None)
         self._transform: Callable[[Any], Any] = stage.transform if bare is None else bare.__get__(stage)
         self._transform_batch: Callable[[list[Any]], Any] | None = getattr(stage, "transform_batch", None)
@@ -187,7 +187,7 @@ class UnitRunner:
         account.add_statistics(statistics)
 
     def _run_batch(self, batch: Batch, columns: dict[str | None, Column], account: UnitAccount) -> bool:
-        """One call of `transform_batch` for the whole batch; False where it has to be done one by one."""
+        """One call of `transform_batch` for the whole batch; False if the records must be run one by one."""
         output_type = self._output_type
         if isinstance(output_type, Mapping) or self._asks_stats:
             return False
@@ -206,13 +206,13 @@ class UnitRunner:
         except DeclarationError:
             raise
         except FAILURES:
-            # One bad value must not cost the others: find it one by one, where it is booked as what it is.
+            # One bad value must not cost the others: run one by one, so that only the bad one is counted as failed.
             return False
         if type(produced) is not list or len(produced) != len(flat):
             found = f"{len(produced)} lists" if type(produced) is list else brief(produced)
             raise InvalidTransformOutputException(
                 f"stage {self.name!r}: transform_batch should return a list with one list for each of the "
-                f"{len(flat)} inputs, got {found}. Return [] for an input that gives nothing.",
+                f"{len(flat)} inputs, got {found}. Return [] for an input without output.",
                 stage=self.name,
             )
         empties = 0

@@ -26,8 +26,8 @@ class RecordContext:
     """The place of one call of `transform`: unit, record and the position among the record's inputs of that unit.
 
     `stage` is the object whose `transform` is running. `index` is None while a whole batch is transformed at once:
-    then there is no single record, and drawing is refused. `direct` marks a call that no engine makes. `counted` holds
-    the statistics of `count` and `observe` in this call, by name; `left` is where the reasons of drops are kept.
+    then there is no single record, and drawing is refused. `direct` marks a call from outside the engine. `counted`
+    holds the statistics of `count` and `observe` in this call, by name; `left` is where the reasons of drops are kept.
     """
 
     __slots__ = ("counted", "direct", "epoch", "index", "item", "left", "record_id_of", "seed", "stage", "unit")
@@ -130,7 +130,7 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """Under what it is counted where it is dropped: `error/ValueError`."""
+        """The reason it is counted under if it is dropped: `error/ValueError`."""
         return f"error/{self.error_type}"
 
 

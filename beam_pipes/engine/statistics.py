@@ -26,7 +26,7 @@ class Statistic(abc.ABC):
 
     A subclass implements `_merge_from`, `copy` and `_pretty_print`, as in the Magenta reference. To be stored in a
     cache it also needs a JSON form; the default takes the instance's attributes, which therefore have to be JSON
-    values. `_merge_from` has to be associative and commutative: shards are merged in whatever order they finish.
+    values. `_merge_from` must be associative and commutative: shards are merged in the order in which they finish.
     """
 
     kinds: ClassVar[dict[str, type[Statistic]]] = {}
@@ -271,7 +271,7 @@ class Histogram(Statistic):
         str(histogram)      →  "bar:\\n  [0,1): 1\\n  [1,2): 2"
         histogram.counters  →  {-inf: 0, 0: 1, 1: 2, 2: 0, 3: 0}
 
-    Raises `DeclarationError` where there is no bucket, or one is NaN.
+    Raises `DeclarationError` if there is no bucket, or one is NaN.
     """
 
     def __init__(self, name: str, buckets: Iterable[float], verbose_pretty_print: bool = False) -> None:

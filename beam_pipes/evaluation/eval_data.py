@@ -195,7 +195,7 @@ class EnumeratedExamples:
     def shard(self, num_shards: int, index: int) -> EnumeratedExamples:
         """Every `num_shards`-th pair, beginning with number `index`: the share of one host."""
         if not 0 <= index < num_shards:
-            raise EvaluationError(f"a shard index should lie in 0..{num_shards - 1}, got {index}")
+            raise EvaluationError(f"a shard index should be in 0..{num_shards - 1}, got {index}")
         return EnumeratedExamples(self._examples, self._indices[index::num_shards])
 
     def batch(self, batch_size: int) -> Iterator[tuple[npt.NDArray[np.int64], dict[str, Any]]]:
@@ -342,7 +342,7 @@ class TaskMetric:
 
 
 def metrics_of(task: Task) -> list[TaskMetric]:
-    """The metrics of a task, objects first; raises `EvaluationError` for an object that is none."""
+    """The metrics of a task, objects first; raises `EvaluationError` for an object that is not a metric."""
     found = []
     for metric in task.metric_objs:
         name = getattr(metric, "__name__", None) or type(metric).__name__

@@ -38,7 +38,7 @@ AllMetricsFuture = concurrent.futures.Future[Any]
 
 
 class Evaluator:
-    """Evaluates models on a task, or on each task of a mixture by itself, whatever its rate.
+    """Evaluates models on a task, or on each task of a mixture separately, whatever its rate.
 
     The examples of the split are loaded and converted once. Model functions get an enumerated dataset and return
     outputs with the indices they belong to, in any order, from any number of hosts:
@@ -61,7 +61,7 @@ class Evaluator:
         logger_cls: classes of `Logger`, or functions that make one; each is called with `output_dir=log_dir`.
         log_dir: where loggers write.
         use_memory_cache: keep preprocessed examples in memory; False preprocesses them again for every evaluation.
-        async_compute_metrics: compute metrics in a thread while the caller goes on. Pass False if a metric uses the
+        async_compute_metrics: compute metrics in a thread while the caller continues. Pass False if a metric uses the
             accelerator: `evaluate` then returns when they are computed. A failure is in the future either way.
         target_field_name: the feature that holds the targets.
         framework: "tensorflow" gives model functions a `tf.data.Dataset` of `(index, example)`, "numpy" an

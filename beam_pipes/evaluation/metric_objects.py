@@ -101,7 +101,7 @@ _Collecting = TypeVar("_Collecting", bound="CollectingMetric")
 
 
 class _MetricProtocol:
-    """What CLU offers on every metric beside `from_model_output`, `merge` and `compute`."""
+    """What CLU offers on every metric besides `from_model_output`, `merge` and `compute`."""
 
     @classmethod
     def empty(cls: type[_Metric]) -> _Metric:
@@ -271,7 +271,7 @@ class CollectingMetric(_MetricProtocol):
         return type(self)(values={name: _concatenated(value, others[name]) for name, value in mine.items()})
 
     def reduce(self: _Collecting) -> _Collecting:
-        """The outputs that several hosts have gathered, one behind the other: the first axis is that of the hosts."""
+        """Concatenates the outputs gathered from several hosts; their first axis is the host."""
         return type(self)(values={name: _joined(value) for name, value in self.values.items()})
 
     def compute(self) -> Mapping[str, Any]:

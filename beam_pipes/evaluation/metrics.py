@@ -53,7 +53,7 @@ def model_output_type_of(metric_fn: MetricFnCallable) -> ModelOutputType:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricArguments:
-    """What a metric function of one output type is called with, and what loggers write of it."""
+    """The arguments for metric functions of one output type, and what loggers write of them."""
 
     arguments: Mapping[str, Any]
     inferences: Mapping[str, Any]
@@ -72,7 +72,7 @@ def metric_arguments(
 ) -> MetricArguments:
     """Decodes and postprocesses model outputs for metric functions.
 
-    Predictions `[[72, 105, 1]]` → `{"targets": […], "predictions": ["Hi"]}`; scores are handed on as they are.
+    Predictions `[[72, 105, 1]]` → `{"targets": […], "predictions": ["Hi"]}`; scores are passed on unchanged.
     """
     if output_type == ModelOutputType.SCORE:
         return MetricArguments(
@@ -108,7 +108,7 @@ def postprocessed_targets(
 class LegacyMetric(Metric):
     """A metric function as a metric object: `LegacyMetric.empty(f, postprocess).from_model_output(…).compute()`.
 
-    Every step gives a new object, so that one evaluation leaves nothing behind for the next.
+    Every step returns a new object, so that no state carries over to the next evaluation.
     """
 
     metric_fn: MetricFnCallable

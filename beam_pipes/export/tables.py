@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def kept_rows(split: Split) -> Iterator[int]:
-    """Their indices, ascending."""
+    """The indices of the rows that are not taken down, ascending."""
     removed = iter(split.removed_rows.tolist())
     gone = next(removed, None)
     for row in range(len(split)):
@@ -39,7 +39,7 @@ def kept_rows(split: Split) -> Iterator[int]:
 
 
 def rows_of_files(split: Split, records_of_a_file: int) -> Iterator[tuple[int, int, Iterator[int]]]:
-    """The number of each file, of how many, and its rows, to be read before the next file; one file if there are none.
+    """For each file: its number, the number of files, and its rows, to be read before the next file. At least one file.
 
     Five rows, two to a file → (0, 3, rows 0 and 1), (1, 3, rows 2 and 3), (2, 3, row 4).
     """
@@ -50,7 +50,7 @@ def rows_of_files(split: Split, records_of_a_file: int) -> Iterator[tuple[int, i
 
 
 def num_kept(split: Split) -> int:
-    """How many there are."""
+    """The number of rows that are kept."""
     return len(split) - len(np.unique(split.removed_rows))
 
 
@@ -119,7 +119,7 @@ def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _plain(value: object, spec: ExampleSpec | None) -> object:
-    """What Arrow takes: arrays of one dimension as they are, others as nested lists."""
+    """What Arrow takes: arrays of one dimension unchanged, others as nested lists."""
     if spec is None or isinstance(value, (bytes, str)):
         return value
     array = np.asarray(value)
@@ -185,7 +185,7 @@ def write_croissant(cache: Cache, directory: str) -> None:
 
 
 def croissant_of(cache: Cache, directory: str) -> dict[str, Any]:
-    """The description of the Parquet files of `cache` that lie in `directory`, conforming to Croissant 1.0."""
+    """Describes the Parquet files of `cache` in `directory`, conforming to Croissant 1.0."""
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",

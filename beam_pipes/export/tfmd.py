@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 STATISTICS = "statistics.pb"
 
-# Of each feature so many numbers are kept for the median and the quantiles, and so many texts are counted.
+# How many numbers of each feature are kept for the median and the quantiles, and how many texts are counted.
 _SAMPLE = 100_000
-# What TFDV writes by default: so many of the most frequent texts, ranks of them, and ranges of a histogram.
+# TFDV's defaults: the number of most frequent texts, of ranks, and of buckets in a histogram.
 _TOP_VALUES = 20
 _RANKS = 1000
 _BUCKETS = 10
@@ -37,7 +37,7 @@ def write_tfmd(cache: Cache, directory: str) -> None:
 
     Figures are those of TFDV: lengths of texts in bytes, a histogram of equal widths and one of quantiles for numbers.
     Mean and standard deviation are of the finite values (to TFDV they are NaN where one value is infinite). Numbers are
-    counted over all records; median and histograms come from an even sample of 100,000 values, exact where there are no
+    counted over all records; median and histograms come from an even sample of 100,000 values, exact if there are no
     more, and `unique` is a lower bound beyond 100,000 distinct texts. The schema is that of the features as values,
     whichever way the cache encodes them. Splits without examples have a number of records only.
     """
@@ -163,7 +163,7 @@ class _Numbers(_Values):
     def _write_standard(self, histogram: Histogram, ordered: np.ndarray) -> None:
         """Ranges of one width, each with its upper bound and the first one with its lower one too.
 
-        What is infinite has ranges of its own, as TFDV has them.
+        Infinite values have their own ranges, as in TFDV.
         """
         if self.below:
             histogram.buckets.add(low_value=-math.inf, high_value=-math.inf, sample_count=self.below)

@@ -284,7 +284,7 @@ class Canonicalizer:
         if hasattr(value, "DESCRIPTOR") and hasattr(value, "SerializeToString"):
             message = value.SerializeToString(deterministic=True)
             return {"$message": [value.DESCRIPTOR.full_name, _digest_or_hex(message)]}
-        if isinstance(value, (int, str, float)):  # of a class of its own
+        if isinstance(value, (int, str, float)):  # of a subclass
             base = next(base for base in (int, str, float) if isinstance(value, base))
             return {"$object": [self.label(type(value)), base(value)]}
         return self._object(value, path)

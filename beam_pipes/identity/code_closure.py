@@ -36,7 +36,7 @@ class _Code:
 
     nodes: list[Node]
     facts: CodeFacts
-    fallback: str = ""  # stands for the code where there is no source
+    fallback: str = ""  # used in place of code without source
     texts: dict[frozenset[str] | None, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def text(self, kept: frozenset[str] | None, free_names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -179,7 +179,7 @@ class CodeClosure:
                 return  # among the entity's cells already
             found = env.get(written, scope.get(written, _MISSING))
             if getattr(found, "__wrapped__", _MISSING) is vars(builtins).get(written):
-                return  # a notebook has an `open` of its own, which does what Python's does
+                return  # a notebook has its own `open`, which does what Python's does
         constant = (referrer, f"{entity.stable}.{written}" if written in env else written)
         while isinstance(found, types.ModuleType):
             if not names or not in_scope(found.__name__, referrer):

@@ -1,6 +1,6 @@
 """Fingerprints of stages: the same while nothing that decides its results changes, in every process and place.
 
-A fingerprint is made of named *parts*: the stage's class, version and configuration, its code and all the code it
+A fingerprint consists of named *parts*: the stage's class, version and configuration, its code and all the code it
 refers to (see `code_closure` for how far, and `normalized_code` for what does not count), the constants that code
 reads, and the content of assets. Paths, times, line numbers, hash seeds and modules' names are not in it.
 """
@@ -25,7 +25,7 @@ from beam_pipes.identity.code_closure import CodeClosure, label, show
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """`digest` (sha256, hex) is equal iff nothing relevant changed; `parts` tell what it is made of, by name."""
+    """`digest` (sha256, hex) is equal iff nothing relevant changed; `parts` lists its components by name."""
 
     digest: str
     parts: Mapping[str, str]
@@ -109,7 +109,7 @@ _CONTENT = re.compile(r'^asset:|\{"\$(?:asset|fingerprint)":|^[^:]*\.config\b.*\
 
 
 def _contents(parts: Mapping[str, str]) -> list[str]:
-    """The digests of all content that parts tell of, sorted."""
+    """The digests of all content in the parts, sorted."""
     found = [value for key, value in parts.items() if key.startswith("asset:")]
     for key, value in parts.items():
         found += re.findall(r'\{"\$(?:asset|fingerprint)":[^}]*\}', value)

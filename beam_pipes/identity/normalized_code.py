@@ -1,6 +1,6 @@
 """Source code with everything that does not matter taken out, so that its digest changes only when its meaning may.
 
-Out go comments, blank lines, layout, positions, docstrings and other bare constants, annotations, `pass` beside other
+Out go comments, blank lines, layout, positions, docstrings and other bare constants, annotations, `pass` next to other
 statements, and the names of local variables (numbered instead by where they first appear). Parameters are renamed too,
 except those that some call in sight names as a keyword. What is left is text that is the same on every Python version.
 """
@@ -77,7 +77,7 @@ def normalize(node: Node, *, kept_parameters: frozenset[str] | None, free_names:
 
 
 class _Scope:
-    """Names bound in one function, comprehension or class, and what they are called instead."""
+    """Names bound in one function, comprehension or class, and their replacements."""
 
     def __init__(self, kind: str, depth: int, bound: set[str], *, kept: frozenset[str] = frozenset()) -> None:
         self.kind = kind

@@ -63,7 +63,7 @@ _files: dict[str, tuple[list[str], SourceFile | None]] = {}
 
 
 def source_file(path: str, module_globals: dict[str, object] | None = None) -> SourceFile | None:
-    """The parsed file, or None where there is no source (a prompt, a frozen module) or it does not parse."""
+    """The parsed file, or None without source (a prompt, a frozen module) or if it does not parse."""
     lines = linecache.getlines(path, module_globals)
     if not lines and path == _typed_program()[0] and _is_main(module_globals):
         lines = _typed_program()[1]
@@ -162,7 +162,7 @@ def class_node(cls: type) -> ast.ClassDef | None:
 
 
 def functions_of(cls: type) -> list[FunctionType]:
-    """The functions that a class's own members are made of, without their decorators: of methods, properties, class and
+    """The functions of a class's own members, without their decorators: of methods, properties, class and
     static methods, each once."""
     found = []
     for member in vars(cls).values():
@@ -217,7 +217,7 @@ class _StoppedAtBuildError(BaseException):
 
 
 def now_a_worker() -> None:
-    """From now on this process builds only what it is asked to."""
+    """From now on this process builds only on request."""
     global _is_worker
     _is_worker = True
 
@@ -240,7 +240,7 @@ def about_to_build() -> None:
 
 
 def _being_imported() -> list[types.ModuleType]:
-    """The modules whose top level is running, the innermost first; a program's `__main__` is none of them."""
+    """The modules whose top level is running, innermost first, without a program's `__main__`."""
     found = []
     frame = sys._getframe(1)
     while frame is not None:
@@ -257,7 +257,7 @@ def _being_imported() -> list[types.ModuleType]:
 def import_user_module(name: str, *, reference: str | None = None) -> types.ModuleType:
     """Imports a module by its absolute name. `reference`: what named it, for messages.
 
-    Raises `DeclarationError` where there is no such module, or where it fails on import; errors of ours,
+    Raises `DeclarationError` if there is no such module, or if its import fails; errors of ours,
     which a declaration raises when it is made, pass.
     """
     told = repr(name) if reference is None else f"{name!r} of {reference!r}"
@@ -300,7 +300,7 @@ def _as_far_as_its_build(
     if not modules or modules[0].__name__ != name:
         inner = modules[0].__name__ if modules else "what it calls"
         raise DeclarationError(
-            f"cannot import {told}: {inner} builds a cache when it is imported. Put what runs there behind "
+            f"cannot import {told}: {inner} builds a cache when it is imported. Put what runs there under "
             "`if __name__ == '__main__':`.",
             reference=reference,
         )

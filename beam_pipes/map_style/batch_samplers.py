@@ -68,7 +68,7 @@ class BatchSampler(Sampler):
         if dataset is not None and sampler is None:
             sampler = RandomSampler(dataset, seed=seed) if shuffle else SequentialSampler(dataset)
         elif dataset is not None or shuffle:
-            raise DatasetError("BatchSampler needs either a sampler, which has an order of its own, or a dataset")
+            raise DatasetError("BatchSampler needs either a sampler, which has its own order, or a dataset")
         assert not isinstance(sampler, Dataset)
         if sampler is None or not hasattr(sampler, "__iter__") or not hasattr(sampler, "__len__"):
             raise DatasetError(
@@ -202,9 +202,9 @@ class DistributedSampler(Sampler):
         (`DistributedSampler(SimilarLengthBatchSampler(lengths, 32), 8, rank)` deals whole batches).
       num_trainers: the number of ranks, w. By default the processes of `torch.distributed` or `jax.distributed`.
       rank: this one, in [0, w). By default this process's.
-      shuffle: permute per epoch (default). Must be left out with a sampler, which has an order of its own.
+      shuffle: permute per epoch (default). Leave it out with a sampler, which has its own order.
       last: see above.
-      seed: has to be the same on all ranks; with a sampler, its seed counts.
+      seed: must be the same on all ranks; with a sampler, its seed counts.
       epoch: the epoch of the next iteration, later set by `set_epoch`.
     """
 
@@ -299,7 +299,7 @@ class SimilarLengthBatchSampler(Sampler):
       drop_last: leave out the last, shorter batch: `n % batch_size` examples, drawn at random each epoch. Not
         together with `max_elements`, where no batch is the short one.
       pool_batches: batches a pool has. More pads less and makes neighbours in a batch more alike; 100 by default.
-      max_elements: limit for `examples × longest` in a batch; every single length has to be within it.
+      max_elements: limit for `examples × longest` in a batch; no single length may exceed it.
       shuffle: with False pools are cut from the dataset in order and batches stay sorted in each, for evaluation.
       seed: batches are a function of (seed, epoch).
       epoch: the epoch of the next iteration, later set by `set_epoch`.
@@ -394,7 +394,7 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
     """Gives indices such that each run of `batch_size` of them is of similar length, for less padding.
 
     The steps: sort by length; shuffle inside groups of `batch_group_size`; permute whole batches of the full groups.
-    What is left behind the last full group, the longest examples, is shuffled and stays at the end. Feed it to
+    The longest examples, left over after the last full group, are shuffled and stay at the end. Feed it to
     `DataLoader(sampler=…, batch_size=…)` with the same `batch_size`. The class is spelled as its users spell it.
 
     Of 20,000 lengths uniform in 200-900, in batches of 32, 3 % of what is fed is padding; of 600 it is 35 %, as one

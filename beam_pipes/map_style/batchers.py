@@ -30,7 +30,7 @@ def batch_spec(
 
     Args:
       minibatch: arrays of shape (F, T_i) or (C, F, T_i); with `time_major` (T_i, F) or (T_i, C, F).
-      pad_value: written behind shorter spectrograms, 0.0 by default. It has to be a value of `dtype`; for
+      pad_value: appended to shorter spectrograms, 0.0 by default. It must be a value of `dtype`; for
         log magnitudes the value of silence is log(1e-5) = -11.5, not 0.
       time_major: time is the first axis of an example instead of the last.
       dtype: float32 by default.
@@ -88,7 +88,7 @@ def batch_text_id(
 
     Args:
       minibatch: 1-D integer arrays of shape (T_i,).
-      pad_id: written behind shorter sequences, 0 by default; it has to be a value of `dtype`.
+      pad_id: appended to shorter sequences, 0 by default; it must be a value of `dtype`.
       dtype: int64 by default; an id outside its range is an error, with the index of its example.
       length: pad to this length instead of the longest, for a static shape.
       return_lengths: return `(ids, lengths)`, lengths int64 of shape (B,).
@@ -132,7 +132,7 @@ def batch_wav(
 
     Args:
       minibatch: arrays of shape (T_i,), or (C, T_i) with the same number of channels C.
-      pad_value: written behind shorter waveforms; 0.0, silence, by default. It has to be a value of `dtype`.
+      pad_value: appended to shorter waveforms; 0.0, silence, by default. It must be a value of `dtype`.
       dtype: float32 by default. int16 samples become floats of the same value: they are not scaled.
       length: pad to this many samples instead of the longest, for a static shape.
       return_lengths: return `(waves, lengths)`, lengths in samples, int64 of shape (B,).

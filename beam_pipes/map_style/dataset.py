@@ -34,7 +34,7 @@ def current_epoch() -> int:
 
 @contextlib.contextmanager
 def reading_epoch(epoch: int) -> Iterator[None]:
-    """Examples read in this block are those of `epoch`; a `DataLoader` does it by itself."""
+    """Examples read in this block belong to `epoch`; a `DataLoader` sets it automatically."""
     token = _EPOCH.set(epoch)
     try:
         yield
@@ -55,7 +55,7 @@ class Dataset:
 
     - Override `__getitem__(self, i)` for full control, as with `paddle.io.Dataset`.
     - Override `get_example(self, i)` to be called with a checked index in `[0, n)` only; `dataset[-1]`,
-      `dataset[2:5]` and `dataset[[4, 0]]` then work by themselves, the last two giving a list of examples.
+      `dataset[2:5]` and `dataset[[4, 0]]` then work too, the last two giving a list of examples.
 
     Iterating gives every example in order, and an error in one of them always surfaces.
     """
@@ -88,7 +88,7 @@ class Dataset:
 
 
 def fetch(dataset: MapStyle, index: int, owner: str) -> Any:
-    """Returns `dataset[index]` for an index that is known to be valid: an `IndexError` is then user code's."""
+    """Returns `dataset[index]` for an index known to be valid, so that an `IndexError` comes from user code."""
     try:
         return dataset[index]
     except (IndexError, StopIteration) as error:
@@ -103,7 +103,7 @@ def apply_to_example(
     *,
     name: Callable[..., object] | None = None,
 ) -> object:
-    """Calls user code on one example; whatever it raises becomes an `ExampleError` that names `index` and function."""
+    """Calls user code on one example; any exception becomes an `ExampleError` that names `index` and function."""
     try:
         return function(example)
     except ExampleError:
@@ -170,7 +170,7 @@ class CacheDataset(Dataset):
 
     The first pass costs what the dataset below costs, later ones a dict lookup. Examples are handed out as the very
     same objects each time: do not change them in place. Safe under threads (two threads that miss at once may both
-    compute, one result is kept); each worker process of a `DataLoader` fills a cache of its own, starting empty;
+    compute, one result is kept); each worker process of a `DataLoader` fills its own cache, which starts empty;
     an example that failed is tried again.
     """
 
@@ -189,7 +189,7 @@ class CacheDataset(Dataset):
             return self._examples.setdefault(index, fetch(self._dataset, index, "CacheDataset"))
 
     def __getstate__(self) -> dict[str, object]:
-        # What is cached may be gigabytes, and is never needed on the other side of a pickle.
+        # The cache may hold gigabytes, which the receiver of a pickle never needs.
         return {**self.__dict__, "_examples": {}}
 
     @property
@@ -203,7 +203,7 @@ class CacheDataset(Dataset):
 
 
 class DataTable(Dataset):
-    """Records (dicts) with some of their fields converted when an example is asked for.
+    """Records (dicts) with some of their fields converted on access.
 
         DataTable([{"path": "a.npy", "text": "hi"}], fields=["path"], converters={"path": np.load})[0]
             → {"path": array(…)}
@@ -244,7 +244,7 @@ class DataTable(Dataset):
         return len(self.data)
 
     def __getstate__(self) -> dict[str, object]:
-        # As for CacheDataset: examples in memory stay behind.
+        # As for CacheDataset: examples in memory are not sent.
         return {**self.__dict__, "_examples": None if self._examples is None else {}}
 
     def get_example(self, index: int) -> dict[str, Any]:

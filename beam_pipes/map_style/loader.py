@@ -109,7 +109,7 @@ class DataLoader:
         they are asked for.
       worker_type: "thread" (default): nothing is copied or pickled; right where the time goes into files, NumPy or
         decoders, which release the GIL. "process": for transforms that are slow Python; they are spawned, so the
-        dataset has to be picklable and the script guarded by `if __name__ == "__main__":`; examples are copied
+        dataset must be picklable and the script guarded by `if __name__ == "__main__":`; examples are copied
         through a pipe.
       prefetch: batches under way per worker, 2 by default: one in work, one waiting.
       timeout: seconds to wait for a batch of a worker process before an error; 0, the default, waits on, and says every
@@ -182,7 +182,7 @@ class DataLoader:
         self.timeout = timeout or None
         self.return_list = return_list
         self._place = Place(getattr(self.batch_sampler, "epoch", 0), 0)
-        self._begun = False  # whether an iterator already goes on from self._place
+        self._begun = False  # whether an iterator already continues from self._place
         self._seen_epochs = self._sampler_epochs()
         self._idle_pools: list[WorkerPool] = []
         self._finalizer = weakref.finalize(self, _close_pools, self._idle_pools)
@@ -229,7 +229,7 @@ class DataLoader:
         return dump_state(self._place, self._order())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next `iter` go on behind the last batch of `state`, without reading what was before it.
+        """Makes the next `iter` continue after the last batch of `state`, without reading earlier ones.
 
         Exact with samplers that are a function of their epoch, as all of ours are. Workers, their type and `prefetch`
         may differ. Raises `StateMismatchError` where the order of batches would.
@@ -250,7 +250,7 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy has worker processes of its own, and goes on where the newest iterator stands.
+        # A copy has its own worker processes, and continues where the newest iterator is.
         left = {"_idle_pools", "_finalizer"}
         state = {name: value for name, value in self.__dict__.items() if name not in left}
         return {**state, "_place": dataclasses.replace(self._place), "_begun": False}
@@ -392,7 +392,7 @@ def _checked_batch_sampler(
 
 
 def _is_dealt_out(sampler: object) -> bool:
-    """Whether each process gets a share of its own; of samplers that are not ours that is taken for granted."""
+    """Whether each process gets its own share; samplers that are not ours are assumed to do this."""
     if type(sampler) is BatchSampler:
         return _is_dealt_out(sampler.sampler)
     if type(sampler) is BucketSampler:

@@ -91,7 +91,7 @@ class FilterDataset(Dataset):
 
     @property
     def indices(self) -> npt.NDArray[np.int64]:
-        """Where the kept examples stand in the dataset below, ascending, int64."""
+        """The indices of the kept examples in the dataset below, ascending, int64."""
         return self._indices
 
     def get_example(self, index: int) -> object:
@@ -164,13 +164,13 @@ class SubsetDataset(Dataset):
 
 
 class TransformDataset(Dataset):
-    """Applies `transform` to an example each time it is asked for.
+    """Applies `transform` to an example on each access.
 
         TransformDataset([1, 2], lambda n: n * 10)[1] → 20
 
     Args:
       dataset: where examples come from.
-      transform: a function of one example, or an object with a method `forward`. For worker processes it has to be
+      transform: a function of one example, or an object with a method `forward`. For worker processes it must be
         picklable.
       seed: for a transform that draws, which is then called with `(example, generator)`: a `numpy.random.Generator`
         keyed by (seed, epoch, index). So an example is augmented otherwise in each epoch, and alike whatever the

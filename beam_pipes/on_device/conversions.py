@@ -9,9 +9,9 @@
 | ragged                            | rows, as objects | error                  | error                  |
 | sparse, nested dataset, quantized | error            | error                  | error                  |
 
-While JAX runs with 32-bit types, 64-bit values become 32-bit ones where every value stays the same, else an error.
-Every array is a copy, so that changing a batch in place reaches no cached dataset; it is aligned as TensorFlow, XLA and
-BLAS kernels want it, so that they take it over instead of copying it. An element is a tensor, or dicts, tuples and
+While JAX runs with 32-bit types, 64-bit values become 32-bit ones if that changes no value, else they are an error.
+Every array is a copy, so changing a batch in place affects no cached dataset; it is aligned for TensorFlow, XLA and
+BLAS kernels, so that they use it without another copy. An element is a tensor, or dicts, tuples and
 lists of them (`map_leaves`). Errors (`ConversionError`) name the key.
 """
 
@@ -53,7 +53,7 @@ def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Skipped:
-    """A value under a key of `skip_keys`: every conversion leaves it as it is."""
+    """A value under a key of `skip_keys`: every conversion leaves it unchanged."""
 
     value: object
 
@@ -99,7 +99,7 @@ def unskipped(element: Nested) -> Nested:
 
 
 def checked_skip_keys(skip_keys: str | Iterable[str], element_spec: Nested) -> frozenset[str]:
-    """The keys as a set; one that no element has is an error where the element spec is known."""
+    """The keys as a set; a key that no element has is an error if the element spec is known."""
     keys = frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys)
     if element_spec is not None and keys:
         known = set(_names(element_spec))
@@ -126,7 +126,7 @@ def _joined(key: str, name: object) -> str:
 
 
 def to_host(element: Nested) -> Nested:
-    """Every leaf as a NumPy array or scalar of its own memory; strings as `bytes`; ragged rows as object arrays."""
+    """Every leaf as a NumPy array or scalar with its own memory; strings as `bytes`; ragged rows as object arrays."""
     return map_leaves(host_value, element)
 
 
@@ -168,7 +168,7 @@ def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray[Any, Any]:
 
 
 def require_numeric(value: object, key: str, framework: str) -> np.ndarray[Any, Any]:
-    """The array of a host value, or `ConversionError` where `framework` has nothing like it."""
+    """The array of a host value, or `ConversionError` if `framework` has no equivalent."""
     if value is None:
         raise _impossible(key, "None", "Give it a value, or name its key in skip_keys", framework)
     if isinstance(value, str | bytes):
@@ -188,7 +188,7 @@ def require_numeric(value: object, key: str, framework: str) -> np.ndarray[Any, 
 
 
 def narrowed(array: np.ndarray[Any, Any], dtype: np.dtype[Any], key: str, remedy: str) -> np.ndarray[Any, Any]:
-    """The array in a narrower dtype where every value stays the same, else `ConversionError`."""
+    """The array in a narrower dtype if that changes no value, else `ConversionError`."""
     if array.dtype == dtype:
         return array
     if array.size == 0:
@@ -212,13 +212,13 @@ def narrowed(array: np.ndarray[Any, Any], dtype: np.dtype[Any], key: str, remedy
 
 
 def unsupported_dtype(key: str, dtype: np.dtype[Any], framework: str) -> ConversionError:
-    """The error of a dtype that `framework` does not have."""
+    """The error for a dtype that `framework` lacks."""
     return _impossible(key, f"{dtype.name} values", "Cast them in a .map, or name the key in skip_keys", framework)
 
 
 def _no_strings(key: str, framework: str) -> ConversionError:
     return _impossible(
-        key, "strings", f"Encode them as numbers before, or keep them as they are with skip_keys=[{key!r}]", framework
+        key, "strings", f"Encode them as numbers first, or keep them unchanged with skip_keys=[{key!r}]", framework
     )
 
 

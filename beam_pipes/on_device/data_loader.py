@@ -1,10 +1,10 @@
-"""DataLoader: Python samples, a tf.data.Dataset or a cache behind all methods of tf.data.Dataset.
+"""DataLoader: Python samples, a tf.data.Dataset or a cache with all methods of tf.data.Dataset.
 
     dl = DataLoader(generator_function).map(f).cache().shuffle(1000).batch(10)
     for batch in dl.to_jax().shard().prefetch_to_devices(): ...
 
-The methods of `tf.data.Dataset` are looked up in TensorFlow itself, so that those of new versions chain too; each gives
-a loader with a longer list of transformations, which `explain` and `optimize` read. Samples come from a `PythonSource`
+The methods of `tf.data.Dataset` are looked up in TensorFlow itself, so new versions' methods chain too; each gives a
+loader with a longer list of transformations, which `explain` and `optimize` read. Samples come from a `PythonSource`
 or a `CacheSource`; conversions hand the elements on to the chapters of JAX, torch and NumPy.
 """
 
@@ -86,7 +86,7 @@ SkipKeys = str | Iterable[str]
 
 
 class Source(Protocol):
-    """What stands in front of the first transformation: Python samples or a cache."""
+    """What feeds the first transformation: Python samples or a cache."""
 
     error: BaseException | None
 
@@ -125,10 +125,10 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     length), whose samples are its rows; or a tf.data.Dataset. Samples may be nested dicts of Python numbers, text,
     lists, arrays.
     `python_iterable_n_samples`: the number of samples where it is known: a pass with another number is an error.
-    `output_signature`: a dict of tf.TensorSpec; without it the first `infer_k` samples (-1: all) tell. An int is
-    tf.int32, or tf.int64 where a sampled one needs it; a later value that does not fit raises, nothing is wrapped.
+    `output_signature`: a dict of tf.TensorSpec, inferred by default from the first `infer_k` samples (-1: all). An int
+    is tf.int32, or tf.int64 if a sampled one needs it; a later value that does not fit raises, none is wrapped.
 
-    Errors that the iterable raises reach the consumer as they are. Samples are read ahead of their use by up to 10 ms,
+    Errors that the iterable raises reach the consumer unchanged. Samples are read ahead of their use by up to 10 ms,
     1024 samples or 4 MiB. Not thread-safe; iterators of one loader are independent.
     """
 
@@ -207,11 +207,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         order, for batching by tf.data. Both are this process's share: under `torch.distributed` and `jax.distributed`,
         or by `host_index` and `host_count`; of single records one process may have one more than another.
 
-        Every iteration is the next pass, in an order of its own: `epochs` epochs (one by default), which follow those
-        of the iteration before, of whichever loader or dataset made from this one. `epoch`, `set_epoch` and
-        `state_dict` say and set where the next one begins; with `epochs=None` an iteration never ends, and each begins
-        with epoch 0. Over a native Loader an iteration begins at the cursor that the loader has then, and its length,
-        which is not known beforehand, is what is left of the run.
+        Every iteration is the next pass, with its own order: `epochs` epochs (one by default), which follow those of
+        the previous iteration of any loader or dataset made from this one. `epoch`, `set_epoch` and `state_dict` say
+        and set where the next one begins; with `epochs=None` an iteration never ends, and each begins
+        with epoch 0. Over a native Loader an iteration begins at the loader's current cursor and covers the rest of
+        the run, so its length is not known in advance.
         """
         source = cache_source(cache, split, batch_size, options)
         loader = DataLoader.__new__(DataLoader)
@@ -220,14 +220,14 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     @property
     def dataset(self) -> tf.data.Dataset:
-        """The tf.data.Dataset behind this loader, for APIs that ask for one."""
+        """The tf.data.Dataset of this loader, for APIs that need one."""
         if self._dataset is None:
             self._dataset = self._root
         return self._dataset
 
     @property
     def _root(self) -> tf.data.Dataset:
-        """The dataset in front of all transformations."""
+        """The dataset before all transformations."""
         source = self._native_source(transformed=True)
         return self._given_root if source is None else source.dataset
 
@@ -258,7 +258,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """`{"epoch": 3}`: where the next iteration begins.
 
         The place within an epoch is in `tf.train.Checkpoint(iterator=iter(loader.dataset))`; save both, and restore
-        both. A native Loader behind a conversion (`from_cache(loader).to_jax()`) has a state of its own.
+        both. A native Loader under a conversion (`from_cache(loader).to_jax()`) has its own state.
         """
         return {"epoch": self.epoch}
 
@@ -267,7 +267,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self.set_epoch(state_dict["epoch"])
 
     def _uncounted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """`batches` of an iteration that does not count: behind its first batch, the next one begins where it did."""
+        """`batches` of an iteration that does not count: the next iteration begins where this one began."""
         passes = [source.passes for source in self._sources if isinstance(source, CacheSource) and source.passes]
         epochs = [each.epoch for each in passes]
         for index, batch in enumerate(batches):
@@ -349,7 +349,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def _batched_runs(
         self, batch_size: object = None, drop_remainder: object = False, *args: object, **kwargs: object
     ) -> tf.data.Dataset | None:
-        """`batch` right behind Python samples of one shape, from the runs they came in: two to four times as fast."""
+        """`batch` directly on Python samples of one shape, made from their runs: two to four times as fast."""
         if self._runs is None or args or kwargs or not isinstance(drop_remainder, bool):
             return None
         if not isinstance(batch_size, int) or batch_size < 1:
@@ -381,7 +381,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return _from_cache_again, (*source.made_of, 0 if source.passes is None else source.passes.epoch)
 
     def __len__(self) -> int:
-        """As of a Dataset: TypeError where the length is unknown or infinite."""
+        """As for a Dataset, TypeError if the length is unknown or infinite."""
         source = self._native_source()
         return len(self.dataset) if source is None or source.by_record else source.num_batches()
 
@@ -398,17 +398,17 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     @property
     def native_loader(self) -> Loader | None:
-        """The native Loader given to `from_cache`, whose cursor conversions move; `None` behind transformations."""
+        """The native Loader given to `from_cache`, whose cursor conversions move; None after transformations."""
         source = self._native_source()
         return None if source is None else source.given
 
     def _converted_loader(self) -> Loader | None:
-        """The native loader whose batches a conversion of this loader reads as they are."""
+        """The native loader whose batches a conversion of this loader reads unchanged."""
         source = self._native_source()
         return None if source is None or source.by_record else source.loader
 
     def _loaders_behind(self) -> list[Loader]:
-        """The native loaders of caches, also behind transformations."""
+        """The native loaders of caches, even after transformations."""
         return [source.loader for source in self._sources if isinstance(source, CacheSource)]
 
     def _surfacing(self, elements: Iterator[Any]) -> Generator[Any, None, None]:
@@ -449,8 +449,8 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return self._n_source_samples
 
     def get_n_samples(self) -> int:
-        """The number of elements of this loader: without a pass where tf.data knows it, else counted and kept."""
-        # What is left of the run of a native loader changes with its cursor.
+        """The number of elements: from tf.data if it knows it, else counted by a pass and remembered."""
+        # The rest of a native loader's run depends on its cursor.
         moves = any(getattr(source, "given", None) is not None for source in self._sources)
         if self._n_samples is None or moves:
             known = None
@@ -465,7 +465,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     # Conversions
 
     def to_jax(self, *, skip_keys: SkipKeys = ()) -> JaxDataLoader:
-        """Elements as JAX arrays; keys in `skip_keys` stay what they are (text, for example, has no JAX array)."""
+        """Elements as JAX arrays; keys in `skip_keys` are left unchanged (JAX has no arrays of text, for example)."""
         from beam_pipes.on_device.jax_loader import JaxDataLoader
 
         return JaxDataLoader(self, skip_keys=skip_keys)._labelled("to_jax")
@@ -477,7 +477,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return TorchDataLoader(self, skip_keys=skip_keys)._labelled("to_torch")
 
     def to_numpy(self, *, skip_keys: SkipKeys = ()) -> NumpyDataLoader:
-        """Elements as NumPy arrays that are the consumer's own to change."""
+        """Elements as NumPy arrays that the consumer may change."""
         from beam_pipes.on_device.lambda_loader import NumpyDataLoader
 
         return NumpyDataLoader(self, skip_keys=skip_keys)._labelled("to_numpy")
@@ -529,11 +529,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     # Use of the list of transformations
 
     def explain(self) -> list[Suggestion]:
-        """What in the order of the transformations wastes work or surprises, and what to do about it."""
+        """What wastes work or surprises in the order of the transformations, and what to do about it."""
         return suggestions(self)
 
     def optimize(self) -> DataLoader:
-        """The same elements in the same order from a better order of transformations; only what is provable moves."""
+        """The same elements in the same order from a better order of transformations; only provable swaps are made."""
         return optimized(self)
 
 
@@ -548,7 +548,7 @@ def _from_cache_again(
 
 
 def _call_static(name: str, *args: object, **kwargs: object) -> Any:
-    """A static method of Dataset on loaders: history and count go on from the first loader among the arguments."""
+    """A static method of Dataset on loaders: history and count continue from the first loader in the arguments."""
     tf = require("tensorflow", purpose=f"DataLoader.{name}")
     loaders = list(loaders_in([args, kwargs]))
     result = getattr(tf.data.Dataset, name)(*unwrap(args), **unwrap(kwargs))

@@ -1,10 +1,10 @@
-"""Caches behind a DataLoader: the native loader's batches, handed to tf.data by step number.
+"""The source of a DataLoader over a cache: the native loader's batches, handed to tf.data by step number.
 
     cache ──cache_source──► CacheSource ──dataset────► tf.data: range of step numbers → batches (or single records)
                                         ──tensors────► TensorFlow's tensors without a pipeline
                                         ──open_loader► the native Loader, for conversions that follow directly
 
-A step number is all that tf.data knows: order, hosts and epochs are the native loader's. Conversions that follow
+tf.data knows nothing but step numbers: order, hosts and epochs belong to the native loader. Conversions that follow
 directly (`to_jax`, `to_torch`, `to_numpy`) read the native loader and need no TensorFlow.
 """
 
@@ -32,11 +32,11 @@ from beam_pipes.on_device.python_source import taken_apart
 
 # Records one by one are read in batches of this many rows.
 RECORDS_AT_ONCE = 256
-# A call from tf.data into Python costs about as much as 256 KiB of data: small batches of one shape are handed over by
-# the group.
+# A call from tf.data into Python costs about as much as 256 KiB of data, so small batches of one shape are handed over
+# in groups.
 GROUP_BYTES = 2 * 2**20
 LARGEST_GROUP = 16
-# Arrays from this size on are handed to TensorFlow without a copy of its own; smaller ones are cheaper to copy.
+# TensorFlow shares arrays of this size and larger; smaller ones are cheaper to copy.
 SMALLEST_SHARED_BYTES = 4096
 
 _ENDLESS = 2**62
@@ -60,9 +60,9 @@ def cache_source(
 
 
 class Passes:
-    """Which epochs an iteration reads: `epochs` of them, behind those of the iteration before.
+    """Which epochs an iteration reads: `epochs` of them, following those of the previous iteration.
 
-    Iterations count when they begin, whoever begins them: a loop over the loader, tf.data, `repeat`, a conversion.
+    Every iteration counts from its start, whatever starts it: a loop over the loader, tf.data, `repeat`, a conversion.
     """
 
     def __init__(self, epochs: int) -> None:
@@ -121,7 +121,7 @@ class CacheSource:
         return self._loader.rows_per_epoch
 
     def count(self) -> int:
-        """As `known_n_samples`; raises where there is no end."""
+        """Like `known_n_samples`, but raises for an endless mixture."""
         rows = self.known_n_samples
         if rows is None:
             raise LoaderError("a mixture that repeats its sources never ends, so its samples cannot be counted.")
@@ -131,7 +131,7 @@ class CacheSource:
         """A cache can be read again."""
 
     def first_step(self) -> int:
-        """The step that an iteration begins with: that of the cursor; behind the end of a run, where `iter` begins."""
+        """The first step of an iteration: the cursor's, or at the end of a run the one that `iter` begins with."""
         loader = self._loader
         if loader.epochs is not None and not loader.steps_left:
             return len(loader)  # a state of the end was restored
@@ -211,7 +211,7 @@ class CacheSource:
                 return endless.batches_at(step, count)
             except Exception:
                 good: list[Mapping[str, Any]] = []
-                with contextlib.suppress(Exception):  # those in front of the failure come before it
+                with contextlib.suppress(Exception):  # the batches before the failing one are delivered first
                     while len(good) < count:
                         good.append(endless.batch_at(step + len(good)))
                 if not good:
@@ -234,7 +234,7 @@ class CacheSource:
         def steps(start: TfTensor, stop: TfTensor) -> TfDataset:
             if at_once == 1:
                 return tf.data.Dataset.range(start, stop).map(as_written(lambda step: fetched(step, stop)))
-            # A group ends in front of a batch that fails, and the next one begins with it: there is one more for that.
+            # A group ends before a batch that fails, and the next group begins with it: hence one more group.
             numbers = tf.data.Dataset.range(start, stop + at_once, at_once)
             return numbers.scan(tf.cast(start, tf.int64), as_written(lambda step, _: fetched_from(step, stop)))
 
@@ -266,14 +266,14 @@ class CacheSource:
         rows = self._loader.host_batch_size if full and self._loader.is_even else None
         columns, inner = self._loader.columns, array.shape[1:]
         if row_bytes(columns) is not None:
-            return (rows, *inner)  # also behind a transform: it makes of every row what it makes of the first ones
+            return (rows, *inner)  # after a transform too: it treats every row like the first ones
         known = columns[name].shape if name in columns else ()
         if len(known) == len(inner) and all(size in (None, found) for size, found in zip(known, inner, strict=True)):
             return (rows, *known)
         return (rows, *([None] * len(inner)))
 
     def _records(self, batches: TfDataset) -> TfDataset:
-        """Single records from batches of them, ragged ones from values and lengths."""
+        """Single records from batches, ragged ones from values and lengths."""
         assert self._spec is not None
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         columns = []
@@ -296,7 +296,7 @@ class CacheSource:
         return self._counted(batches.flat_map(tf.autograph.experimental.do_not_convert(records)))
 
     def _counted(self, records: TfDataset) -> TfDataset:
-        """Single records with their number, where one host reads all of them."""
+        """Single records with their number, if one host reads all of them."""
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         loader = self._loader
         if loader.epochs is None or loader.host_count > 1:
@@ -306,7 +306,7 @@ class CacheSource:
 
 
 def _check_same_share(made_with: Share, now: Share) -> None:
-    """tf.data was told the shapes of the batches that there were when the pipeline was made."""
+    """tf.data knows the shapes that batches had when the pipeline was made."""
     if not now.is_same_slice(made_with):
         raise LoaderError(
             f"this tf.data pipeline was made of slice {made_with.index} of {made_with.count} of each global batch, and "

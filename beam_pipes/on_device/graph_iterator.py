@@ -1,4 +1,4 @@
-"""Iterators of graphs over JAX and torch: the host part made ahead, then the device part.
+"""Iterators of graphs over JAX and torch: the host part runs ahead, then the device part.
 
     works ──OrderedPrefetcher──► host part (threads) ──Stage──► device part ──► batches of arrays on the device
 
@@ -133,7 +133,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         return {name: ordered}
 
     def _whole_output(self, name: str, node: DataNode, whole: Any, back: bool) -> dict[str, Any]:
-        """An output whose samples are of one shape in this batch, in the form that it has in every batch."""
+        """An output whose samples share one shape in this batch, in the form that it has in every batch."""
         shapes = TensorList(np.zeros((1, *whole.shape[1:]), np.bool_))
         own = self.shaped(name, shapes, node.spec)
         if f"{name}/lengths" not in own:
@@ -145,7 +145,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
 
 
 class _Namespace:
-    """`jax.numpy`, where the 64-bit dtypes are those that JAX has: 32-bit ones unless it is told otherwise."""
+    """`jax.numpy`, whose 64-bit dtypes are 32-bit ones unless JAX has 64-bit types enabled."""
 
     def __getattr__(self, name: str) -> Any:
         if name in ("float64", "int64", "uint64"):
@@ -161,7 +161,7 @@ class JaxBackend:
         self.xp: Any = _Namespace()
 
     def put(self, array: npt.ArrayLike, *, exact: bool) -> jax.Array:
-        """The array on the device; in 32-bit mode 64-bit values are narrowed, if `exact` only where none changes."""
+        """The array on the device; in 32-bit mode 64-bit values are narrowed; if `exact`, a change raises."""
         array = np.asarray(array)
         dtype = jax.dtypes.canonicalize_dtype(array.dtype)
         array = narrowed(array, dtype, "what goes to the device", REMEDY) if exact else array.astype(dtype)
@@ -185,7 +185,7 @@ class JaxBackend:
 class JaxGraphIterator(DeviceGraphIterator):
     """Batches of a pipeline as JAX arrays.
 
-    `device_id` of the pipeline chooses the device; arrays lie on JAX's default device without it. While JAX runs with
+    `device_id` of the pipeline chooses the device, by default JAX's default device. While JAX runs with
     32-bit types, 64-bit outputs are narrowed where every value stays the same, else `ConversionError`.
     """
 
@@ -222,7 +222,7 @@ class TorchBackend:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function as it is: it runs eagerly, without gradients; arrays that it makes lie on the device."""
+        """The function itself: it runs eagerly, without gradients, and creates arrays on the device."""
 
         def run(*arrays: torch.Tensor) -> Any:
             with torch.no_grad(), self.device:

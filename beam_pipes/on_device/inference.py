@@ -65,7 +65,7 @@ class ColumnSignature:
         return "padded" if None in self.shape[1:] else "concatenated"
 
     def mismatch(self, shape: tuple[int, ...]) -> str | None:
-        """Why an array of this shape is not of this column."""
+        """Why an array of this shape does not fit the column; None if it does."""
         expected = self.shape
         if len(shape) == len(expected) and all(e in (None, n) for e, n in zip(expected, shape, strict=True)):
             return None
@@ -74,7 +74,7 @@ class ColumnSignature:
 
 @dataclasses.dataclass
 class _Seen:
-    """What the samples read so far say about one column."""
+    """What the samples read so far reveal about one column."""
 
     dtype: np.dtype[Any]
     weak: str
@@ -144,7 +144,7 @@ def infer_columns(samples: Iterable[Any]) -> tuple[ColumnSignature, ...]:
 
 
 def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """`{"a": {"b": 1}}` → `(("a", "b"), 1)`; a sample that is no dictionary raises `SpecError`."""
+    """`{"a": {"b": 1}}` → `(("a", "b"), 1)`; anything but a dictionary raises `SpecError`."""
     if not isinstance(sample, Mapping):
         raise SpecError(
             f"sample {number} is a {type(sample).__name__}, expected a dict of name to value: {_shortened(sample)}. "
@@ -161,7 +161,7 @@ def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tup
 
 
 def keys_error(number: int, *, expected: Iterable[Path], found: Iterable[Path]) -> SpecError:
-    """The error of a sample whose keys are not those of the samples before it."""
+    """The error for a sample whose keys differ from those of earlier samples."""
     names = ["/".join(str(part) for part in path) for path in found]
     wanted = ["/".join(str(part) for part in path) for path in expected]
     return SpecError(
@@ -244,7 +244,7 @@ def _shortened(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# A run whose padded column takes more than this, and more than four times its values, is cut in two.
+# A run is cut in two if its padded column takes more than this and more than four times its values.
 PADDED_BYTES = 4 * 2**20
 
 

@@ -23,9 +23,8 @@ REMEDY = "Enable jax_enable_x64, or cast the key before (.map with tf.cast), whi
 class JaxDataLoader(ConvertedLoader):
     """Dicts of JAX arrays from a DataLoader or from any iterable of dicts of NumPy arrays.
 
-    While JAX runs with 32-bit types, a 64-bit value is handed over as 32 bit where nothing is lost and refused with
-    `ConversionError` where something would be. Without `shard` and `prefetch_to_devices` arrays lie on JAX's default
-    device.
+    While JAX runs with 32-bit types, a 64-bit value becomes a 32-bit one if nothing is lost, and raises
+    `ConversionError` otherwise. Without `shard` and `prefetch_to_devices`, arrays are on JAX's default device.
     """
 
     def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
@@ -47,14 +46,14 @@ class JaxDataLoader(ConvertedLoader):
         it is, and for arrays of fewer axes without those that they lack), or all devices of JAX. The first dimension
         must divide, scalars are copied to each device.
 
-        Over several processes a native loader (or `DataLoader.from_cache(…)` without tf.data behind) reads the rows of
-        the global batch that the devices of this process need: `batch_size` is that of the global array. Ragged
+        Over several processes a native loader (or `DataLoader.from_cache(…)` without tf.data) reads the rows of the
+        global batch that the devices of this process need: `batch_size` is that of the global array. Ragged
         features are padded to the longest row of the global batch. Batches of anything else are taken as this process's
         own part: the global array has those of all processes, in the order of the mesh. Other dimensions than the first
         are handed over whole.
 
-        Raises `LoaderError` where the loader was told to read other rows (`host_index`, `host_count`) than the devices
-        need, and where the processes would make arrays of different shapes.
+        Raises `LoaderError` if the loader's options (`host_index`, `host_count`) select other rows than the devices
+        need, or if the processes would make arrays of different shapes.
         """
         sharding = _batch_sharding(devices)
         rows = global_rows(self._loader, sharding, self.skip_keys)
@@ -67,7 +66,7 @@ class JaxDataLoader(ConvertedLoader):
         return told(super().source_elements(), self._rows)
 
     def prefetch_to_devices(self, size: int = 2) -> JaxDataLoader:
-        """Keeps `size` elements ready on the devices, and as many on the host, from threads that iteration ends."""
+        """Keeps `size` elements ready on the devices, and as many on the host; the threads end with the iteration."""
         options = PrefetchOptions(host_buffer=size, device_buffer=size)
         return self._with("prefetch_to_devices", _prefetch=options)
 
@@ -115,7 +114,7 @@ def _checked(value: object, key: str) -> np.ndarray[Any, Any]:
 
 
 def on_default_device(arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[jax.Array]:
-    """Host arrays that nothing else holds as arrays of JAX, which never see what is written to the host's memory.
+    """Turns host arrays that nothing else uses into JAX arrays, which never see later writes to the host memory.
 
     On a CPU a compiled program that returns its arguments takes 8 µs an array of 128 KiB, `jnp.asarray` 27 µs and
     `jax.device_put` 28 µs, nearly all of it Python. It is compiled for shapes that keep coming, and for few: elsewhere

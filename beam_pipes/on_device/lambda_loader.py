@@ -1,4 +1,4 @@
-"""What all loaders of this room share: the list of what was done to them, and conversion element by element.
+"""What all loaders of this room share: a list of their transformations, and conversion element by element.
 
     TrackedLoader ◄── DataLoader                       tf.data and caches
                   ◄── LambdaDataLoader                 one function of each element
@@ -9,8 +9,8 @@ Two stages of prefetching in a row overlap reading (host) with placing (device):
 
     source ──thread──► host buffer ──thread──► device buffer ──► consumer
 
-Every chain is a list of `Transformation`s: labels that users compare (`tf.data.Dataset.map` for what TensorFlow does,
-`midas.JaxDataLoader.shard` for what a loader class does), and steps that can be done again.
+A chain is a list of `Transformation`s: labels for users to compare (`tf.data.Dataset.map` for a step of TensorFlow,
+`midas.JaxDataLoader.shard` for one of a loader class), and steps that can be replayed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ U = TypeVar("U")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrefetchOptions:
-    """How many elements wait on the host and on the device; each buffer holds that many, its thread one more."""
+    """How many elements each buffer keeps ready, on the host and on the device; its thread holds one more."""
 
     host_buffer: int = 2
     device_buffer: int = 2
@@ -48,7 +48,7 @@ class PrefetchOptions:
 
 
 class Stage(OrderedPrefetcher[T, U], Generic[T, U]):
-    """An iterator over `function` of the items that a thread keeps up to `size` results ahead, and one in work.
+    """Iterates over `function` of the items; a thread stays up to `size` results ahead, with one more in progress.
 
     Dropping the stage, or leaving a `with` block, closes it; closing it closes the stage before it.
     """
@@ -63,7 +63,7 @@ class Stage(OrderedPrefetcher[T, U], Generic[T, U]):
         return min(super().ready, self._size)
 
     def close(self, *, most_secs: float | None = END_SECS) -> None:
-        """Ends the thread and drops what waits; done twice it does nothing."""
+        """Ends the thread and drops pending results; closing again does nothing."""
         super().close(most_secs=most_secs)
 
     def __enter__(self) -> Stage[T, U]:
@@ -86,7 +86,7 @@ class Transformation:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dataset: tf.data.Dataset = None  # None for a step outside tf.data
-    # False for sources and static constructors: they are no method of the dataset in front of them.
+    # False for sources and static constructors: they are not methods of the dataset before them.
     replayable: bool = False
 
     def applied_to(self, dataset: tf.data.Dataset) -> Transformation:
@@ -122,7 +122,7 @@ class NativeLoader(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
 
 
-# An element on its way to the device, and the state of the native loader behind it.
+# An element on its way to the device, and the native loader's state after it.
 _Placed = tuple[Any, dict[str, Any] | None]
 
 
@@ -136,11 +136,11 @@ class TrackedLoader:
         return [step.label for step in self._history]
 
     def get_python_iterator_n_samples(self) -> int:
-        """The number of samples of the source; where nobody knows it, by a pass over the source."""
+        """The number of samples in the source, counted by a pass over it if unknown."""
         raise NotImplementedError
 
     def get_n_samples(self) -> int:
-        """The number of elements of one iteration, batches counted as one."""
+        """The number of elements in one iteration; a batch counts as one."""
         raise NotImplementedError
 
     def __bool__(self) -> bool:
@@ -166,7 +166,7 @@ C = TypeVar("C", bound="ConvertedLoader")
 
 
 class LambdaDataLoader(TrackedLoader):
-    """Extend it with `lambda_transformation`, or give it a function of one element.
+    """Define `lambda_transformation` in a subclass, or pass a function of one element.
 
         class ToLists(LambdaDataLoader):
             def lambda_transformation(self, sample):
@@ -176,9 +176,9 @@ class LambdaDataLoader(TrackedLoader):
 
     `dataloader` is a DataLoader, or any iterable of elements (a native loader of a cache, a list of dicts of arrays).
 
-    A subclass written for MIDAS works as it is: it defines `_transform(data)`, which gets an element without the values
-    of `skip_keys`, and may hand `input_dataset`, `python_iterable`, `python_iterable_n_samples`, `transform_f` and
-    `transformation_tracker` on to this constructor. The source and its count are known from `input_dataset`.
+    A subclass written for MIDAS works unchanged: it defines `_transform(data)`, which receives an element without the
+    values of `skip_keys`, and may pass `input_dataset`, `python_iterable`, `python_iterable_n_samples`, `transform_f`
+    and `transformation_tracker` to this constructor. The source and its count come from `input_dataset`.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class LambdaDataLoader(TrackedLoader):
         dataloader = input_dataset if dataloader is None else dataloader
         lambda_transformation = transform_f if lambda_transformation is None else lambda_transformation
         if lambda_transformation is not None:
-            # An attribute of the instance stands in front of the method of the class.
+            # An attribute of the instance takes precedence over the method of the class.
             self.__dict__["lambda_transformation"] = lambda_transformation
         elif not hasattr(self, "_transform") and (
             type(self).lambda_transformation is LambdaDataLoader.lambda_transformation
@@ -219,7 +219,7 @@ class LambdaDataLoader(TrackedLoader):
 
     @property
     def input_dataset(self) -> Iterable[Any]:
-        """What is converted."""
+        """The loader that is converted."""
         loader: Iterable[Any] = self._loader
         return loader
 
@@ -229,7 +229,7 @@ class LambdaDataLoader(TrackedLoader):
     def __deepcopy__(self: D, memo: dict[int, Any]) -> D:
         copied = object.__new__(type(self))
         memo[id(self)] = copied
-        # What it is made of stays: devices of JAX, for one, exist once in a process.
+        # Its parts are shared: JAX devices, for example, exist once per process.
         copied.__setstate__({**self._own_state(), "_loader": copy.deepcopy(self._loader, memo)})
         return copied
 
@@ -263,19 +263,19 @@ class LambdaDataLoader(TrackedLoader):
         raise AttributeError(name)
 
     def get_python_iterator_n_samples(self) -> int:
-        """As of the loader that was converted."""
+        """The same as for the converted loader."""
         if isinstance(self._loader, TrackedLoader):
             return self._loader.get_python_iterator_n_samples()
         return len(self._loader)
 
     def get_n_samples(self) -> int:
-        """As of the loader that was converted."""
+        """The same as for the converted loader."""
         if isinstance(self._loader, TrackedLoader):
             return self._loader.get_n_samples()
         return len(self._loader)
 
     def _known_spec(self) -> Nested:
-        """The element spec of a tf.data chain; a cache is not asked, which would import TensorFlow."""
+        """The element spec of a tf.data chain; None for a cache, which would have to import TensorFlow."""
         over_tf = getattr(self._loader, "converts_tensors", False)
         return self._loader.element_spec if over_tf else None
 
@@ -295,7 +295,7 @@ class LambdaDataLoader(TrackedLoader):
 
 
 def _beside_skipped(function: Callable[[Any], Any], element: Nested, skip_keys: Collection[str]) -> Nested:
-    """`function` of a dict without the skipped keys, and their values beside what it returns."""
+    """Calls `function` on a dict without the skipped keys, and adds their values to what it returns."""
     if not skip_keys or not isinstance(element, dict):
         return function(element)
     skipped = {key: value for key, value in element.items() if key in skip_keys}
@@ -306,14 +306,14 @@ class ConvertedLoader(LambdaDataLoader):
     """A LambdaDataLoader in the three steps that prefetching takes apart.
 
     `_host` (element → private NumPy memory) and `_place` (→ the framework's arrays) may run on threads; `_receive`
-    runs in the consumer's. Over a native loader the state is that of the last element handed out, whatever was
-    prefetched, and leaving a loop loses nothing.
+    runs in the consumer's. Over a native loader the state follows the last element handed out, however much was
+    prefetched, so leaving a loop loses nothing.
     """
 
     def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._functions: tuple[Callable[[Any], Any], ...] = ()
-        self._owns_arrays = False  # whether nothing else holds the arrays of an element, so that they need no copy
+        self._owns_arrays = False  # whether nothing else uses the arrays of an element, so that they need no copy
         self._handed_out: dict[str, Any] | None = None
         self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
         self._iteration: weakref.ref[SharedIterator[Any]] | None = None
@@ -329,12 +329,12 @@ class ConvertedLoader(LambdaDataLoader):
 
     @property
     def stateful_loader(self) -> NativeLoader | None:
-        """The native loader whose cursor moves with iterating over this one; None where there is none."""
+        """The native loader whose cursor moves as this one is iterated, or None."""
         return self._native()
 
     @property
     def cursor(self) -> tuple[int, int] | None:
-        """(epoch, position) of the native loader behind the last element handed out; None where there is none."""
+        """(epoch, position) of the native loader after the last element handed out; None without a native loader."""
         native = self._native()
         if native is None:
             return None
@@ -344,18 +344,18 @@ class ConvertedLoader(LambdaDataLoader):
 
     @property
     def ready_elements(self) -> int | None:
-        """Elements that wait on the device; None while nothing is prefetched."""
+        """Elements ready on the device; None while nothing is prefetched."""
         placed = None if self._placed is None else self._placed()
         return None if placed is None else placed.ready
 
     def lambda_transformation(self: C, transform_f: Callable[[Any], Any]) -> C:
-        """A loader of `transform_f(element)`, an element being a dict of arrays that the function may change.
+        """A loader that calls `transform_f` on each element, a dict of arrays that the function may change.
 
             jdl.lambda_transformation(lambda batch: {**batch, "norm": jnp.linalg.norm(batch["x"], axis=-1)})
             {'x': (8, 3)}  →  {'x': (8, 3), 'norm': (8,)}
 
-        It is called in the thread that iterates, on arrays that are already on their devices, and does not get the
-        values of `skip_keys`. May be repeated, before and behind `shard` and `prefetch_to_devices`.
+        It runs in the iterating thread, on arrays that are already on their devices, without the values of `skip_keys`.
+        Call it any number of times, before and after `shard` and `prefetch_to_devices`.
         """
         if not callable(transform_f):
             raise LoaderError(f"lambda_transformation expects a function of one element, got {transform_f!r}.")
@@ -377,7 +377,7 @@ class ConvertedLoader(LambdaDataLoader):
         return dict(self._stateful().state_dict() if self._handed_out is None else self._handed_out)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues from `state_dict`, with the next iteration; one that is under way is ended."""
+        """The next iteration continues from `state_dict`; one in progress ends."""
         self._end_iteration()
         self._handed_out = None
         self._stateful().load_state_dict(state_dict)
@@ -392,7 +392,7 @@ class ConvertedLoader(LambdaDataLoader):
         return placed
 
     def _arrived(self, element: Nested) -> None:
-        """Waits until the arrays of an element are where they were sent."""
+        """Waits until the arrays of an element have arrived."""
 
     def timed(self, elements: Iterable[Any]) -> Iterator[tuple[float, float]]:
         """Seconds of conversion (to private host memory) and of transfer (until on the device), for each element."""
@@ -435,13 +435,13 @@ class ConvertedLoader(LambdaDataLoader):
         if native is None:
             raise LoaderError(
                 "only a native loader has a state: make it with beam_pipes.Loader and pass it to DataLoader.from_cache "
-                f"or {type(self).__name__}, without tf.data transformations between."
+                f"or {type(self).__name__}, without tf.data transformations in between."
             )
         return native
 
     def __iter__(self) -> Iterator[Any]:
         if self._native() is not None:
-            self._end_iteration()  # it has read ahead: what it has not handed out is for this one
+            self._end_iteration()  # it has read ahead: this one begins with what it did not hand out
         self._find_owner()
         iteration = SharedIterator(self._iterate())
         self._iteration = weakref.ref(iteration)
@@ -467,7 +467,7 @@ class ConvertedLoader(LambdaDataLoader):
                     yield self._finished(element)
             ended = True
         finally:
-            # The threads have read ahead: the next iteration goes on behind the last element handed out.
+            # The threads have read ahead: the next iteration continues after the last element handed out.
             if native is not None and self._handed_out is not None and not ended:
                 _go_back(native, self._handed_out)
             self._handed_out = self._placed = None
@@ -484,7 +484,7 @@ class ConvertedLoader(LambdaDataLoader):
 
 
 def _go_back(native: NativeLoader, state: dict[str, Any]) -> None:
-    """Puts a loader back to what it has handed out; of its own kind it is not told that a state was restored."""
+    """Rewinds a loader to the last element handed out; ours do not count this as a restored state."""
     go_back = getattr(native, "_go_back", None)
     (native.load_state_dict if go_back is None else go_back)(state)
 

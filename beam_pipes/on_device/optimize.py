@@ -2,9 +2,8 @@
 
     map, filter → filter, map      map, batch → batch, map
 
-First the pairs of neighbouring transformations that can change places, with the proof or the reason why not; then
-`optimized`, which moves what is proved; then `suggestions`, which tell what wastes work, and what does not do what it
-looks like.
+First come the pairs of adjacent transformations that can swap, each with its proof or the reason against it; then
+`optimized`, which applies the proved swaps; then `suggestions`, which report wasted work and surprising orders.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Chain(Protocol):
-    """A `DataLoader`, as far as its transformations are looked at and put in another order."""
+    """The part of a `DataLoader` that inspects and reorders its transformations."""
 
     _history: tuple[Transformation, ...]
 
@@ -52,8 +51,8 @@ class Swap:
 def filter_before_map(mapping: Transformation, filtering: Transformation, element_spec: Nested) -> Swap | None:
     """`map(f).filter(p)` → `filter(p).map(f)`, when `p` reads only what `f` passes through. `None`: no such pair.
 
-    Exact when both are stateless and `p` computes the same from an element before `f` as from one after it. What `f`
-    raises on an element that `p` drops is then not raised any more.
+    Exact when both are stateless and `p` computes the same from an element before `f` as from one after it. Errors
+    that `f` raises on elements that `p` drops then disappear.
     """
     if (mapping.method, filtering.method) != ("map", "filter"):
         return None
@@ -117,11 +116,10 @@ def _in_order(mapping: Transformation) -> bool:
 
 
 def optimized(loader: C) -> C:
-    """`map, filter` → `filter, map` and `map, batch` → `batch, map`, each where it is proved.
+    """`map, filter` → `filter, map` and `map, batch` → `batch, map`, each where proved.
 
-    Transformations before a `zip` or another static constructor stay as they are, and so does everything when the
-    dataset's options allow elements out of order. The transformation list shows the new order; a `cache()` is filled
-    again.
+    Transformations before a `zip` or another static constructor do not change, and nothing changes if the dataset's
+    options allow elements out of order. The transformation list shows the new order; a `cache()` is filled again.
     """
     if loader.dataset.options().deterministic is False:
         return loader
@@ -161,14 +159,14 @@ def _applied(dataset: tf.data.Dataset, steps: list[Transformation], loader: Chai
 
 
 def _first_replayable(history: tuple[Transformation, ...]) -> int:
-    """The index behind the last step that is no plain Dataset method."""
+    """The index after the last step that is not a plain Dataset method."""
     barriers = [index for index, step in enumerate(history) if not step.replayable]
     return barriers[-1] + 1 if barriers else 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """One remark on a loader: `positions` index `get_transformation_list()`; `optimized` if `optimize()` does it."""
+    """One remark on a loader: `positions` index `get_transformation_list()`; `optimized` if `optimize()` applies it."""
 
     positions: tuple[int, ...]
     finding: str
@@ -214,7 +212,7 @@ def _pairs(loader: Chain) -> Iterator[Suggestion]:
 
 
 def _orders(history: tuple[Transformation, ...]) -> Iterator[Suggestion]:
-    """What can be seen from the names alone."""
+    """What the names of the transformations alone reveal."""
     methods = [step.method for step in history]
     for index, method in enumerate(methods):
         for later in range(index + 1, len(methods)):

@@ -1,8 +1,8 @@
-"""Python samples into tf.data a run at a time: one hand-over per run instead of one per sample.
+"""Feeds Python samples to tf.data in runs: one hand-over per run instead of one per sample.
 
-`PythonSource` is the iterable: fresh passes over it, its count, and the error that it raised.
-`tf.data.Dataset.from_generator` takes some 300 µs for every value it is handed. Here it is handed runs of samples that
-were stacked in NumPy, and TensorFlow takes them apart again in C++.
+`PythonSource` wraps the iterable: fresh passes over it, its count, and the error that it raised.
+`tf.data.Dataset.from_generator` spends some 300 µs on every value. Here it receives runs of samples stacked in NumPy,
+which TensorFlow takes apart again in C++.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def table_columns(table: Any) -> dict[str, Any] | None:
 class PythonSource:
     """Passes over a generator function, a class, an iterable or a one-shot iterator.
 
-    A one-shot iterator can be passed over once: the samples read for inference come first, none is lost, and a
-    second pass is refused. The last error of a pass is kept in `error`, because TensorFlow forwards only its text.
+    A one-shot iterator allows one pass: the samples read for inference come first, so none is lost, and a second pass
+    is refused. The last error of a pass is kept in `error`, because TensorFlow forwards only its text.
     """
 
     def __init__(self, python_iterable: Samples, n_samples: int | None = None) -> None:
@@ -97,7 +97,7 @@ class PythonSource:
 
     @property
     def known_n_samples(self) -> int | None:
-        """The number of samples where it was declared, or seen in a whole pass."""
+        """The number of samples if it was declared, or seen in a whole pass."""
         return self._counted if self.declared is None else self.declared
 
     def sampled(self, infer_k: int) -> Iterator[Any]:
@@ -120,7 +120,7 @@ class PythonSource:
                 yield sample
 
     def __iter__(self) -> Iterator[Any]:
-        """One pass; a pass that ends is counted, and must have the declared number of samples."""
+        """One pass; a complete pass sets the count, and must have the declared number of samples."""
         samples = self._begin()
         number = 0
         try:
@@ -142,7 +142,7 @@ class PythonSource:
         self._counted = number
 
     def recording(self, items: Iterator[Any]) -> Iterator[Any]:
-        """`items`, made from a pass; what is raised on the way is kept in `error`."""
+        """`items`, made from a pass; an exception on the way is kept in `error`."""
         try:
             yield from items
         except Exception as error:
@@ -150,7 +150,7 @@ class PythonSource:
             raise
 
     def count(self) -> int:
-        """The number of samples, by a pass over the iterable where it is not known."""
+        """The number of samples, counted by a pass over the iterable if it is unknown."""
         if self.known_n_samples is None:
             self.refuse_consuming("count its samples")
             for _ in self:
@@ -160,7 +160,7 @@ class PythonSource:
         return known
 
     def refuse_consuming(self, purpose: str) -> None:
-        """Raises when a pass made only to learn something would use up a one-shot iterator."""
+        """Raises if a pass only for information would use up a one-shot iterator."""
         if self.one_shot and self._spool is None and self._counted is None:
             raise LoaderError(
                 f"to {purpose} would use up a one-shot iterator. Pass python_iterable_n_samples, "
@@ -210,7 +210,7 @@ def _close(samples: Iterator[Any]) -> None:
 
 
 class _Spool:
-    """Samples written once and read any number of times; beyond `SPOOL_BYTES` they lie on disk."""
+    """Samples written once and read any number of times; beyond `SPOOL_BYTES` they are kept on disk."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
@@ -238,7 +238,7 @@ class _Spool:
             yield sample
 
 
-# Nested values, and beside them lengths or shapes by key: what `from_generator` is handed at once.
+# Nested values, with lengths or shapes by key: what `from_generator` takes at once.
 Run = tuple[dict[Any, Any], dict[str, Any]]
 
 
@@ -246,8 +246,8 @@ Run = tuple[dict[Any, Any], dict[str, Any]]
 class RunLimits:
     """How far a generator is read ahead: a run ends at the first of these.
 
-    A run starts at one sample and doubles, so that `take(3)` reads about three. `seconds` keeps a slow generator from
-    being waited for: at 1 ms a sample a run has about 10, and the hand-over still costs only 4 % of the time.
+    Runs start at one sample and double, so that `take(3)` reads about three. `seconds` avoids waiting for a slow
+    generator: at 1 ms per sample a run has about 10, and the hand-over still costs only 4 % of the time.
     """
 
     samples: int = 1024
@@ -260,7 +260,7 @@ class RunLimits:
 
 
 def runs(samples: Iterable[Any], columns: Sequence[ColumnSignature], limits: RunLimits) -> Iterator[Run]:
-    """Runs of samples as columns; samples in front of a failing one are given before its error is raised."""
+    """Runs of samples as columns; samples before a failing one are yielded before its error is raised."""
     stream = iter(samples)
     number, target = 0, 1
     failure: BaseException | None = None
@@ -294,7 +294,7 @@ def runs(samples: Iterable[Any], columns: Sequence[ColumnSignature], limits: Run
 
 
 def _structures(run: list[Any], columns: Sequence[ColumnSignature], number: int) -> Iterator[Run]:
-    """The run as one structure, or as several where one would waste memory, or up to a sample that fails."""
+    """The run as one structure; as several if one would waste memory, or up to the first sample that fails."""
     if not run:
         return
     try:

@@ -12,7 +12,7 @@ import torch
 from beam_pipes.on_device.conversions import Nested, map_leaves, require_numeric, to_host, unsupported_dtype
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
-# What NumPy has no type of its own for: the carrier with the same bits, and what it is seen as.
+# Types that NumPy lacks: the NumPy type that carries their bits, and the torch type to view them as.
 _SEEN_AS: dict[str, tuple[Any, torch.dtype]] = {
     "bfloat16": (np.int16, torch.bfloat16),
     "float8_e4m3fn": (np.uint8, torch.float8_e4m3fn),
@@ -33,10 +33,10 @@ class TorchDataLoader(ConvertedLoader):
         self._device: torch.device | None = None
 
     def prefetch_to_devices(self, size: int = 2, *, device: torch.device | str | None = None) -> TorchDataLoader:
-        """Keeps `size` elements ready on `device`, and as many on the host, from threads that iteration ends.
+        """Keeps `size` elements ready on `device`, and as many on the host; the threads end with the iteration.
 
-        On CUDA (the default where there is one) elements go through pinned memory and are copied on a side stream,
-        beside the computation. The consumer's stream waits for the copy, the consumer's thread does not.
+        On CUDA (the default if available) elements pass through pinned memory and are copied on a side stream, parallel
+        to the computation. The consumer's stream waits for the copy; the consumer's thread does not.
         """
         if device is None:
             device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
@@ -74,7 +74,7 @@ class TorchDataLoader(ConvertedLoader):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Copying:
-    """Tensors whose copy to the device is under way until `copied`."""
+    """Tensors that are being copied to the device until `copied`."""
 
     element: Nested
     copied: torch.cuda.Event
@@ -93,13 +93,13 @@ class _Copying:
 
 
 def to_tensor(value: object, key: str) -> torch.Tensor:
-    """A tensor of a host value, with the same dtype and values, over its memory where the value owns that."""
+    """A tensor with the dtype and values of a host value, sharing its memory if the value owns it."""
     array = require_numeric(value, key, "torch")
     return own_tensor(array if array.flags.owndata else array.copy(), key)
 
 
 def own_tensor(value: object, key: str) -> torch.Tensor:
-    """`to_tensor` of a value whose memory nothing else holds: no copy, unless it is read-only."""
+    """`to_tensor` of a value whose memory nothing else uses: no copy, unless it is read-only."""
     array = require_numeric(value, key, "torch")
     if not array.flags.writeable:
         array = array.copy()

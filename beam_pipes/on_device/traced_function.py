@@ -1,7 +1,7 @@
 """What a function given to `map` or `filter` computes, read from TensorFlow's trace of it.
 
-An *expression* is what an output is made of: `("AddV2", attributes, (("input", ("x",)), ("Const", …)))`. Two equal
-expressions compute the same value. What cannot be judged (nested functions, control flow) has none.
+An *expression* says how an output is computed: `("AddV2", attributes, (("input", ("x",)), ("Const", …)))`. Two equal
+expressions compute the same value. Nested functions and control flow have no expression.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DESCRIPTIVE = frozenset(["_output_shapes", "_user_specified_name", "shape", "_c
 
 
 class UnreadableFunctionError(Exception):
-    """The function cannot be traced on these elements, or computes what cannot be judged."""
+    """The function cannot be traced on these elements, or uses operations without an expression."""
 
 
 class TracedFunction:
@@ -75,7 +75,7 @@ class TracedFunction:
         return found
 
     def ignores_varying(self) -> bool:
-        """Whether an input of a varying shape is not read: only with it do elements of other shapes not batch."""
+        """Whether the function ignores an input of varying shape, without which elements of any shape would batch."""
         return any(not spec.shape.is_fully_defined() for path, spec in self._specs.items() if path not in self.reads())
 
     def expressions(self) -> dict[Path, Expression]:
@@ -83,7 +83,7 @@ class TracedFunction:
         return {path: self.expression(tensor) for path, tensor in self.outputs.items()}
 
     def expression(self, tensor: tf.Tensor) -> Expression:
-        """What a tensor of the trace is made of."""
+        """How a tensor of the trace is computed."""
         path = self._inputs.get(tensor.ref())
         if path is not None:
             return ("input", path)

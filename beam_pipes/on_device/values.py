@@ -21,14 +21,14 @@ STRING = np.dtype(object)  # arrays of `bytes`
 
 
 class UnfitValueError(ValueError):
-    """Why a value cannot become the array that is wanted; the caller adds the sample and the key."""
+    """Why a value cannot become the wanted array; the caller adds the sample and the key."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
-    """An array and how sure its dtype is: `weak` is "int", "float", "empty" or "" (the dtype is what it is).
+    """An array and how firm its dtype is: `weak` is "int", "float", "empty" or "" (the dtype is firm).
 
-    Weak numbers that int64 or float64 does not hold are an array of Python's own, until a dtype is known.
+    Weak numbers that int64 or float64 does not hold stay Python numbers until a dtype is known.
     """
 
     array: np.ndarray[Any, Any]
@@ -130,7 +130,7 @@ def exact_integers(value: npt.ArrayLike, dtype: np.dtype[Any]) -> np.ndarray[Any
 
 
 def _exact_python(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray[Any, Any]:
-    """Weak numbers of which an int is beyond int64, or beyond what the float64 beside it holds."""
+    """Converts weak numbers with an int beyond int64, or beyond what float64 holds exactly."""
     if value.weak == "int" and is_integer(dtype):
         return exact_integers(value.array, dtype)
     if is_float(dtype) and (declared or value.weak == "float"):
@@ -237,7 +237,7 @@ def _read_list(value: list[Any] | tuple[Any, ...]) -> Value:
     if kinds == {int, float}:
         if all(-256 <= leaf <= 256 for leaf in leaves):  # where every float dtype holds the ints
             return Value(np.array(leaves, np.float64).reshape(shape), "float")
-        return Value(_objects(leaves, shape), "float")  # what is exact, and what may be rounded, the elements tell
+        return Value(_objects(leaves, shape), "float")  # the elements decide what is exact and what may be rounded
     if kinds <= {str, bytes}:
         return Value(_strings(value, shape))
     if kinds <= {complex}:
@@ -272,6 +272,6 @@ def _shape(value: object) -> tuple[int, ...]:
     shapes = {_shape(item) for item in value}
     if len(shapes) > 1:
         raise UnfitValueError(
-            "its inner lists have different lengths; pad them, or give them flat beside a list of lengths"
+            "its inner lists have different lengths; pad them, or flatten them and add a list of lengths"
         )
     return (len(value), *(shapes.pop() if shapes else ()))

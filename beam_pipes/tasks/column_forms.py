@@ -31,7 +31,7 @@ class TokenColumn:
         lengths: (n,) int64, of each example.
         values: (sum of lengths, ...); None where only the lengths are asked for, as in planning.
         truncated: entries that were cut off on the way here.
-        added: entries that were put in.
+        added: entries that were inserted.
     """
 
     lengths: Lengths
@@ -48,7 +48,7 @@ class TokenColumn:
         return self._kept(count, from_end=True)
 
     def with_end(self, entry: int) -> TokenColumn:
-        """One entry more behind each: `[5, 6], []` with 1 → `[5, 6, 1], [1]`."""
+        """Appends one entry to each: `[5, 6], []` with 1 → `[5, 6, 1], [1]`."""
         lengths = self.lengths + 1
         added = self.added + len(lengths)
         if self.values is None:
@@ -154,7 +154,7 @@ def trim_and_pad_dataset(dataset: TfDataset, feature_lengths: SequenceLength) ->
     """Cuts and pads (with 0, "" or False) features to fixed lengths: `[3, 9]` with length 4 → `[3, 9, 0, 0]`.
 
     A length is a number for the first axis, or a list with one for each axis, None for no limit. Features without a
-    length stay as they are. The static shapes of the result are known, so it can be batched.
+    length are unchanged. The static shapes of the result are known, so it can be batched.
     """
     tf = tensorflow("trim_and_pad_dataset")
 
@@ -173,7 +173,7 @@ def trim_tensor(value: TfTensor, length: Length) -> TfTensor:
 
 
 def pad_tensor(value: TfTensor, length: Length) -> TfTensor:
-    """`trim_tensor`, then padding behind each axis up to its length."""
+    """`trim_tensor`, then padding at the end of each axis up to its length."""
     tf = tensorflow("trim_and_pad_dataset")
     if length is None or value.shape.rank == 0:
         return value

@@ -68,8 +68,8 @@ def mixture_or_task_with_new_vocab(
         new_vocab: the vocabulary of every feature.
         new_output_features: the features, instead.
         add_to_seqio_registry: register what is made.
-        add_cache_placeholder: where there is no `CacheDatasetPlaceholder`, put one before the first step that asks for
-            `sequence_length`, or behind the last one: as late as it can be.
+        add_cache_placeholder: if there is no `CacheDatasetPlaceholder`, put one before the first step that asks for
+            `sequence_length`, or after the last one: as late as possible.
         validate_features: new features must have the names, dtypes and ranks of the old ones.
 
     Raises:

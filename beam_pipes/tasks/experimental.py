@@ -104,7 +104,7 @@ def add_fully_cached_mixture(
     return mixture
 
 
-# A name keeps what tells of its split, or of its version, at the end: `squad_train` → `squad_1_sentinel_train`.
+# A name keeps its split or its version at the end: `squad_train` → `squad_1_sentinel_train`.
 _SUFFIXES = ("_train", "_dev", "_test", "_eval", ".")
 
 
@@ -324,7 +324,7 @@ class FewshotDataSource(LibrarySource):
         if fixed:
             shots = dataset.shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
             return shots.take(self._num_shots).batch(self._num_shots).repeat()
-        # Batched behind the repetition: a train split smaller than the number of shots still fills them.
+        # Batched after the repetition: a train split smaller than the number of shots still fills them.
         return dataset.shuffle(self._shuffle_buffer_size, seed=seed).repeat().batch(self._num_shots)
 
 

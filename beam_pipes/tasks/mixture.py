@@ -37,9 +37,9 @@ class Mixture(DatasetProviderBase):
         sample_fn: mixes the datasets instead: called with datasets, rates and a seed, as
             `tf.data.Dataset.sample_from_datasets`.
         source_info: where the mixture was declared.
-        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" goes on with the
-            others, so that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the
-            end; "repeat" starts the task again, without end.
+        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" continues with
+            the others, so that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to
+            the end; "repeat" starts the task again, without end.
         skip_missing_splits: leave out tasks that lack the split being read; by default that is an error.
 
     Raises:
@@ -246,7 +246,7 @@ class Mixture(DatasetProviderBase):
     # Examples.
 
     def rated_tasks(self, split: str, skip_missing: bool = False) -> list[tuple[Task, float]]:
-        """The tasks with a positive rate, all of which have the split, and their rates.
+        """The tasks with a positive rate and their rates; all of them have the split.
 
         Raises:
             UnknownNameError: one of them has not, unless `skip_missing`; or none has.

@@ -47,12 +47,12 @@ def tokenize(
 
     `{"targets": "hi"}` → `{"targets_pretokenized": "hi", "targets": [107, 108]}` with a `ByteVocabulary`.
 
-    A feature that is a vector of strings becomes ragged. Features that are not output features stay as they are.
+    A feature that is a vector of strings becomes ragged. Other features are unchanged.
 
     Args:
         copy_pretokenized: keep the text.
         with_eos: append EOS where the feature asks for it (`add_eos`). Of several texts in a vector, which are one
-            sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` puts one behind each.
+            sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` appends one to each.
     """
 
     def tokenize_one(example: Mapping[str, object]) -> Mapping[str, object]:
@@ -163,7 +163,7 @@ def _append_to_last_axis(value: TfTensor, scalar: int) -> TfTensor:
 
 
 def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
-    """EOS behind the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
+    """Appends EOS to the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
 
     A sequence without items has no end to put it to, and stays empty.
     """

@@ -189,7 +189,7 @@ def tokenize_features(
     copy_pretokenized: bool,
     encode: Callable[[str, Feature, Any], object],
 ) -> dict[str, Any]:
-    """Output features encoded by `encode(name, feature, value)`, others as they are; the text as `_pretokenized`."""
+    """Output features encoded by `encode(name, feature, value)`, others unchanged; the text as `_pretokenized`."""
     result: dict[str, object] = {}
     for name, value in example.items():
         feature = output_features.get(name)
@@ -210,7 +210,7 @@ def append_eos_to_features(
     trim: Callable[[Value, Any], Value],
     append: Callable[[str, Value, int], Value],
 ) -> dict[str, Value]:
-    """EOS behind every output feature with `add_eos`: `append(name, value, eos)`.
+    """Appends EOS to every output feature with `add_eos`: `append(name, value, eos)`.
 
     A feature with a length is cut before, by `trim(value, length)`, so that EOS fits.
     """
@@ -250,7 +250,7 @@ def eos_of(name: str, feature: Feature) -> int:
 
 
 def check_is_sequence(name: str, rank: int | None) -> None:
-    """Raises `TaskError` for a scalar, which no EOS can stand behind."""
+    """Raises `TaskError` for a scalar, to which EOS cannot be appended."""
     if rank == 0:
         raise TaskError(
             f"EOS is appended to a sequence, but feature '{name}' is a scalar; declare it with add_eos=False",

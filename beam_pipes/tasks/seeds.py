@@ -29,7 +29,7 @@ KeyedBy = Literal["position", "content", "nothing"]
 class SeedManager:
     """Hands out step seeds: by the number of the step, and within a step in the order in which it asks.
 
-    So a step has the same seeds wherever it runs, alone or behind others.
+    So a step has the same seeds wherever it runs, alone or after others.
     """
 
     seed: int | None = None
@@ -107,7 +107,7 @@ def map_seed_manager(
 
 
 def set_preprocessor_seed(preprocessor_fn: Callable[..., object], seed: int | None = None) -> Callable[..., Any]:
-    """The preprocessor with a seed of its own: it draws the same whatever seed its task is loaded with."""
+    """The preprocessor with its own seed: it draws the same whatever seed its task is loaded with."""
     import functools
 
     @functools.wraps(preprocessor_fn)

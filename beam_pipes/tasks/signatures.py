@@ -1,6 +1,6 @@
 """Nested dicts as flat ones, and back.
 
-What a function takes, and what it is called.
+What a function takes, and its name.
 
 Metric functions sorted by what they take: predictions, scores, or predictions with auxiliary values.
 """

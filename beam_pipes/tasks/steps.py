@@ -257,7 +257,7 @@ def num_streamed_steps(steps: Sequence[Step]) -> int:
 
 
 def dataset_steps(steps: Sequence[Step]) -> list[Step]:
-    """The first steps, as far as they are worth running in tf.data: up to the last one that exists nowhere else.
+    """The first steps, as far as running them in tf.data pays: up to the last one that exists only there.
 
     Steps with both forms before it stay in tf.data too: the way out and in costs more than either form.
     """

@@ -133,7 +133,7 @@ class Task(DatasetProviderBase):
                     step=step.name,
                 )
 
-    # What it is made of.
+    # Its parts.
 
     @property
     def name(self) -> str:
@@ -291,7 +291,7 @@ class Task(DatasetProviderBase):
 
     @property
     def cache_dir(self) -> str | None:
-        """Directory of the finished cache of this task under a global cache directory; None where there is none."""
+        """Directory of the finished cache of this task under a global cache directory; or None."""
         from beam_pipes.tasks.caches.places import find_cache_dir
 
         return find_cache_dir(self.name)

@@ -1,7 +1,7 @@
 """`diagnose_loader`: is training bound by its input, and by which stage of it?
 
 Two measurements of the real loader. First its stages one after the other, in the thread that asks: what each costs a
-batch (`stages_of` knows the stages of each kind of loader). Then the loader as it is, with its threads and buffers,
+batch (`stages_of` knows the stages of each kind of loader). Then the loader itself, with its threads and buffers,
 before a consumer that takes `step_ms` for each batch: how long that one waits.
 """
 
@@ -85,8 +85,8 @@ def diagnose_loader(
     beyond reading. A map-style dataset has "storage read" (its innermost dataset), "transform" and "conversion"
     (`collate_fn`); anything else has "iteration".
 
-    A native loader stands afterwards where it stood. Iterables that can be read once only are used up. Raises
-    `LoaderError` where a loader gives no batch, and for numbers out of range.
+    Afterwards a native loader is back where it was. Iterables that allow one pass are used up. Raises `LoaderError` if
+    a loader gives no batch, and for numbers out of range.
     """
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise LoaderError(f"batches should be an integer of at least 1, got {batches!r}")
@@ -153,7 +153,7 @@ def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) ->
 
 
 def _state_of(loader: Iterable[Any]) -> dict[str, object] | None:
-    """The state to go back to; None where there is none."""
+    """The state to restore, or None."""
     if isinstance(loader, Loader):
         return loader.state_dict()
     state_dict = getattr(loader, "state_dict", None) if hasattr(type(loader), "state_dict") else None
@@ -172,7 +172,7 @@ ITERATION = "iteration"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Seconds by stage for so many batches. `elements`: the batches themselves."""
+    """Seconds by stage for a number of batches. `elements`: the batches themselves."""
 
     batches: int
     secs: dict[str, float]
@@ -218,7 +218,7 @@ def _of_iterable(elements: Iterable[object]) -> Iterator[Stages]:
 
 
 def _of_tf_data(loader: Iterable[Any], native: Loader) -> Iterator[Stages]:
-    """A pipeline of tf.data over a cache: reading is measured beside it, the rest is what its transformations cost."""
+    """A pipeline of tf.data over a cache: reading is measured separately, its transformations cost the rest."""
     native_rows, reads = 0, timed_batches(native)
     read = gather = 0.0
     for secs, element in _timed(loader):

@@ -1,7 +1,7 @@
 """Where totals of a loader go: to Prometheus as counters, to TensorBoard as scalars.
 
 Prometheus makes rates of counters over any window. TensorBoard is written to without TensorFlow or TensorBoard: an
-event file is a TFRecord file of `Event` protos, of which a scalar needs six fields, shown as those of `tf.summary` are.
+event file is a TFRecord file of `Event` protos; a scalar needs six of their fields, shown like those of `tf.summary`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PrometheusCollector:
         rate(beam_pipes_data_wait_seconds_total[1m])   →  the part of the time that is waited
         rate(beam_pipes_data_tokens_total[1m])         →  tokens a second
 
-    `loader` tells several loaders of one process apart. Raises `MissingExtraError` without prometheus_client.
+    `loader` distinguishes several loaders of one process. Raises `MissingExtraError` without prometheus_client.
     """
 
     def __init__(self, telemetry: Telemetry, *, loader: str = "train") -> None:
@@ -79,7 +79,7 @@ _TAG, _SIMPLE_VALUE = 0x0A, 0x15
 
 
 class TensorBoardWriter:
-    """Writes what a loader's telemetry says to an event file in `directory`; each `write` tells of its window.
+    """Writes a loader's telemetry to an event file in `directory`; each `write` covers the window since the last one.
 
         with TensorBoardWriter(telemetry, "runs/first") as writer:
             for step, batch in enumerate(telemetry):

@@ -1,7 +1,7 @@
 """`Telemetry`: a loader, measured while it is iterated over.
 
 What it has delivered since its telemetry began is kept as sums (`Totals`); the difference of two gives a window.
-`TokenCounter` counts the tokens that are not padding. Arrays may lie on a device: their count is asked for at
+`TokenCounter` counts the tokens that are not padding. Arrays may be on a device: their count is asked for at
 once and fetched later, so that counting never makes a training loop wait for the device.
 `SourceRows` says how many rows each source of a mixture has given, computed from positions.
 """
@@ -37,12 +37,12 @@ class Telemetry:
       loader: a native `Loader`, a `DataLoader` or what it converts to (`to_jax`, `to_torch`, …),
         `beam_pipes.map_style.DataLoader`, or any iterable of batches. It is not touched:
         without a wrapper around it nothing is measured, and nothing is paid.
-      tokens: features whose tokens are counted. By default those that show by themselves what is padding: ragged ones
+      tokens: features whose tokens are counted. By default those whose padding is recognizable: ragged ones
         as values and lengths, packed ones with segment ids. In the padded rows of a feature named here, whatever is not
         the pad value is a token.
       pad_value: of the padded features in `tokens`; by default that of a native loader, else 0.
       source_names: names of a mixture's sources in `data/mix/<source>`; the names of their directories by default.
-      clock: what tells the time, in seconds.
+      clock: the time, in seconds.
 
     A batch costs three readings of the clock and the counting of its tokens. Arrays on a device are counted there, and
     the counts fetched when they are asked for. What the wrapper says is of this host, but for `data/mix`, which is of
@@ -206,7 +206,7 @@ def _rows_of(batch: object) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Sums over all batches. `tokens`, `queued` and `rows_by_source` are None where the loader does not tell.
+    """Sums over all batches. `tokens`, `queued` and `rows_by_source` are None if the loader does not say.
 
     `wait_secs`: what the consumer waited for batches; `busy_secs`: what it did between them. `queued`: the sum over
     batches of how many were ready when one was asked for. `rows_by_source`: rows over all hosts, by name of a source.
@@ -266,7 +266,7 @@ class SourceRows:
     """Rows by source, over all hosts, of what a loader of a mixture handed out.
 
     rows = SourceRows(loader)                     # at the loader's cursor
-    rows.moved_to(loader.epoch, loader.position)  # behind every batch
+    rows.moved_to(loader.epoch, loader.position)  # after every batch
     rows.counts()  →  (70, 30)
     """
 
@@ -399,4 +399,4 @@ def _different(array: object, value: object) -> object:
     different = array != value
     if hasattr(different, "sum"):  # JAX and torch
         return different.sum()
-    return int(np.count_nonzero(np.asarray(different)))  # TensorFlow, whose eager tensors lie on the host
+    return int(np.count_nonzero(np.asarray(different)))  # TensorFlow, whose eager tensors are on the host

@@ -61,7 +61,7 @@ class Cause:
 def calls_of(run: Callable[[], object]) -> dict[str, Cause]:
     """The calls of functions whose results do not depend on their arguments alone: kind → the first of them."""
     found: dict[str, Cause] = {}
-    run()  # what is imported or compiled at the first call makes such calls of its own
+    run()  # imports and compilation in the first call make such calls themselves
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
     def look(frame: types.FrameType, event: str, argument: Any) -> None:

@@ -19,7 +19,7 @@ Inputs = Sequence[Mapping[Ref, Frozen]]
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """What a unit gave for one record: `values` by output, or `failure` in words; `digest` tells outcomes apart.
+    """What a unit gave for one record: `values` by output, or `failure` in words; `digest` distinguishes outcomes.
 
     `compared` is what of the failure counts: of a record that is dropped or stops the build, the words go nowhere.
     """
@@ -36,7 +36,7 @@ class Outcome:
         return brief_value(values[0] if len(values) == 1 else self.values)
 
     def digest_now(self) -> str:
-        """The digest of the values as they are by now."""
+        """The digest of the current values."""
         return _digest(self.values, self.compared)
 
 

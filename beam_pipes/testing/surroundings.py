@@ -73,7 +73,7 @@ SHIFT_SECS = 400 * 86_400 + 5 * 3_600
 
 
 def shift_clock(shift_secs: int = SHIFT_SECS) -> None:
-    """Sets `time` and `datetime` of this process forward, for good; monotonic clocks stay as they are."""
+    """Sets `time` and `datetime` of this process forward for good; monotonic clocks are unchanged."""
     real_time, real_time_ns = time.time, time.time_ns
     real_datetime, real_date = datetime_module.datetime, datetime_module.date
     shift = datetime_module.timedelta(seconds=shift_secs)

@@ -130,7 +130,7 @@ class _Server:
         self._lock = threading.Lock()
 
     def ask(self, order: Mapping[str, object], timeout_secs: float) -> int | None:
-        """The wait status of the trial; None where it was late, or where there is no answer at all."""
+        """The wait status of the trial; None if it was late or did not answer."""
         with self._lock:
             assert self._process.stdin is not None and self._process.stdout is not None
             try:
@@ -170,7 +170,7 @@ def _ended(directory: Path, status: int | None) -> Ended:
     return Ended(result=result, error=error)
 
 
-# Where this process says what it is at; its parent reads it when it loses patience.
+# Where this process notes what it is doing; its parent reads that when it loses patience.
 _progress: Path | None = None
 
 

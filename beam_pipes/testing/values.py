@@ -76,7 +76,7 @@ class Frozen:
 
 
 def lazy_part(value: object, depth: int = _DEPTH) -> str | None:
-    """The type of an iterator inside a value: `{"ids": map(int, …)}` → `map`; None where there is none."""
+    """The type of an iterator inside a value: `{"ids": map(int, …)}` → `map`; None without one."""
     if isinstance(value, Iterator):
         return type(value).__name__
     if not depth:
@@ -132,7 +132,7 @@ KINDS = {
     "environment": "an environment variable shows",
     "fails": "the build would stop: a record fails, or cannot be stored",
     "hash_seed": "the order of a set, or `hash()` of a string, shows",
-    "identity": "`id()` shows: where an object lies in memory",
+    "identity": "`id()` shows: the address of an object in memory",
     "key_order": "the order of a dict's keys, or of a set, goes from one stage to the next",
     "late": "a trial did not end in time",
     "lazy": "an iterator is given, which is worked out later and only once",

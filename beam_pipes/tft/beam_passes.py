@@ -54,7 +54,7 @@ def analyze(preprocessing_fn: PreprocessingFn, inputs: Inputs, batches: str, tar
         analysis = _Analysis(preprocessing_fn, inputs, scratch)
         keys = analysis.entry_keys()
         if next(read_batches(batches), None) is None:
-            keys = []  # what has seen nothing adds nothing
+            keys = []  # an empty shard adds nothing
         if keys:
             with _pipeline() as pipeline:
                 data = pipeline | "Inputs" >> beam.Create([batches], reshuffle=False) | beam.FlatMap(read_batches)
@@ -88,7 +88,7 @@ def merge(
         paths = pipeline | "Analyses" >> beam.Create(list(analyses), reshuffle=False)
         tags = [_tag(at) for at in range(len(keys))]
         read = paths | "Read" >> beam.ParDo(_ReadAnalysis(keys, inputs)).with_outputs(*tags, _INPUTS)
-        # Without a single entry there is nothing to begin with: analyzers then see that there are no inputs.
+        # Without any entry there is nothing to merge: analyzers then see that there are no inputs.
         known = any(json.loads(next(read_records(path)))["entries"] for path in analyses)
         data = read[_INPUTS] if analysis.needs_inputs(keys) or not known else None
         cache = {key: read[tag] for key, tag in zip(keys, tags, strict=True)} if known else {}

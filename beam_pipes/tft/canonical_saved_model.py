@@ -1,7 +1,7 @@
 """A SavedModel in canonical form: the same function and the same constants give the same bytes.
 
 TensorFlow numbers the functions that it traces by a counter of the process, names lookup tables by the temporary paths
-of their vocabularies, and writes a random id beside the model. None of it means anything to who loads the model.
+of their vocabularies, and writes a random id next to the model. None of it matters to a program that loads the model.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def make_canonical(directory: str, *, scratch: str) -> None:
 
 
 def _numbers(library: FunctionDefLibrary) -> dict[str, str]:
-    """The numbers of functions → their ranks: functions are numbered in the order in which they were traced."""
+    """The numbers of functions → their ranks; functions are numbered in the order of tracing."""
     found = {match[2] for function in library.function if (match := _NUMBERED.fullmatch(function.signature.name))}
     return {number: str(rank) for rank, number in enumerate(sorted(found, key=int))}
 
 
 def _renaming(library: FunctionDefLibrary, numbers: Mapping[str, str], scratch: str) -> Rewrite:
-    """Names of functions get their ranks, and paths lose what is temporary of them."""
+    """Replaces function numbers by ranks, and removes temporary directories from paths."""
     names = {}
     for function in library.function:
         if match := _NUMBERED.fullmatch(function.signature.name):
@@ -136,7 +136,7 @@ def _rename_within(function: FunctionDef, rename: Rewrite) -> None:
 
 
 def _rewrite(message: Message, rewrite: Rewrite) -> None:
-    """Rewrites all strings of a proto but those that are data: constants."""
+    """Rewrites all strings of a proto except constants, which are data."""
     if message.DESCRIPTOR.name == "TensorProto":
         return
     for field, value in message.ListFields():

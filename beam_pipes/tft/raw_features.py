@@ -224,7 +224,7 @@ class RawFeatures:
             value = tf.convert_to_tensor(value)
             if lengths is None or value.shape.rank not in (None, 1):
                 raise SpecError(
-                    f"feature {feature.name!r} varies by example: expected all its values in one array beside "
+                    f"feature {feature.name!r} varies by example: expected all its values in one array with "
                     f"'{feature.name}{LENGTHS}', a RaggedTensor or a SparseTensor, got an array of shape "
                     f"{tuple(value.shape)}{' without lengths' if lengths is None else ''}. Read the cache with "
                     "ragged='values'.",
@@ -235,7 +235,7 @@ class RawFeatures:
         return value if self.varying == "ragged" else value.to_sparse()
 
     def absent(self, feature: RawFeature, num_rows: tf.Tensor | None) -> tf.Tensor:
-        """What stands for a feature that is not given, where no output that is asked for depends on it."""
+        """A placeholder for a missing feature, if no requested output depends on it."""
         tf = require("tensorflow", purpose="a preprocessing_fn")
         dtype = tf.dtypes.as_dtype(feature.dtype)
         if feature.shape is not None:
@@ -248,7 +248,7 @@ def _raw_feature(name: str, feature: FeatureSpec) -> RawFeature:
     if feature.shape != (None,) and None in feature.shape:
         raise SpecError(
             f"feature {name!r}: expected a fixed shape, or (None,) for any number of values, got {feature.shape}, for "
-            "which tensorflow-transform has no type. Flatten the values, and give the shape in a feature of its own.",
+            "which tensorflow-transform has no type. Flatten the values, and give the shape in a separate feature.",
             feature=name,
             expected=(None,),
             found=feature.shape,

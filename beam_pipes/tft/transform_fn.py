@@ -62,7 +62,7 @@ class TransformFn(Analyzer):
         )
         Declaration(..., analyzers=(learned,))
 
-    The result is the directory that `tft.TFTransformOutput` reads, an asset of the cache. Apply it behind a loader or
+    The result is the directory that `tft.TFTransformOutput` reads, an asset of the cache. Apply it after a loader or
     at serving (`TransformFunction`), or in the build itself (`ApplyTransformFn`).
 
     Analyzers run on Beam, source shard by source shard. What they found is kept for each, so that a later build
@@ -80,7 +80,7 @@ class TransformFn(Analyzer):
     A fingerprint covers the code of the function and all the code it refers to, the features, and the versions of
     TensorFlow and tensorflow-transform.
 
-    Raises `DeclarationError` where the function is none, `SpecError` for features that tensorflow-transform cannot
+    Raises `DeclarationError` if it is not a function, `SpecError` for features that tensorflow-transform cannot
     take. What fails while it is analysed raises `AnalysisError`; a library that is missing, `MissingExtraError`.
     """
 
@@ -275,7 +275,7 @@ def _words_of(error: BaseException) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ApplyTransformFn(Pipeline):
-    """Raw examples → examples as the transform function makes them, beside the raw features in `keep`.
+    """Raw examples → examples as the transform function makes them, plus the raw features in `keep`.
 
         tft = TransformFn("tft", of=ParseReview(), preprocessing_fn=preprocess, features=RAW)
         pipeline = DAGPipeline({parse: Input(str), (apply := ApplyTransformFn(result=tft.result)): parse,

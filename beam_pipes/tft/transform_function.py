@@ -1,6 +1,6 @@
 """`TransformFunction`: a transform function, applied as it was learned, by TensorFlow alone.
 
-The same SavedModel runs when records are transformed in a build, behind a loader, and at serving.
+The same SavedModel transforms records in a build, after a loader, and at serving.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TransformFunction:
 
     A call takes NumPy arrays or tensors and gives tensors; it can be traced (`Dataset.map`, `tf.function`). Features
     that a batch lacks, as labels at serving, cost the outputs that depend on them; features that the function does not
-    take are refused, unless they are named in `keep`: those pass through as they are.
+    take are refused, unless they are named in `keep`: those pass through unchanged.
 
     Not picklable: give another process the directory. Safe from several threads.
     """
@@ -63,7 +63,7 @@ class TransformFunction:
     @functools.cached_property
     def _loaded(self) -> tf.Module:
         tf = require("tensorflow", purpose=_PURPOSE)
-        with tf.init_scope():  # its tables outlive the graph of whoever asks first
+        with tf.init_scope():  # its tables outlive the graph of the first caller
             return tf.saved_model.load(os.path.join(self.directory, "transform_fn"))
 
     @functools.cached_property
@@ -87,14 +87,14 @@ class TransformFunction:
         return sorted(self._inputs_of)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises `SpecError` for features that are none of the function's, or not as it takes them."""
+        """Raises `SpecError` for features that the function does not take, or not in this form."""
         tf = require("tensorflow", purpose=_PURPOSE)
         lengths = {f"{name}/lengths" for name in batch}
         strange = sorted(set(batch) - set(self.raw_features.names) - set(self.keep) - lengths)
         if strange:
             raise SpecError(
                 f"the transform function in {self.directory!r} takes {self.raw_features.names}, and got {strange} "
-                f"besides. Leave them out, or name what is to pass through as it is: keep={strange}.",
+                f"besides. Leave them out, or name those to pass through unchanged: keep={strange}.",
                 feature=strange[0],
             )
         given = self.raw_features.tensors(batch)

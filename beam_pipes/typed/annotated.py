@@ -8,7 +8,7 @@
 | `dict | None` | a `dict`, or nothing |
 | `Iterator[dict]`, `Iterable[dict]`, `Generator[dict, None, None]` | any number of `dict` |
 | `Any`, `object` | anything |
-| nothing | what the stage before gives, or the stage behind takes |
+| nothing | what the stage before gives, or the stage after takes |
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def parameters_of(function: Callable[..., object], where: str) -> dict[str, insp
     """The parameters of a stage function, the record first. Raises where it takes no record."""
     try:
         parameters = dict(inspect.signature(function).parameters)
-    except ValueError:  # a builtin that does not tell: it takes a record
+    except ValueError:  # a builtin without a signature: it takes a record
         return {"record": inspect.Parameter("record", inspect.Parameter.POSITIONAL_ONLY)}
     first = next(iter(parameters.values()), None)
     if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
@@ -128,7 +128,7 @@ def has_fields(cls: type) -> bool:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass or NamedTuple as a dict; values stay as they are."""
+    """The fields of a dataclass or NamedTuple as a dict; values are unchanged."""
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return dict(value._asdict())

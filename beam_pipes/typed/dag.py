@@ -72,7 +72,7 @@ class DAGPipeline(Pipeline):
     A pipeline is run once for each of its inputs, and its outputs are the concatenation. A pipeline that takes a dict
     is run for every combination of the upstream lists (`join="zip"`: position by position, the lists being of the
     same length); one input that makes more than 100,000 combinations is refused. Where a list is empty the pipeline is
-    not run, and what lies behind gets nothing. Independent pipelines run in a fixed order.
+    not run, and pipelines after it get nothing. Independent pipelines run in a fixed order.
 
     Statistics are collected from all pipelines, their names prefixed: `DAGPipeline_SplitWords_words`.
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Parameters that the engine fills in, by name. Of a batch there is no single record that they could be about.
+# Parameters that the engine fills in, by name. A batch has no single record for them to refer to.
 _FILLED_IN: Mapping[str, Callable[[RecordContext], Any]] = {
     "rng": lambda context: generator_of(context.key()),
     "record_id": lambda context: context.record_id,
@@ -51,7 +51,7 @@ _OWN_OPTIONS = ("name", "version", "on_error", "record_timeout_secs", "record_me
 
 
 class FunctionStage(Pipeline, Generic[P, R]):
-    """A function as a stage: `@stage` in front of it makes one. Calling it calls the function.
+    """A function as a stage, made by the decorator `@stage`. Calling it calls the function.
 
         @stage
         def tokenize(line: str, *, min_length: int = 1) -> dict[str, object]: ...
@@ -163,7 +163,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             if self._parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY and self._is_required(name):
                 raise InvalidTypeSignatureException(
                     f"stage {self.name!r}: the parameter {name!r} can only be given by position, and a stage is called "
-                    "with the record alone. Write it behind a `*`, as an option.",
+                    "with the record alone. Write it after a `*`, as an option.",
                     stage=self.name,
                 )
 
@@ -204,7 +204,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         if self.batched:
             record, result = f"{first.name}: list[str]", "list[dict[str, object]]"
         return InvalidTypeSignatureException(
-            f"stage {self.name!r} does not say what it {what}, and nothing beside it in the pipeline does. Write "
+            f"stage {self.name!r} does not say what it {what}, and no neighbouring stage in the pipeline does. Write "
             f"`def {self.__name__}({record}) -> {result}:`, with the types of its record and of its result.",
             stage=self.name,
         )
@@ -320,7 +320,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         if self._filled:
             raise InvalidTypeSignatureException(
                 f"stage {self.name!r}: a batched stage cannot have {', '.join(map(repr, self._filled))}, which belongs "
-                "to a single record. Leave batched=True out, or do this in a stage of its own.",
+                "to a single record. Leave batched=True out, or do this in a separate stage.",
                 stage=self.name,
             )
 
@@ -362,7 +362,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         # A fault of the function, not of a record: records one by one would not mend it.
         raise DeclarationError(
             f"stage {self.name!r}: a batched stage returns a list with one result for each record, expected "
-            f'{expected}, got {found}. Return None or drop("reason") in the place of a record that gives nothing.',
+            f'{expected}, got {found}. Return None or drop("reason") in place of a record without output.',
             stage=self.name,
         )
 
@@ -407,7 +407,7 @@ def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None
             as `Asset("vocab.txt")`, so that its content counts.
 
     Raises `DeclarationError` for an unknown option, and `InvalidTypeSignatureException` for a function that cannot be a
-    stage. Types are looked at when a pipeline is made of it.
+    stage. Types are checked when a pipeline is made of it.
     """
     if function is None:
         return functools.partial(stage, batched=batched, **options)
@@ -486,9 +486,9 @@ def _with_returned(generator: types.GeneratorType[object, object, object]) -> li
 
 
 def _found(module: str, qualname: str) -> object:
-    """What a module that can be imported calls so; None where its code travels by value.
+    """The object of this name in an importable module; None if the module's code travels by value.
 
-    That is `__main__`, which other processes do not have, and modules that cloudpickle was told of.
+    That is `__main__`, which other processes lack, and modules registered with cloudpickle.
     """
     cloudpickle = sys.modules.get("cloudpickle")
     registered = {"__main__", *(cloudpickle.list_registry_pickle_by_value() if cloudpickle is not None else ())}

@@ -124,7 +124,7 @@ class Quantizer(Pipeline):
 
         a note of 0.1 s to 0.5 s at 120 quarters a minute, steps_per_quarter=4  →  steps 1 to 4
 
-    Relative to the tempo, a sequence with several tempi or meters, or with a meter that is none (0/4, 3/5), gives
+    Relative to the tempo, a sequence with several tempi or meters, or an invalid meter (0/4, 3/5), gives
     nothing; a counter says why: `sequences_discarded_because_multiple_tempos`, `…_multiple_time_signatures`,
     `…_bad_time_signature`.
 
@@ -172,7 +172,7 @@ class MonophonicMelodyExtractor(Pipeline):
         min_bars: shorter melodies are left out. 7, as in the reference.
         max_steps: longer ones are cut off there; None keeps them whole. 512, which is 32 bars of 16 steps.
         min_unique_pitches: melodies of fewer pitches, octaves being the same, are left out.
-        gap_bars: so many bars of silence end a melody, and the next note begins another one.
+        gap_bars: the number of silent bars that end a melody; the next note begins another one.
         ignore_polyphonic_notes: where notes begin together the highest is taken; else the rest of the instrument is
             left out.
         filter_drums: leaves out notes of drums.

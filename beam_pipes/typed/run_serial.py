@@ -154,7 +154,7 @@ def file_iterator(
     root = Path(root_dir)
     if not root.is_dir():
         raise SourceError(
-            f"file_iterator expects a directory, and {str(root)!r} is none. Check root_dir.", path=str(root)
+            f"file_iterator expects a directory, and {str(root)!r} is not one. Check root_dir.", path=str(root)
         )
     suffix = "." + extension.lstrip(".").lower() if extension else ""
     names = root.rglob("*") if recurse else root.glob("*")

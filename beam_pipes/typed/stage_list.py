@@ -25,7 +25,7 @@ StageFunction = Callable[..., Any]
 
 
 class _Flow(NamedTuple):
-    """What comes out of the stages so far: where, of which classes (None: nobody said), and who gives it."""
+    """The output of the stages so far: where it is, its classes (None if undeclared), and which stage gives it."""
 
     ref: Ref
     classes: Classes | None
@@ -62,9 +62,9 @@ class StageList(DAGPipeline):
 
     Args:
         stages: functions, stages of functions and other pipelines, in order; or name → stage, which renames them.
-            Where a function has no annotation, the stage before or behind it says the type.
+            If a function has no annotation, the stage before or after it determines the type.
         takes: the class of the records.
-        by_source: the splits, where each has a source of its own.
+        by_source: the splits, if each has its own source.
         splits: name → share of the records, drawn as `RandomPartition` does; or a stage with one output for each split,
             such as `RandomPartition(..., key=...)`. None: one split, or the outputs of the last stage.
         split: the name of the only split.
@@ -106,7 +106,7 @@ class StageList(DAGPipeline):
             if not (isinstance(stages, Pipeline) or callable(stages)):
                 raise DeclarationError(
                     f"{self._where}: stages should be a list of functions and stages, or name → stage, got "
-                    f"{brief(stages)}. Example: [tokenize], with @stage in front of def tokenize."
+                    f"{brief(stages)}. Example: [tokenize], with @stage before def tokenize."
                 )
             stages = [stages]
         return self._distinct([self._stage_of(each) for each in stages])
@@ -142,7 +142,7 @@ class StageList(DAGPipeline):
                 if isinstance(listed[position], FunctionStage):
                     advice = f"stage(…, name='{name}_2'), or {advice}"
                 raise DuplicateNameException(
-                    f"{self._where}: two stages are called {name!r}, and names tell their counts apart. Write "
+                    f"{self._where}: two stages are called {name!r}, and their names distinguish their counts. Write "
                     f"{advice}.",
                     stage=name,
                 )
@@ -167,7 +167,7 @@ class StageList(DAGPipeline):
             self._check(each, taken, flow)
         input_type = single_class(taken if taken is not None else flow.classes)
         if following is not None:
-            # Where it does not say what it gives, it has to be what the next one takes; the engine checks each value.
+            # An undeclared output must be what the next stage takes; the engine checks each value.
             behind = following.takes if isinstance(following, FunctionStage) else _only(following.input_type)
             output_type = single_class(given if given is not None else behind)
         elif given is None:
@@ -210,7 +210,7 @@ class StageList(DAGPipeline):
         if not is_last:
             raise DeclarationError(
                 f"{self._where}: {giver} has the outputs {', '.join(map(repr, gives))}, each a split, so nothing can "
-                "come behind it. Move it to the end of the list and leave splits out.",
+                "come after it. Move it to the end of the list and leave splits out.",
                 stage=each.name,
             )
         return _Flow(Ref(each.name, None), None, giver)

@@ -158,7 +158,7 @@ class ValueCounts(Accumulator):
 def merged_counts(paths: Sequence[str], target: str) -> Iterator[tuple[str, Iterator[list[Row]]]]:
     """(kind, blocks of rows in the order of keys) of many files.
 
-    The rows can be read until the `with` block ends. Passes, where there have to be some, go beside `target`.
+    The rows can be read until the `with` block ends. Extra passes, if needed, write files next to `target`.
     """
     heads = {path: _head(path) for path in paths}
     kinds = {kind for kind, _ in heads.values() if kind}
@@ -271,7 +271,7 @@ def _summed(rows: list[Row]) -> list[Row]:
 def merged_files(
     paths: Sequence[str], scratch: str, *, read: Callable[[str], Iterable[list[Row]]]
 ) -> Iterator[list[Row]]:
-    """As `merged_runs`, for any number of files, of which at most 64 are open; passes go through the directory."""
+    """Like `merged_runs`, for any number of files, at most 64 open at once; passes use the directory."""
     while len(paths) > FAN_IN:
         following = []
         for start in range(0, len(paths), FAN_IN):

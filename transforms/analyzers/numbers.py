@@ -235,7 +235,7 @@ class MomentSums:
 
     @property
     def variance(self) -> Block:
-        """The population's variance (divided by `count`); NaN where there is no value."""
+        """The population's variance (divided by `count`); NaN without values."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(self.m2 / np.float64(self.count))
 
@@ -272,7 +272,8 @@ class Moments(Analyzer):
         lengths = Moments("lengths", of=Lengths())
         (x - self.lengths.value().mean) / self.lengths.value().std
 
-    A NaN makes what it is part of NaN. Integers are taken as float64, exact up to 2^53. Costs about 0.1 µs a number.
+    A NaN makes every result that includes it NaN. Integers are taken as float64, exact up to 2^53. Costs about 0.1 µs
+    per number.
     """
 
     accepts = NUMBERS

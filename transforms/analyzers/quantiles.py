@@ -90,7 +90,7 @@ class QuantileSketch:
     bytes.
 
     Sources: Munro and Paterson (1980), "Selection and sorting with limited storage", for the levels; Karnin, Lang and
-    Liberty (2016), "Optimal quantile approximation in streams", of which this is the deterministic form.
+    Liberty (2016), "Optimal quantile approximation in streams", here in its deterministic form.
     """
 
     def __init__(self, *, k: int = 4096) -> None:

@@ -25,7 +25,7 @@ _KEY_BYTES = 16
 _ALL = (1 << 8 * _KEY_BYTES) - 1
 _ROW = struct.Struct("<16sBI")
 
-# What a sampled value takes beside its bytes: its key, and what Python needs for an object in a list.
+# What a sampled value takes besides its bytes: its key, and Python's overhead for an object in a list.
 ROW_BYTES = 64
 
 
@@ -48,7 +48,7 @@ def sample_key(seed: int, record_id: str, item: int) -> bytes:
 
 
 class SampleOfShard(Accumulator):
-    """Keeps the values with the smallest keys, of which all together have at most `max_bytes`.
+    """Keeps the values with the smallest keys, at most `max_bytes` together.
 
     A value has its own bytes and `ROW_BYTES`, so that many short ones are bounded too. The sample of the whole is a
     part of the samples of its parts: what fits among fewer is never left out.
@@ -92,7 +92,7 @@ class SampleOfShard(Accumulator):
 def merge_samples(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
     """Writes the sample of all that these are samples of."""
     with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
-        while len(paths) > FAN_IN:  # so many files are open at once
+        while len(paths) > FAN_IN:  # the number of files that are open at once
             following = [os.path.join(scratch, secrets.token_hex(8)) for _ in range(0, len(paths), FAN_IN)]
             for number, path in enumerate(following):
                 _merge(paths[number * FAN_IN : (number + 1) * FAN_IN], path, max_bytes=max_bytes)

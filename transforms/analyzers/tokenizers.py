@@ -44,7 +44,7 @@ class SentencePieceModel(Analyzer):
 
     Training happens where accumulators are merged: on the machine that launched the build.
 
-    Raises `AnalysisError` where the sample is too small for so many pieces, `MissingExtraError` without the library.
+    Raises `AnalysisError` if the sample is too small for this many pieces, `MissingExtraError` without the library.
     """
 
     version = 2

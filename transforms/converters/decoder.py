@@ -3,8 +3,8 @@
 | converter | reads |
 | --- | --- |
 | `DecoderFeatureConverter` | any task of a decoder-only model: targets, with inputs and suffixes where it has them |
-| `PassThroughFeatureConverter` | the task's features as they are |
-| `PrePacked…FeatureConverter` | model features packed by whoever wrote them, a class for each architecture |
+| `PassThroughFeatureConverter` | the task's features, unchanged |
+| `PrePacked…FeatureConverter` | model features that were packed when written; a class for each architecture |
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class PassThroughFeatureConverter(FeatureConverter):
         return list(output_features)
 
     def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]:
-        """The lengths that were given; features without one are taken as they are."""
+        """The given lengths; features without one are taken unchanged."""
         return dict(task_feature_lengths)
 
     @property

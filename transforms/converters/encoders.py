@@ -142,7 +142,7 @@ def encoder_decoder_features(rows: Features, *, pack: bool = True, bos_id: int =
         encoder_positions     [0, 1, 2, 3, 0, 1, 2, 0]   decoder_loss_weights  [1, 1, 1, 1, 1, 0]
 
     and `decoder_segment_ids`, `decoder_positions`. With `pack=False` ids and positions are left out, and the decoder
-    input of padding goes on where the target ended.
+    input of padding continues where the target ended.
     """
     segment_ids = rows["targets_segment_ids"] if pack else None
     features = {

@@ -50,7 +50,7 @@ class FeatureConverter(abc.ABC):
             less than online packing are planned offline and converted by `convert_rows`.
         apply_length_check: an example longer than its `task_feature_lengths` is an error; False cuts it.
         bos_id: what the decoder reads first in every sequence.
-        passthrough_features: further features, by name, that are packed or padded and handed on as they are; they
+        passthrough_features: further features, by name, that are packed or padded and otherwise unchanged; they
             need a length too unless they have rank 0.
 
     Raises:
@@ -182,7 +182,7 @@ class FeatureConverter(abc.ABC):
 
     @property
     def adds_segments(self) -> bool:
-        """Whether rows are given to `convert_rows` with segment ids and positions added, or as they are stored."""
+        """Whether rows reach `convert_rows` with segment ids and positions added, or as stored."""
         return not self._ROWS_ARE_PACKED
 
     def _validate_dataset(

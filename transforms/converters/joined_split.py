@@ -32,7 +32,7 @@ class JoinedSplit:
     Args:
         split: a split of a cache, or anything read like one.
         parts: features to join, in order.
-        passthrough: further features, offered as they are.
+        passthrough: further features, offered unchanged.
 
     Raises:
         TaskError: the split lacks a part, or parts are not sequences of the same integer dtype.
@@ -75,7 +75,7 @@ class JoinedSplit:
 
     @property
     def manifest_id(self) -> str:
-        """The id of the split's manifest with the parts, so that plans of other parts are told apart."""
+        """The id of the split's manifest with the parts, so that plans of other parts differ."""
         return f"{self._split.manifest_id}+{'+'.join(self._parts)}"
 
     @property

@@ -1,7 +1,7 @@
 """Feature converters of decoder-only language models.
 
 `lm` trains on "targets" alone; `prefix_lm` joins "inputs" and "targets" for a decoder that sees all inputs at once;
-`prefix_suffix_lm` puts "suffixes" behind the targets, for filling in the middle. The loss is taken on data, never on
+`prefix_suffix_lm` appends "suffixes" to the targets, for filling in the middle. The loss is taken on data, never on
 padding.
 """
 
@@ -85,7 +85,7 @@ def prefix_language_model_features(
 ) -> dict[str, Array]:
     """Model features of joined rows: "targets" hold inputs and targets, "inputs_ends" where the inputs end.
 
-    Before: inputs `[9, 4 | 8]`, targets `[3, 1 | 6]`, joined `[9, 4, 3, 1 | 8, 6 | 0]`. After, beside what a language
+    Before: inputs `[9, 4 | 8]`, targets `[3, 1 | 6]`, joined `[9, 4, 3, 1 | 8, 6 | 0]`. After, plus what a language
     model gets:
 
         decoder_causal_attention [1, 1, 1, 0, 1, 1, 0]   the inputs and one position more: the step that reads the
@@ -176,7 +176,7 @@ def prefix_suffix_language_model_features(
 ) -> dict[str, Array]:
     """Model features of joined rows of inputs, targets and suffixes; "inputs_ends" and its like say where each ends.
 
-    Before: inputs `[9, 4]`, targets `[3, 1]`, suffixes `[2]`, joined `[9, 4, 3, 1, 2]`. After, beside what a prefix
+    Before: inputs `[9, 4]`, targets `[3, 1]`, suffixes `[2]`, joined `[9, 4, 3, 1, 2]`. After, plus what a prefix
     language model gets (suffixes count as targets for the loss): `target_suffix_weights` `[0, 0, 0, 0, 1]`. An example
     without a suffix is one of a prefix language model, and its targets have these weights: `[0, 0, 1, 1]`.
     """

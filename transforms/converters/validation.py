@@ -26,7 +26,7 @@ class FeatureSpec:
     Attributes:
         dtype: a NumPy or TensorFlow dtype or a name; kept as a `DType`, which equals all of them.
         rank: number of axes of one example's value, 1 for a row of tokens.
-        sequence_dim: the axis whose size `task_feature_lengths` limits; None (always for rank 0) if there is none.
+        sequence_dim: the axis whose size `task_feature_lengths` limits; None (always for rank 0) for no axis.
 
     Raises:
         TaskError: the dtype is unknown, or rank and sequence_dim do not fit together.
@@ -44,7 +44,7 @@ class FeatureSpec:
             object.__setattr__(self, "sequence_dim", None)
         elif self.sequence_dim is not None and not 0 <= self.sequence_dim < self.rank:
             raise TaskError(
-                f"FeatureSpec.sequence_dim should lie in 0..{self.rank - 1} for rank {self.rank}, "
+                f"FeatureSpec.sequence_dim should be in 0..{self.rank - 1} for rank {self.rank}, "
                 f"got {self.sequence_dim!r}",
                 sequence_dim=self.sequence_dim,
             )

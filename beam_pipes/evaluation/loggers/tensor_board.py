@@ -47,7 +47,7 @@ class TensorBoardLogger(Logger):
     ) -> None:
         step = step_or_dummy(step)
         writer = self._writer(os.path.join(self.output_dir, task_name))
-        # Every value is turned into a tensor first, so that one of a wrong type leaves no half of an evaluation behind.
+        # Every value becomes a tensor first, so that one of a wrong type does not leave half an evaluation written.
         summaries = [(f"eval/{name}", *self._summary(name, value)) for name, value in metrics.items()]
         with writer.as_default():
             for tag, tensor, metadata in summaries:
@@ -148,8 +148,8 @@ class TensorBoardLoggerV1(TensorBoardLogger):
 def histogram_buckets(values: object, bins: int) -> np.ndarray:
     """Buckets of equal width as rows (left, right, count), float64: `[0, 1, 1, 2]`, 2 → `[[0, 1, 1], [1, 2, 3]]`.
 
-    The last bucket is closed. Values that are all equal lie in the last of `bins` buckets without width; no values make
-    `bins` empty ones.
+    The last bucket is closed. If all values are equal, they fall in the last of `bins` buckets of width 0; without
+    values there are `bins` empty buckets.
     """
     flat = np.asarray(values, np.float64).reshape(-1)
     if flat.size == 0:

@@ -29,7 +29,7 @@ from beam_pipes.tasks.steps import num_streamed_steps
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
 
-# Small files of a split are read several at a time, but not so many that fewer than about this many groups are left:
+# Small files of a split are read several at a time, as long as about this many groups remain:
 # readers of the other layout deal out a cache by its files.
 SHARDS_OF_A_SPLIT = 64
 
@@ -66,7 +66,7 @@ class _ExamplePiece(Piece):
 class TaskSource(Source):
     """All splits of a task, shard by shard of its source; record ids are `train/part-1.txt@17`, the 18th of its shard.
 
-    What it gives are the examples behind the last step that is a function of a dataset and nothing else: such functions
+    It gives the examples after the last step that is only a function of a dataset: such functions
     run while a shard is read, over a stream of its examples. Where there is none, it gives raw examples; then files of
     text that are larger than the target are read in parts (and record ids count from the first byte of the part).
 
@@ -174,7 +174,7 @@ class TaskSource(Source):
 
     @property
     def _reads_parts(self) -> bool:
-        """Whether examples do not depend on each other, and lie in lines."""
+        """Whether examples are independent lines."""
         return self.num_streamed == 0 and type(self._reference.get().source) is TextLineDataSource
 
     @functools.cached_property

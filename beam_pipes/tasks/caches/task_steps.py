@@ -67,7 +67,7 @@ class StepUnit:
         try:
             return list(self._apply(example, 0))
         except TaskError as error:
-            # The engine says which step and which record; what it should tell of is the step's own exception.
+            # The engine names the step and the record; it should report the step's own exception.
             raise (error.__cause__ if error.step == self.name and error.__cause__ is not None else error) from None
 
     def __getstate__(self) -> dict[str, object]:
@@ -177,7 +177,7 @@ def _as_int64(values: Sequence[object]) -> list[np.ndarray]:
 
 
 def count_tokens(arrays: Sequence[np.ndarray], special_ids: Iterable[int]) -> np.ndarray:
-    """For each array how many of its entries are none of `special_ids`: `[[5, 1], [0, 7, 8]]`, `{0, 1}` → `[1, 2]`.
+    """For each array the number of entries that are not in `special_ids`: `[[5, 1], [0, 7, 8]]`, `{0, 1}` → `[1, 2]`.
 
     All arrays are integers of one dtype.
     """
@@ -211,7 +211,7 @@ def _special_ids(feature: Feature) -> list[int]:
 
 
 class TaskSteps:
-    """`step 2: tokenize → step 3: append_eos → example`, the steps behind the last function of a dataset.
+    """`step 2: tokenize → step 3: append_eos → example`, the steps after the last function of a dataset.
 
     Every split is an output; a shard of the source has files for its own split alone.
     """

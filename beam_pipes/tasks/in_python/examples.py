@@ -145,11 +145,11 @@ def dataset_from_examples(
     """A `tf.data.Dataset` of what an iterable of examples yields.
 
     Types and ranks are those of the first example (looked at when the dataset is made), so every example must have the
-    same names, dtypes and ranks. Without any example there is nothing to tell them from: `NoExamples` is raised.
+    same names, dtypes and ranks. Without any example they cannot be inferred: `NoExamples` is raised.
     """
     first = next(iter(make_examples()), None)
     if first is None:
-        raise NoExamples(f"{name} gave no example to tell the types of tensors from", step=name)
+        raise NoExamples(f"{name} gave no example to infer the types of tensors from", step=name)
     first = normalised(first, features)
     whole = isinstance(first, Mapping)
     found = {n: (dtype_name(v), rank_of(v)) for n, v in (first if whole else {"": first}).items()}

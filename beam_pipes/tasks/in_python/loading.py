@@ -111,7 +111,7 @@ def plan_loading(
         dataset_split: name of the split.
         trim_output_features: cut task features to their lengths. False leaves it to the converter: an error, or cut.
         skip_missing_splits: leave out tasks that do not have the split.
-        exhaustion: another policy than the mixture's when a task has given all of its rows: "drop" goes on with the
+        exhaustion: another policy than the mixture's when a task has given all of its rows: "drop" continues with the
             others, "stop" ends the epoch, "repeat" starts it again in another order.
 
     Raises:
@@ -209,7 +209,7 @@ class _TaskPlanner:
         self._identity = hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _features_read(self) -> list[str]:
-        """Names of the task features that rows are made of."""
+        """Names of the task features in a row."""
         task = self._task
         names = list(self._converter.planned_features(task.output_features))
         stored = self._source.records.spec
@@ -341,7 +341,7 @@ def _divided(task: Task, source: BuiltCacheSource) -> tuple[Sequence[Step], Sequ
             )
     ranks = {name: len(spec.shape) for name, spec in source.records.spec.items()}
     ranks |= {name: feature.rank for name, feature in task.output_features.items()}
-    # EOS goes behind the last axis: columns know the first one only.
+    # EOS goes to the end of the last axis: columns know the first one only.
     in_columns = all(ranks[name] == 1 for name, feature in task.output_features.items() if feature.add_eos)
     first = len(steps)
     while first and in_columns and steps[first - 1].has_column_form:

@@ -1,6 +1,6 @@
-"""A cached split behind the Python steps that are done when it is read.
+"""A cached split after the Python steps that run when it is read.
 
-A split behind the steps that work on columns: EOS, truncation, trimming to the lengths of the model.
+A split after the steps that work on columns: EOS, truncation, trimming to the lengths of the model.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class TrimmedSplit:
         return sizes
 
     def counted(self, feature: str) -> TokenColumn:
-        """A feature of all records, without its values: its lengths, and what was cut off and put in."""
+        """A feature of all records, without its values: its lengths, and what was cut off and inserted."""
         column = TokenColumn(np.asarray(self._split.lengths(feature), np.int64))
         return self._stepped({feature: column})[feature]
 

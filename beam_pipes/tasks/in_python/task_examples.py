@@ -165,9 +165,9 @@ def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) ->
 def stream_shard(
     task: DeclaredTask, split: str, shard: str, *, seed: int, num_steps: int | None = None
 ) -> Iterator[Any]:
-    """The examples of one shard of the source, behind its first `num_steps` offline steps (None: all of them).
+    """The examples of one shard of the source, after the first `num_steps` offline steps (None: all of them).
 
-    Where source and first steps are both tf.data, nothing passes through Python between them.
+    If source and first steps are both tf.data, nothing passes through Python between them.
     """
     steps = list(task.offline_steps()[:num_steps])
     native = getattr(task.source, "reads_without_tensorflow", False)

@@ -85,7 +85,7 @@ _frugal: contextvars.ContextVar[bool] = contextvars.ContextVar("frugal", default
 
 
 def map_parallelism() -> int | None:
-    """`num_parallel_calls` for `Dataset.map`: tf.data's choice; None (no threads of its own) among many tasks."""
+    """`num_parallel_calls` for `Dataset.map`: tf.data's choice; None (no extra threads) among many tasks."""
     return None if _frugal.get() else _AUTOTUNE
 
 

@@ -125,7 +125,7 @@ def empty_dataset(features: Mapping[str, Feature], *, name: str) -> TfDataset:
 
 
 def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int:
-    """Size of the buffer that shuffles examples; raises where the task does not allow shuffling that is asked for."""
+    """Size of the buffer that shuffles examples; raises if shuffling is requested and the task does not allow it."""
     size = options.shuffle_buffer_size or task.shuffle_buffer_size
     if options.shuffle and size is None:
         raise TaskError(
@@ -137,7 +137,7 @@ def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int:
 
 
 def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:
-    """Whether the cache is to be read; raises where the task does not allow what is asked for."""
+    """Whether to read the cache; raises if the task does not allow what is requested."""
     if use_cached and not task.supports_caching:
         _log.warning("Task '%s' does not support caching. Switching to on-the-fly preprocessing.", task.name)
         return False

@@ -1,7 +1,7 @@
 """The cache of a task as a source, in either layout.
 
 `BuiltCacheSource` reads a snapshot that beam-pipes published, record by record. `CachedDataSource` reads the layout of
-SeqIO: `info.{split}.json` beside `{split}.tfrecord-00000-of-00064`.
+SeqIO: `info.{split}.json` next to `{split}.tfrecord-00000-of-00064`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BuiltCacheSource(LibrarySource):
     is a permutation of the whole split, not of a buffer.
 
     Raises:
-        CacheNotFoundError: nothing is published, or there is no such split.
+        CacheNotFoundError: nothing is published, or the split does not exist.
     """
 
     reads_without_tensorflow = True
@@ -142,7 +142,7 @@ class CachedDataSource(FileDataSource):
     """One split of a cache. Read natively, or through TensorFlow for a `tf.data.Dataset`.
 
     Values are stored as int64, float32 or bytes and come back in the dtype of `info.{split}.json`: `uint8`, `float16`,
-    `bool` and all others. A feature of rank 2 or more whose inner dimensions vary has its shape beside it, as
+    `bool` and all others. A feature of rank 2 or more whose inner dimensions vary has its shape in another feature,
     `_sh:<name>`; a ragged one its row lengths, as `_rl:<dim>:<name>`. In caches that name no version int64 is read as
     int32, as SeqIO reads them, and the text `<name>_plaintext` is `<name>_pretokenized` in all.
 

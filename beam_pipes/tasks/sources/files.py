@@ -43,7 +43,7 @@ class FileDataSource(LibrarySource):
         file_shuffle_buffer_size: buffer that shuffles the files; None shuffles all of them, evenly.
         cycle_length: files read at a time.
         block_length: examples taken from a file before the next one has its turn.
-        performs_internal_shuffling: `read_file_fn` shuffles by itself.
+        performs_internal_shuffling: `read_file_fn` shuffles itself.
     """
 
     def __init__(

@@ -132,7 +132,7 @@ class TfdsSplit:
 
 
 def check_tfds_name(name: str) -> None:
-    """Raises `TaskError` unless the name has a version: what a task is made of must not change by itself."""
+    """Raises `TaskError` unless the name has a version: the data of a task must not change silently."""
     if ":" not in name:
         raise TaskError(
             f"TFDS name must contain a version number, got: {name} (write, for example, '{name}:1.0.0')", name=name
@@ -295,7 +295,7 @@ class LazyTfdsLoader:
         return [str(self.resolved_tfds_name(split)), str(self._tfds_split(split))]
 
     def files(self, split: str) -> list[Any]:
-        """What is read of which file of a split: `FileInstruction` of TFDS, for `load_shard`."""
+        """Which part of which file of a split is read: `FileInstruction` of TFDS, for `load_shard`."""
         return list(self._split_info(split).file_instructions)
 
     def file_names(self, split: str) -> list[str]:

@@ -153,7 +153,7 @@ class FakeTaskTest(unittest.TestCase):
         """Raises `AssertionError` unless a task gives the fake examples, all shares together, preprocessed by the
         default steps.
 
-        With `token_preprocessed`, `test_token_preprocessor` has to be among the steps. `ndfeatures` and
+        With `token_preprocessed`, `test_token_preprocessor` must be among the steps. `ndfeatures` and
         `ragged_features` ask for it too, and for the features that `get_fake_dataset` adds with them.
         """
         if ndfeatures and ragged_features:
