@@ -204,7 +204,7 @@ def test_pre_packed_prefix_rows_need_both_lengths():
     [
         ({"dtype": "int33"}, "unknown feature dtype 'int33'"),
         ({"dtype": "int32", "rank": -1}, r"FeatureSpec.rank should be an integer ≥ 0, got -1"),
-        ({"dtype": "int32", "rank": 2, "sequence_dim": 2}, r"sequence_dim should lie in 0\.\.1 for rank 2, got 2"),
+        ({"dtype": "int32", "rank": 2, "sequence_dim": 2}, r"sequence_dim should be in 0\.\.1 for rank 2, got 2"),
     ],
 )
 def test_a_feature_spec_is_checked_when_it_is_made(arguments, message):
