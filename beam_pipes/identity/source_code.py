@@ -235,7 +235,7 @@ def about_to_build() -> None:
         name = modules[-1].__name__ if modules else "a stage"
         raise DeclarationError(
             f"{name} builds a cache while a worker process imports or runs it, but workers must not start builds. "
-            "Put the code that runs it behind `if __name__ == '__main__':`."
+            "Put what runs under `if __name__ == '__main__':`."
         )
 
 
@@ -284,7 +284,7 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
     except SystemExit as error:
         raise DeclarationError(
             f"cannot import {told}: expected a module that declares, {where_raised(error)} "
-            f"called sys.exit({error}) instead. Put what runs behind `if __name__ == '__main__':`.",
+            f"called sys.exit({error}) instead. Put what runs under `if __name__ == '__main__':`.",
             reference=reference,
         ) from error
     except Exception as error:
