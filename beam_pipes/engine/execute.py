@@ -25,8 +25,8 @@ from beam_pipes.errors import (
 OnError = Literal["raise", "fail", "drop", "dead_letter"]
 BUILD_POLICIES = tuple(policy for policy in get_args(OnError) if policy != "raise")
 
-# What a stage may raise on a record. `sys.exit()` within one is a failure too, and not the end of the build as if it
-# had been done. Ctrl-C is none.
+# What a stage may raise on a record. `sys.exit()` within a stage is a failure too, and does not end the build as if it
+# were complete. Ctrl-C is not a failure.
 FAILURES = (Exception, SystemExit, GeneratorExit)
 
 # One input that makes more combinations than this is a mistake in the graph, not data.
@@ -38,7 +38,7 @@ _NOTHING: Sequence[Any] = ()
 class UnitRunner:
     """One unit of a graph, ready to run over batches.
 
-    `prefix` stands before the names of its statistics; randomness is keyed by `path`, the unit's name and the record.
+    `prefix` precedes the names of its statistics; randomness is keyed by `path`, the unit's name and the record.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class UnitRunner:
         self._most_inputs: int | None = None
 
     def show_index_in(self, cell: memoryview) -> None:
-        """From now on the index of the record being processed stands in `cell[0]`, -1 for a whole batch."""
+        """From now on `cell[0]` holds the index of the record being processed, -1 for a whole batch."""
         self._context = ShownContext(self._context, cell)
 
     def run(self, batch: Batch) -> None:
@@ -162,7 +162,7 @@ class UnitRunner:
         account.outputs += outputs
 
     def _merge_set_stats(self, statistics: Iterable[Statistic], account: UnitAccount) -> None:
-        """Adds what `_set_stats` was given in this call, which has checked it."""
+        """Adds the statistics given to `_set_stats` in this call, which has checked them."""
         merged, full_names = account.statistics, self._full_names
         for statistic in statistics:
             full_name = full_names.get(statistic.name)
@@ -303,7 +303,7 @@ class UnitRunner:
             self._most_inputs = None
 
     def reject(self, batch: Batch, index: int, error: Exception) -> Sequence[dict[str, Any]]:
-        """Fails a record without calling `transform`: it counts as one input. Does nothing where it failed before."""
+        """Fails a record without calling `transform`: it counts as one input. Does nothing if it failed before."""
         account = batch.account.unit(self.name)
         if index not in batch.failures:
             account.inputs += 1
@@ -332,7 +332,7 @@ class UnitRunner:
         else:
             account.dead += 1
         batch.failures[index] = Failure.of(error, stage=self.name, dropped=dropped, item=item)
-        # A record that failed leaves through one door only: nothing of it is written, in any branch.
+        # A record that failed is a dead letter or dropped: none of it is written, in any branch.
         for column in batch.columns.values():
             column[index] = _NOTHING
 
@@ -365,9 +365,9 @@ class UnitRunner:
             )
 
     def _as_declared(self, values: list[Any], expected: Any, key: str | None) -> list[Any]:
-        """`values` where some are not of the declared type: our messages as TensorFlow's, and the other way round.
+        """`values` with our messages converted to TensorFlow's and vice versa, where the declared type requires it.
 
-        Raises `InvalidTransformOutputException`, naming the first that is neither.
+        Raises `InvalidTransformOutputException`, naming the first value of another type.
         """
         made = [one if isinstance(one, expected) else as_message_of(one, expected) for one in values]
         position = next((at for at, one in enumerate(made) if not isinstance(one, expected)), None)
@@ -393,9 +393,9 @@ def _count(reasons: Iterable[str], counts: dict[str, int]) -> None:
 
 
 class GraphRunner:
-    """All units of a graph, run over a batch one after the other; columns nobody reads any more are let go.
+    """Runs all units of a graph over a batch, one after the other, and drops columns that no later unit reads.
 
-    By default statistics are prefixed, and randomness keyed, with the graph's own prefix: as in every build.
+    By default statistics are prefixed, and randomness keyed, with the graph's own prefix, as in every build.
     """
 
     def __init__(
@@ -424,7 +424,7 @@ class GraphRunner:
                     self._spent[spent].append(ref)
 
     def run_unit(self, position: int, batch: Batch) -> None:
-        """Runs the unit at `position`, then lets go of what no later unit reads."""
+        """Runs the unit at `position`, then drops the columns that no later unit reads."""
         self.units[position].run(batch)
         for ref in self._spent[position]:
             del batch.columns[ref]

@@ -1,8 +1,8 @@
-"""`diagnose_loader`: is training bound by its input, and by which stage of it?
+"""`diagnose_loader`: is training input-bound, and which stage is the slowest?
 
-Two measurements of the real loader. First its stages one after the other, in the thread that asks: what each costs a
+It measures the real loader twice. First its stages one after the other, in the calling thread: the cost of each per
 batch (`stages_of` knows the stages of each kind of loader). Then the loader itself, with its threads and buffers,
-before a consumer that takes `step_ms` for each batch: how long that one waits.
+feeding a consumer that takes `step_ms` per batch: how long the consumer waits.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 # A loop that waits for less than this part of its time is not bound by its input.
 WAIT_FRAC = 0.05
-# Batches before what is measured: frameworks start and compile, buffers fill, files are opened.
+# Batches before the measurement: frameworks start and compile, buffers fill, files are opened.
 WARM_UP = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoaderDiagnosis:
-    """`stage_ms`: milliseconds a batch by stage, measured without threads; `stage`: the one that costs most.
+    """`stage_ms`: milliseconds per batch by stage, measured without threads; `stage`: the slowest.
 
-    `batch_ms`: from one batch of the whole loader to the next. `wait_ms`, `wait_frac`: what the consumer waited of it.
-    `input_bound`: whether that is more than a twentieth; None without a `step_ms`, since nobody knows what a step
-    takes. `batches`: how many were measured.
+    `batch_ms`: from one batch of the whole loader to the next. `wait_ms`, `wait_frac`: the consumer's share of waiting.
+    `input_bound`: whether that is more than a twentieth; None without `step_ms`, since the duration of a step is
+    unknown. `batches`: how many were measured.
     """
 
     input_bound: bool | None
@@ -75,7 +75,7 @@ def diagnose_loader(
     Args:
       loader: a native `Loader`; a `DataLoader` or what it converts to;
         `beam_pipes.map_style.DataLoader`; or any iterable.
-      step_ms: what a training step takes without its input; None, the default: only what the loader can give.
+      step_ms: the duration of a training step without its input; None, the default, measures the loader alone.
       batches: how many to measure in each of the two passes, after two to warm up.
       max_secs: each pass ends after this time, having measured at least one batch.
 
@@ -130,7 +130,7 @@ def diagnose_loader(
 
 
 def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) -> dict[str, float]:
-    """Milliseconds a batch by stage."""
+    """Milliseconds per batch, by stage."""
     sums: dict[str, float] = {}
     seen = measured = 0
     started = time.perf_counter()
@@ -183,7 +183,7 @@ class Stages:
 
 
 def stages_of(loader: Iterable[Any]) -> Iterator[Stages]:
-    """Batches of a loader with the seconds of its stages; a native loader's cursor stays."""
+    """Batches of a loader with the seconds of its stages; a native loader's cursor does not move."""
     from beam_pipes.map_style import DataLoader
 
     if isinstance(loader, Loader):
@@ -281,9 +281,9 @@ def _rows(element: object) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimedBatches:
-    """Batches as the loader makes them at once, and the seconds for all of them.
+    """Batches that the loader makes together, and the seconds for all of them.
 
-    `read_secs`: what reading them for the first time cost more than reading them again, that is, fetching shards and
+    `read_secs`: the extra cost of reading them for the first time, that is, of fetching shards and
     pages; `gather_secs`: finding their records and copying them once they are in memory; `transform_secs`: the loader's
     `transform`, and the columns it adds.
     """
@@ -295,7 +295,7 @@ class TimedBatches:
 
 
 def timed_batches(loader: Loader) -> Iterator[TimedBatches]:
-    """The batches from the loader's cursor on, epoch after epoch without end; the cursor stays."""
+    """The batches from the loader's cursor, epoch after epoch without end; the cursor does not move."""
     clock, reader = time.perf_counter, loader._reader
     steps_without_end = dataclasses.replace(loader._steps, epochs=None)
     for steps in steps_without_end.groups(loader._cursor, reader.stream.size_of, reader.group_length):

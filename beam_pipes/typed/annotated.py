@@ -26,7 +26,7 @@ from beam_pipes.errors import InvalidTypeSignatureException
 
 Classes = tuple[type, ...]
 
-# What stands for several outputs, one after the other; a list is one value, such as the words of a line.
+# What denotes several outputs, one after the other; a list is one value, such as the words of a line.
 _SEVERAL = (
     collections.abc.Iterator,
     collections.abc.Iterable,
@@ -43,7 +43,7 @@ class Given:
 
 
 def parameters_of(function: Callable[..., object], where: str) -> dict[str, inspect.Parameter]:
-    """The parameters of a stage function, the record first. Raises where it takes no record."""
+    """The parameters of a stage function, the record first. Raises if it takes no record."""
     try:
         parameters = dict(inspect.signature(function).parameters)
     except ValueError:  # a builtin without a signature: it takes a record
@@ -113,7 +113,7 @@ def given_classes(function: Callable[..., Any], where: str, *, batched: bool) ->
 
 
 def single_class(classes: Classes | None) -> type:
-    """The one class that stands for all of these where a signature has room for one: `object` for several."""
+    """One class for all of these, for a signature that holds only one: `object` for several."""
     return classes[0] if classes is not None and len(classes) == 1 else object
 
 
@@ -160,7 +160,7 @@ def _resolved(function: Callable[..., Any], annotation: object, place: str) -> A
 
 
 def _members(annotation: object) -> list[object]:
-    """The members of a union, None left out, with aliases and `Annotated` taken off."""
+    """The members of a union without None, with aliases and `Annotated` resolved."""
     annotation = _plain(annotation)
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [each for one in typing.get_args(annotation) for each in _members(one)]
@@ -218,7 +218,7 @@ def _class(member: object) -> type | None:
 
 
 def _element_of_batch(annotation: object, place: str, example: str) -> object:
-    """The element of `list[T]`; None where it does not say."""
+    """The element of `list[T]`, or None if unspecified."""
     annotation = _plain(annotation)
     origin = typing.get_origin(annotation) or annotation
     if not (isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)) or origin in (str, bytes, dict):

@@ -1,8 +1,8 @@
 """`stage`: a function as a stage of a pipeline.
 
 The first parameter of the function is the record, its annotations are the types, its other parameters are options or
-what the engine knows about the record (`rng`, `record_id`). What it returns is one output; nothing for `None` and
-`drop("reason")`; any number where it yields.
+what the engine knows about the record (`rng`, `record_id`). It returns one output, `None` or `drop("reason")` for
+none, or yields any number.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class FunctionStage(Pipeline, Generic[P, R]):
         tokenize.transform("to be")    → a list of outputs, as every stage gives
         tokenize.get_stats()           → what that call has counted
 
-    It is never changed: `bind` makes another one. Pickled by the name of its module where it can be imported there.
+    It never changes: `bind` makes another one. It is pickled by name if its module can be imported.
     """
 
     name: str
-    #: It holds nothing of a call, so that threads may share one object.
+    #: It keeps no state of a call, so threads may share one object.
     is_shared = True
     #: Whether the function takes a list of records.
     batched = False
@@ -87,7 +87,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         self.function = function
         self.options: Mapping[str, Any] = {}
         self.name = own_name if name is None else name
-        self.types: tuple[type, type] | None = None  # where the place in a pipeline says more than annotations
+        self.types: tuple[type, type] | None = None  # if the place in a pipeline says more than annotations
         self.gives_fields = False  # whether outputs become dicts of their fields
         parameters = parameters_of(function, self.name)
         self._parameters = parameters
@@ -131,7 +131,9 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     def changed(self, **attributes: object) -> FunctionStage[..., R]:
         """A copy with other attributes, such as `name` or `on_error`."""
-        made = cast("FunctionStage[..., R]", object.__new__(type(self)))  # not `copy`: what has a name is not copied
+        made = cast(
+            "FunctionStage[..., R]", object.__new__(type(self))
+        )  # not `copy`, which does not copy importable objects
         vars(made).update({**self.__getstate__(), **attributes})
         return made
 
@@ -140,7 +142,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         return [name for name in self._option_names() if name not in self.options and self._is_required(name)]
 
     def require_options(self) -> None:
-        """Raises `DeclarationError` where an option without a default is not bound."""
+        """Raises `DeclarationError` if an option without a default is not bound."""
         missing = self.missing_options()
         if missing:
             raise DeclarationError(
@@ -171,7 +173,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     @functools.cached_property
     def takes(self) -> Classes | None:
-        """The classes of record that the function takes; None where it does not say."""
+        """The classes of record that the function takes; None if it is not annotated."""
         return taken_classes(self.function, self.name, batched=self.batched)
 
     @functools.cached_property
@@ -211,7 +213,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     @property
     def advice_on_output(self) -> str:
-        """What to do where an output is not of the type that was declared; for the engine's messages."""
+        """Advice for an output of another type than declared; for the engine's messages."""
         expected = describe_classes(self.gives.classes)
         return f"Return {expected} from {self.__name__}(), or change its annotation."
 
@@ -233,7 +235,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         return self._outputs(produced)
 
     def _outputs(self, produced: object, context: RecordContext | None = None) -> list[Any]:
-        """What one call gave, as a list; reasons of drops are left for the engine, in `context`."""
+        """The outputs of one call as a list; reasons of drops go to the engine, in `context`."""
         if produced is None:
             return []
         if type(produced) is Drop:
@@ -275,11 +277,11 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     @property
     def fingerprint_as(self) -> Callable[..., Any]:
-        """What stands for it where code refers to it: its function, and the options that are bound."""
+        """Its identity where code refers to it: its function and bound options."""
         return functools.partial(self.function, **self.options) if self.options else self.function
 
     def fingerprint_config(self) -> dict[str, object]:
-        """The options in force, the version, and in which form the function is called."""
+        """The options in force, the version, and the form in which the function is called."""
         config: dict[str, object] = {}
         for name in self._option_names():
             if not self._is_required(name):

@@ -38,18 +38,18 @@ class RandomPartition(Pipeline):
         RandomPartition(str, ['eval', 'train'], [0.1])       # the last takes the rest, as in the reference
         RandomPartition(str, ['train', 'eval', 'test'], [0.7, 0.2, 0.1])
 
-    The choice is a function of (seed, record): it is the same on every runner and in every run, and records that are
-    there stay where they are when data is added. `key` makes the choice depend on (seed, name, key) instead, so that
-    what belongs together stays together: `key=lambda example: example['speaker']` never splits a speaker. Two
+    The choice is a function of (seed, record): it is the same on every runner and in every run, and records keep their
+    output when data is added. `key` makes the choice depend on (seed, name, key) instead, so that related records
+    stay together: `key=lambda example: example['speaker']` never splits a speaker. Two
     partitions of one graph choose independently of each other, because they have different names.
 
-    A record is known by where it comes from: by file and position in a build (`poems.txt@15`), by its number in
-    `load_pipeline`, `run_pipeline_serial` and direct calls, which are given values without files. So these split the
-    same values differently than a build does; with `key` all of them agree.
+    A record is identified by its origin: by file and position in a build (`poems.txt@15`), by its number in
+    `load_pipeline`, `run_pipeline_serial` and direct calls, which receive values without files. So these split the
+    same values differently from a build; with `key` all of them agree.
 
     Statistics: a counter for each output, `<name of the partition>_<output>_count`.
 
-    Raises `DeclarationError` where names or probabilities do not fit together, or a key is not a str, bytes or int.
+    Raises `DeclarationError` if names and probabilities do not match, or a key is not a str, bytes or int.
 
     Source: Magenta, `RandomPartition`; there the draw was unseeded.
     """
@@ -173,7 +173,7 @@ class MonophonicMelodyExtractor(Pipeline):
         max_steps: longer ones are cut off there; None keeps them whole. 512, which is 32 bars of 16 steps.
         min_unique_pitches: melodies of fewer pitches, octaves being the same, are left out.
         gap_bars: the number of silent bars that end a melody; the next note begins another one.
-        ignore_polyphonic_notes: where notes begin together the highest is taken; else the rest of the instrument is
+        ignore_polyphonic_notes: take the highest of notes that begin together; otherwise the rest of the instrument is
             left out.
         filter_drums: leaves out notes of drums.
 

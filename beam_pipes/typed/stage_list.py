@@ -1,4 +1,4 @@
-"""Stages one after the other, as a graph: what `declare` and `build` make of a list of stages."""
+"""A list of stages as a graph, as `declare` and `build` make it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BySource(Pipeline):
 
 
 class StageList(DAGPipeline):
-    """Stages one after the other: each runs on what the one before gives.
+    """Stages in a row: each runs on the output of the previous one.
 
         StageList([strip, tokenize], takes=str).transform("  to be ")
             → {"train": [{"text": "to be"}]}
@@ -68,10 +68,10 @@ class StageList(DAGPipeline):
         splits: name → share of the records, drawn as `RandomPartition` does; or a stage with one output for each split,
             such as `RandomPartition(..., key=...)`. None: one split, or the outputs of the last stage.
         split: the name of the only split.
-        name: who is named in messages.
+        name: the declaration's name in messages.
 
-    Raises `TypeMismatchException` where a stage does not take what the one before gives, `DuplicateNameException` for
-    two stages of one name, and `DeclarationError` for anything that is not a stage or cannot stand in its place.
+    Raises `TypeMismatchException` if a stage does not take what the previous one gives, `DuplicateNameException` for
+    two stages with one name, and `DeclarationError` for anything that is not a stage or is out of place.
     """
 
     def __init__(
