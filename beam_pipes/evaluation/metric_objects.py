@@ -105,7 +105,7 @@ class _MetricProtocol:
 
     @classmethod
     def empty(cls: type[_Metric]) -> _Metric:
-        """A metric that has seen nothing: what merging begins with."""
+        """A metric that has seen nothing, to start merging from."""
         raise NotImplementedError("Must override empty()")
 
     def compute(self) -> Any:
@@ -117,7 +117,7 @@ class _MetricProtocol:
         return Scalar(self.compute())
 
     def merge(self: _Metric, other: _Metric) -> _Metric:
-        """A metric of what both have seen."""
+        """A metric of everything that both have seen."""
         raise NotImplementedError("Must override merge()")
 
     def _reduce_merge(self: _Metric, other: _Metric) -> _Metric:
@@ -126,7 +126,7 @@ class _MetricProtocol:
     def reduce(self: _Metric) -> _Metric:
         """Merges along the first axis of the fields: `Average(total=[3, 4], count=[1, 2])` → `Average(7, 3)`.
 
-        What an all-gather over several hosts gives. Fields that are not arrays are the same in all parts.
+        Use it after an all-gather over several hosts. Fields that are not arrays are the same in all parts.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         sizes = {np.shape(value)[0] for value in fields.values() if _has_axis(value)}
@@ -149,11 +149,11 @@ class _MetricProtocol:
 
     @classmethod
     def from_fun(cls: type[_Metric], fun: Callable[..., object]) -> type[_Metric]:
-        """A metric class like this one, made from what `fun` gives for the model outputs.
+        """A metric class like this one, made from the result of `fun` for the model outputs.
 
         `fun(**model_output)` gives a mapping, which becomes keyword arguments of `from_model_output`, or one value,
-        which becomes the first argument. The `mask` of the model outputs is handed on where it has as many entries;
-        one that `fun` gives comes first.
+        which becomes the first argument. The `mask` of the model outputs is passed on if it has as many entries;
+        a mask from `fun` takes precedence.
         """
 
         base: Any = cls
@@ -172,7 +172,7 @@ class _MetricProtocol:
 
     @classmethod
     def from_output(cls: type[_Metric], name: str) -> type[_Metric]:
-        """A metric class like this one, of the model output of this name alone: `Average.from_output("loss")`."""
+        """A metric class like this one, for the model output of this name alone: `Average.from_output("loss")`."""
         base: Any = cls
 
         class FromOutput(base):  # type: ignore[misc]
@@ -189,13 +189,13 @@ def _has_axis(value: object) -> bool:
 
 
 def _fitting(mask: npt.ArrayLike | None, output: Any) -> object:
-    """The mask, if it has an entry for each of the output."""
+    """The mask, if it has one entry per output."""
     return mask if mask is not None and np.shape(output)[:1] == np.shape(mask)[:1] else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric(_MetricProtocol):
-    """Base of a metric that keeps what it needs and no more: sums, counts.
+    """Base of a metric that keeps only what it needs, such as sums and counts.
 
     ```
     @dataclasses.dataclass(frozen=True)
@@ -297,7 +297,7 @@ class CollectingMetric(_MetricProtocol):
         target_field_name: str = "targets",
         cached_targets: list[object] | None = None,
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry an example.
+        """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry per example.
 
         `cached_targets` are the postprocessed targets of an earlier evaluation.
         """

@@ -1,4 +1,4 @@
-"""What model functions return, put into the order of the examples.
+"""Model outputs in the order of the examples.
 
 From token ids to what metrics compare: decode with the vocabulary, then the task's postprocessor.
 """
@@ -41,7 +41,7 @@ def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> Mod
     that several hosts predicted counts once, if they agree.
 
     Raises `EvaluationError`, beginning with `where`, when entries are not pairs, an index is missing, unknown or
-    answered twice in different ways, or auxiliary values are not one an example.
+    answered twice in different ways, or there is not one auxiliary value per example.
     """
     auxiliary: object = None
     pairs = returned
@@ -73,7 +73,7 @@ def merge_hosts(returned: Sequence[Any]) -> ModelOutput:
 
 
 def as_array(outputs: ModelOutput) -> ModelOutput:
-    """One array where the outputs have one shape; otherwise (ragged) the list unchanged. Mappings entry by entry."""
+    """One array if all outputs have one shape; otherwise (ragged) the list unchanged. Mappings entry by entry."""
     if isinstance(outputs, tuple):
         return tuple(as_array(part) for part in outputs)
     if isinstance(outputs, Mapping):

@@ -1,4 +1,4 @@
-"""The metrics of one task, from its model outputs: each on its own, so that one failure spares the others."""
+"""The metrics of one task, computed separately from its model outputs, so that one failure spares the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TaskMetrics:
 
 
 class TaskEvaluation:
-    """Computes the metrics of one task again and again; the postprocessed targets are made once."""
+    """Computes the metrics of one task repeatedly; the postprocessed targets are made once."""
 
     def __init__(self, task: Task, target_field_name: str) -> None:
         self.task = task
@@ -195,7 +195,7 @@ class MetricManager:
                 named[f"{made.__name__}_{len(named)}"] = made
 
     def initialize_metrics(self, task_name: str, model_output_type: ModelOutputType) -> None:
-        """Starts again for the metrics of one output type of a task."""
+        """Resets the metrics of one output type of a task."""
         self.output_metrics_collections[task_name][model_output_type] = {}
 
     def from_model_output(
@@ -209,7 +209,7 @@ class MetricManager:
         mask: npt.ArrayLike | None = None,
         indices_2d: npt.ArrayLike | None = None,
     ) -> dict[str, Any]:
-        """Name → metric of one batch; arguments as those of `Metric.from_model_output`."""
+        """Name → metric of one batch; arguments as for `Metric.from_model_output`."""
         return {
             name: metric.from_model_output(
                 inputs=inputs,

@@ -1,8 +1,6 @@
-"""Batches of spectrograms.
+"""Batches of spectrograms, of token ids and of waveforms, padded to one length.
 
-Batches of token ids.
-
-Batches of waveforms.
+Each comes as a function and as a class that holds its options, for places that take a callable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Batch functions: they turn a list of examples into arrays, and pad what differs in length.
+"""Batch functions turn a list of examples into arrays, and pad sequences of different length.
 
 `default_collate` makes a structure of arrays from a list of structures. Casts and pad values are exact, or an error:
-NumPy would turn -1 into 255 and 3.7 into 3 without a word.
+NumPy would silently turn -1 into 255 and 3.7 into 3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def default_collate(examples: Sequence[Any]) -> Any:
 
     Arrays of one shape are stacked; numbers become arrays (int64, float64, bool); `str`, `bytes` and paths become
     lists; tuples, named tuples, lists and dicts are collated field by field. Raises `DatasetError`, with the place
-    of the field, where examples differ in shape, length, keys or type: sequences of different length need a batch
+    of the field, if examples differ in shape, length, keys or type: sequences of different length need a batch
     function that pads.
     """
     if not len(examples):
@@ -257,7 +257,7 @@ def _padded_length(owner: str, own_lengths: Lengths, length: int | None) -> int:
 
 
 def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> np.dtype:
-    """Returns the dtype of the batch: the one asked for, or what all examples have in common."""
+    """Returns the dtype of the batch: the requested one, or the common dtype of all examples."""
     if dtype is None:
         # An empty list is float64 to NumPy, and says nothing about its neighbours.
         found = [array.dtype for array in arrays if array.size] or [arrays[0].dtype]

@@ -3,13 +3,13 @@
 A *dataset* is anything with `__len__` and `__getitem__`: a list, a NumPy array, a memory-mapped split of a cache, or
 a subclass of `Dataset`. An *example* is what one integer index gives. An index outside `[-n, n)` raises
 `ExampleIndexError`; an `IndexError` or `StopIteration` that comes out of user code is raised as `ExampleError`, since
-Python's iteration protocol would take either for the end of the data.
+Python's iteration protocol would interpret either as the end of the data.
 
-The epoch is what a transform that draws has to know besides the index. It is kept per thread of execution, not in the
+A transform that draws needs the epoch besides the index. The epoch belongs to the thread of execution, not to the
 dataset: two iterators, in two epochs, may read one dataset at once.
 
-The small classes that wrap data come last: one remembers its examples, one sees a list of records as a table with a
-converter for each field, and others put several datasets of one length side by side, in dicts or in tuples.
+The small classes that wrap data come last: one remembers its examples, one treats a list of records as a table with a
+converter for each field, and others zip datasets of one length into dicts or tuples.
 """
 
 from __future__ import annotations
@@ -166,12 +166,12 @@ def checked_indices(indices: Sequence[object] | np.ndarray, size: int, owner: st
 
 
 class CacheDataset(Dataset):
-    """Keeps every example in memory once it was asked for: the second policy of `docs/caching-policies.md`.
+    """Keeps every example in memory after its first use: the second policy of `docs/caching-policies.md`.
 
-    The first pass costs what the dataset below costs, later ones a dict lookup. Examples are handed out as the very
-    same objects each time: do not change them in place. Safe under threads (two threads that miss at once may both
+    The first pass costs as much as the dataset below, later ones a dict lookup. Every access returns the same
+    object: do not change examples in place. Safe under threads (two threads that miss at once may both
     compute, one result is kept); each worker process of a `DataLoader` fills its own cache, which starts empty;
-    an example that failed is tried again.
+    a failed example is tried again.
     """
 
     def __init__(self, dataset: MapStyle) -> None:
@@ -209,9 +209,9 @@ class DataTable(Dataset):
             → {"path": array(…)}
 
     Args:
-      data: records of at least the same fields; usually metadata read from a file.
+      data: records with the same fields, usually metadata read from a file.
       fields: those to keep, in this order; all fields of the first record by default.
-      converters: field → function of one value. Fields without one are handed through.
+      converters: field → function of one value. Other fields are unchanged.
       use_cache: keep converted examples in memory (as `CacheDataset` does); off by default, as audio seldom fits.
 
     Raises `DatasetError` for an empty table, an unknown field, or a converter of a field that is not kept; a record
@@ -277,7 +277,7 @@ class DictDataset(Dataset):
         DictDataset(text=["a", "b"], label=[1, 2])[1]  → {"text": "b", "label": 2}
         DictDataset(text=["a", "b"], label=[1, 2])[:1] → [{"text": "a", "label": 1}]
 
-    Raises `DatasetError` without datasets, or where their lengths differ.
+    Raises `DatasetError` without datasets, or if their lengths differ.
     """
 
     def __init__(self, **datasets: MapStyle) -> None:
@@ -304,7 +304,7 @@ class TupleDataset(Dataset):
         TupleDataset(["a", "b"], [1, 2])[1]   → ("b", 2)
         TupleDataset(["a", "b"], [1, 2])[0:2] → [("a", 1), ("b", 2)]
 
-    Raises `DatasetError` without datasets, or where their lengths differ.
+    Raises `DatasetError` without datasets, or if their lengths differ.
     """
 
     def __init__(self, *datasets: MapStyle) -> None:

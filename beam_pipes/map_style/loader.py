@@ -1,4 +1,4 @@
-"""The loader over map-style datasets. (`beam_pipes.DataLoader` is another one: over streams, caches and devices.)
+"""The loader over map-style datasets. (`beam_pipes.DataLoader` is a different one, over streams, caches and devices.)
 
     batch sampler ──indices──► examples (here, on threads or in processes) ──collate_fn──► batch
 
@@ -32,7 +32,7 @@ from beam_pipes.map_style.sampler import RandomSampler, SequentialSampler, check
 from beam_pipes.map_style.workers import Loaded, WorkerPool, load_examples, load_on_threads, short
 
 _log = logger(__name__)
-# What was noted of Paddle's arguments: once a process.
+# Warnings about Paddle's arguments, given once per process.
 _noted: list[list[str]] = []
 
 VERSION = 1
@@ -86,7 +86,7 @@ WORKER_TYPES = ("process", "thread")
 
 
 class DataLoader:
-    """Iterates over a dataset in batches, as often as you like, each time the next epoch.
+    """Iterates over a dataset in batches, any number of times; each iteration is the next epoch.
 
         loader = DataLoader(dataset, batch_size=32, shuffle=True, drop_last=True, collate_fn=collector)
         for epoch in range(10):
@@ -94,13 +94,13 @@ class DataLoader:
 
     Batches come in an order that depends on the sampler's seed and the epoch only: not on workers, nor on timing.
     An exception in the dataset, in a transform or in `collate_fn` surfaces as `ExampleError` with the index and the
-    cause, also where it is an `IndexError` or a `StopIteration`.
+    cause, even if it is an `IndexError` or a `StopIteration`.
 
     Args:
-      dataset: anything with `__len__` and `__getitem__`; `__getitems__(indices)` is used where there is one.
+      dataset: anything with `__len__` and `__getitem__`; `__getitems__(indices)` is used if it exists.
       batch_size: examples in a batch, 1 by default as in the reference.
       shuffle: another permutation each epoch; in order by default.
-      drop_last: leave out the last batch where it is shorter.
+      drop_last: leave out the last batch if it is shorter.
       sampler: an iterable of indices instead of `shuffle`.
       batch_sampler: an iterable of lists of indices instead of `batch_size`, `shuffle`, `drop_last` and `sampler`.
       collate_fn: list of examples → batch; `default_collate` by default. It is called in the thread that iterates,

@@ -32,7 +32,7 @@ _log = logger(__name__)
 
 
 class Logger(abc.ABC):
-    """Writes the metrics of a task, and if it likes the inferences they were computed from, under `output_dir`."""
+    """Writes the metrics of a task, and optionally the inferences they come from, under `output_dir`."""
 
     def __init__(self, output_dir: str) -> None:
         self.output_dir = output_dir
@@ -158,7 +158,7 @@ def _text_of(value: bytes) -> str:
 class JSONLogger(Logger):
     """Appends `{"step": 1000, "bleu": 27.5}` to `{task}-metrics.jsonl`, and writes `{task}-{step:06}.jsonl`.
 
-    The latter has a line an example: `{"input": {…}, "target": …, "output": …, "prediction": …, "score": …,
+    The latter has one line per example: `{"input": {…}, "target": …, "output": …, "prediction": …, "score": …,
     "aux_{name}": …}`. Both files appear whole or not at all. Metrics that are pictures, sounds or histograms are left
     out with a warning, as is a field that `json_encoder_cls` cannot encode.
 

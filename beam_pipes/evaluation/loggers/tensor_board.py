@@ -1,8 +1,8 @@
 """Metrics as TensorBoard summaries.
 
-`tf.summary.scalar` and its kin live in the package tensorboard, which TensorFlow no longer brings. What they write is a
-documented form, a tensor with the name of the plugin that shows it, and `tf.summary.write` of TensorFlow itself writes
-it; so nothing but TensorFlow is needed here, and TensorBoard (wherever it runs) shows the same.
+`tf.summary.scalar` and the like belong to the package tensorboard, which TensorFlow no longer installs. They write a
+documented form, a tensor with the name of the plugin that shows it, which `tf.summary.write` of TensorFlow itself can
+write; so only TensorFlow is needed here, and TensorBoard (wherever it runs) shows the same.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class TensorBoardLogger(Logger):
 
 
 class TensorBoardLoggerV1(TensorBoardLogger):
-    """Writes scalars in the first form of summaries (`simple_value`), for readers that know no other."""
+    """Writes scalars in the original form of summaries (`simple_value`), for readers that support no other."""
 
     def __call__(
         self,
@@ -140,7 +140,7 @@ class TensorBoardLoggerV1(TensorBoardLogger):
 
     def _writer(self, directory: str) -> tf.compat.v1.summary.FileWriter:
         if directory not in self._writers:
-            with self._tf.Graph().as_default():  # the first form refuses to be made while executing eagerly
+            with self._tf.Graph().as_default():  # the original form cannot be written while executing eagerly
                 self._writers[directory] = self._tf.compat.v1.summary.FileWriter(directory)
         return self._writers[directory]
 
