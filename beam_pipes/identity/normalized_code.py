@@ -1,7 +1,7 @@
 """Source code without everything insignificant, so that its digest changes only if its meaning may change.
 
-It drops comments, blank lines, layout, positions, docstrings and other bare constants, annotations, redundant
-`pass` statements, and the names of local variables (numbered instead by where they first appear). Parameters are renamed too,
+It drops comments, blank lines, layout, positions, docstrings and other bare constants, annotations, redundant `pass`
+statements, and the names of local variables, which are numbered by first appearance. Parameters are renamed too,
 except those that a visible call names as a keyword. The resulting text is the same on every Python version.
 """
 

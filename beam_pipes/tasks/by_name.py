@@ -20,7 +20,7 @@ def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:
     """The mixture of a name, or else the task.
 
     Raises:
-        UnknownNameError: there is neither; the message has the nearest names.
+        UnknownNameError: neither exists; the message lists similar names.
     """
     if task_or_mixture_name in MixtureRegistry.names():
         return MixtureRegistry.get(task_or_mixture_name)

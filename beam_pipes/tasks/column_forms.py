@@ -1,8 +1,8 @@
 """Columns of many examples: the library's preprocessors on them, and cutting and padding for tf.data.
 
-A `TokenColumn` is one feature of many examples: their lengths, and where they are needed their values. A column form
-makes something of each feature that depends on this feature alone, and works without values too: then it says how long
-the results are, which is what loaders plan rows by.
+A `TokenColumn` is one feature of many examples: their lengths, and their values if needed. A column form transforms
+each feature depending on this feature alone, and works without values too: then it gives the lengths of the results,
+by which loaders plan rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TokenColumn:
 
     Attributes:
         lengths: (n,) int64, of each example.
-        values: (sum of lengths, ...); None where only the lengths are asked for, as in planning.
+        values: (sum of lengths, ...); None if only the lengths are needed, as in planning.
         truncated: entries that were cut off on the way here.
         added: entries that were inserted.
     """
@@ -114,7 +114,7 @@ def _first(column: TokenColumn, lengths: Sequence[int | None]) -> TokenColumn:
 
 
 def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives a preprocessor a form over columns that means the same."""
+    """Gives a preprocessor an equivalent form over columns."""
 
     def decorate(preprocessor: Callable[..., object]) -> Callable[..., object]:
         preprocessor.__dict__["column_form"] = form

@@ -1,12 +1,6 @@
-"""Tasks and mixtures made of others: with another vocabulary, with less data, without what lacks a split.
+"""Tasks and mixtures derived from others: with another vocabulary, with less data, without tasks that lack a split.
 
-The same mixture without the tasks that lack a split.
-
-The same task with another vocabulary.
-
-A copy of a task or mixture, with one change in every task.
-
-The same task with less data.
+Each is a copy of a task or mixture with one change in every task.
 """
 
 from __future__ import annotations
@@ -30,13 +24,13 @@ from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
 def mixture_with_missing_task_splits_removed(
     mixture_name: str, split: str, new_mixture_name: str, *, add_to_seqio_registry: bool = True
 ) -> Mixture:
-    """A mixture of those entries of another one that have the split, at the same rates: functions stay functions.
+    """A mixture of the entries of another one that have the split, at the same rates; functions stay functions.
 
-    A mixture inside stays, under its name, if some task of it has the split. Tasks of it that have not are left out
-    whenever the new mixture is read (`skip_missing_splits`), and its other tasks keep their rates.
+    A nested mixture stays, under its name, if one of its tasks has the split. Its other tasks are left out whenever
+    the new mixture is read (`skip_missing_splits`), and the rest keep their rates.
 
     Raises:
-        TaskError: none has it.
+        TaskError: no entry has the split.
     """
     original = MixtureRegistry.get(mixture_name)
     kept = [(entry, rate) for entry, rate in original.entries if split in entry.splits]
@@ -66,8 +60,8 @@ def mixture_or_task_with_new_vocab(
             name}.{mixture}`, and their tasks `{new name}.{mixture}.{task}`. Rates that are functions are called with
             the new tasks.
         new_vocab: the vocabulary of every feature.
-        new_output_features: the features, instead.
-        add_to_seqio_registry: register what is made.
+        new_output_features: the new features, instead of a vocabulary.
+        add_to_seqio_registry: register the results.
         add_cache_placeholder: if there is no `CacheDatasetPlaceholder`, put one before the first step that asks for
             `sequence_length`, or after the last one: as late as possible.
         validate_features: new features must have the names, dtypes and ranks of the old ones.
@@ -116,8 +110,8 @@ def rebuilt(
 ) -> Task | Mixture:
     """`change(task, name)` of the task, or of every entry of the mixture as `{new_name}.{entry}`.
 
-    A mixture keeps its rates as they were declared: one that is a function is called with the new task. A mixture
-    inside is copied as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
+    A mixture keeps its declared rates; a rate that is a function is called with the new task. A nested
+    mixture is copied as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
     """
     original = maybe_get_mixture_or_task(mixture_or_task)
     tasks: dict[str, Task] = {}
@@ -145,7 +139,7 @@ class TruncatedDatasetProvider(LibrarySource):
 
     Args:
         child: the source.
-        split_sizes: split → number of examples; splits that are not named are whole.
+        split_sizes: split → number of examples; other splits are unchanged.
         shuffle_buffer_size: size of the buffer that shuffles the examples that are left.
     """
 
@@ -176,7 +170,7 @@ class TruncatedDatasetProvider(LibrarySource):
             raise TaskError("`TruncatedDatasetProvider` does not support low-level sharding.")
         if split not in self.split_sizes:
             return self.child.get_dataset(split=split, shuffle=shuffle, seed=seed)
-        # The same examples whatever the seed: those that come first.
+        # The same first examples, whatever the seed.
         dataset = self.child.get_dataset(split=split, shuffle=False).take(self.split_sizes[split]).cache()
         return dataset.shuffle(self.shuffle_buffer_size, seed=seed) if shuffle and self.shuffle_buffer_size else dataset
 

@@ -51,7 +51,7 @@ def tokenize(
 
     Args:
         copy_pretokenized: keep the text.
-        with_eos: append EOS where the feature asks for it (`add_eos`). Of several texts in a vector, which are one
+        with_eos: append EOS to features with `add_eos`. Of several texts in a vector, which are one
             sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` appends one to each.
     """
 
@@ -80,15 +80,15 @@ def tokenize_impl(
 def tokenize_and_append_eos(
     dataset: TfDataset, output_features: OutputFeatures, copy_pretokenized: bool = True
 ) -> TfDataset:
-    """`tokenize(..., with_eos=True)`: EOS at the end of every feature that asks for it, in one pass."""
+    """`tokenize(..., with_eos=True)`: EOS at the end of every feature with `add_eos`, in one pass."""
     return tokenize(dataset, output_features, copy_pretokenized, with_eos=True)
 
 
 @with_python_form(python_forms.print_dataset)
 @map_over_dataset
 def print_dataset(features: Mapping[str, object], summarize: int = 3) -> Mapping[str, Any]:
-    """Prints every example as it passes, the first and last `summarize` entries of each feature. For looking
-    into pipelines."""
+    """Prints every example as it passes, the first and last `summarize` entries of each feature. For debugging
+    pipelines."""
     tf = tensorflow("print_dataset")
     tf.print(features, summarize=summarize)
     return features
@@ -142,7 +142,7 @@ def append_eos_after_trim_impl(
 
 
 def _check_eos(dataset: TfDataset, output_features: OutputFeatures) -> None:
-    """Raises here what would be wrapped by AutoGraph if it were raised inside `map`."""
+    """Raises here, since AutoGraph would wrap the error if it were raised inside `map`."""
     spec = dataset.element_spec
     for name, feature in output_features.items():
         if feature.add_eos and name in spec:
@@ -165,7 +165,7 @@ def _append_to_last_axis(value: TfTensor, scalar: int) -> TfTensor:
 def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
     """Appends EOS to the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
 
-    A sequence without items has no end to put it to, and stays empty.
+    A sequence without items has no end, and stays empty.
     """
     tf = tensorflow("tokenize")
     rank = value.shape.rank
@@ -212,7 +212,7 @@ def preprocess_tensorflow_examples(
 ) -> dict[str, TfTensor]:
     """Writes inputs and targets from templates: `"question: {q}"` with `{"q": "why?"}` → `"question: why?"`.
 
-    `{name}` stands for a string feature; numbers are written out.
+    `{name}` refers to a string feature; numbers are written out.
     """
     tf = tensorflow("preprocess_tensorflow_examples")
 

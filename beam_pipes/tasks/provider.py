@@ -1,4 +1,4 @@
-"""What is declared of examples: element types, features, and what all providers of datasets have in common.
+"""Declarations about examples: element types, features, and what all providers of datasets share.
 
 `DType` names an element type without importing TensorFlow. `Feature` is what a task promises about one field of its
 examples. `ShardInfo`, `SourceInfo` and `DatasetProviderBase` are shared by tasks, mixtures and sources. `RowConverter`

@@ -76,7 +76,7 @@ class DatasetProviderRegistry:
         """The object of a name.
 
         Raises:
-            UnknownNameError: there is none; the message has the nearest names.
+            UnknownNameError: it does not exist; the message lists similar names.
         """
         if name not in cls._REGISTRY:
             raise UnknownNameError(

@@ -46,8 +46,8 @@ class FeatureConverter(abc.ABC):
 
     Args:
         pack: several examples share a row, told apart by segment ids; False pads each example to the length.
-        use_custom_packing_ops: taken for compatibility; the standard operations do what it asked for. Rows that waste
-            less than online packing are planned offline and converted by `convert_rows`.
+        use_custom_packing_ops: accepted for compatibility; the standard operations suffice. For less padding than
+            online packing, plan rows offline and convert them by `convert_rows`.
         apply_length_check: an example longer than its `task_feature_lengths` is an error; False cuts it.
         bos_id: what the decoder reads first in every sequence.
         passthrough_features: further features, by name, that are packed or padded and otherwise unchanged; they
@@ -128,11 +128,11 @@ class FeatureConverter(abc.ABC):
         return self._iterate_converted(examples, lengths)
 
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Converts rows that are laid out already: one row or a batch, packed by a plan or padded.
+        """Converts rows that are already laid out: one row or a batch, packed by a plan or padded.
 
         `rows` holds, for each task feature `f`: `f`, `f_segment_ids` and `f_positions` (module `rows` describes them
-        and makes them); where there is one task feature, as packed loaders give it, plain `segment_ids` and
-        `positions` do. Integers narrower than the declared dtype are widened; passthrough features are handed on.
+        and makes them); for a single task feature, as from packed loaders, plain `segment_ids` and
+        `positions` suffice. Integers narrower than the declared dtype are widened; passthrough features are passed on.
 
         Raises `TaskError` for what is missing or has another shape or dtype.
         """
@@ -155,7 +155,7 @@ class FeatureConverter(abc.ABC):
         return [*self.TASK_FEATURES, *self._passthrough_features]
 
     def planned_split(self, split: MeasuredSplit) -> MeasuredSplit:
-        """The split (of a cache, or read like one) whose records become rows: a view that joins parts, where they are.
+        """The split (of a cache, or read like one) whose records become rows: a view that joins parts, if necessary.
 
         Raises `TaskError` for a split that this converter cannot take.
         """

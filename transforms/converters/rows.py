@@ -2,7 +2,7 @@
 
 A row holds, for each feature `f` of length L: `f` (its values, then zeros), `f_segment_ids` (1, 2, … for the
 first, second, … example in the row, 0 on padding) and `f_positions` (0, 1, … within each example). Batches of rows
-have one more axis in front. A padded example is a row with one segment. An example has the same segment id in all its
+have one more leading axis. A padded example is a row with one segment. An example has the same segment id in all its
 features; an example that is empty in a feature skips its id there, and the numbering continues:
 
     inputs   [7, 5 | 4]   inputs_segment_ids   [1, 1, 2]
@@ -10,7 +10,7 @@ features; an example that is empty in a feature skips its id there, and the numb
 
 Online packing, a packing plan and padding all give this form, so one conversion serves them all.
 
-Packing a stream of NumPy examples: the rows of `trim_and_pack_dataset`, without TensorFlow.
+`pack_examples` packs a stream of NumPy examples into the rows of `trim_and_pack_dataset`, without TensorFlow.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def pad_example(example: Mapping[str, np.ndarray], limits: Mapping[str, Mapping[
 def parts_with_ends(parts: Sequence[str]) -> Sequence[str]:
     """The parts whose ends a joined row marks: for inputs and targets the inputs; for three parts every one.
 
-    Where an example has no suffix, its targets stand in for it, so the end of the last part is needed to see that.
+    If an example has no suffix, its targets replace it, so the end of the last part is needed to see that.
     """
     return parts[:1] if len(parts) == 2 else parts
 
@@ -105,7 +105,7 @@ def join_segments(rows: Mapping[str, np.ndarray], features: Sequence[str]) -> Ro
     totals = part_ends[..., -1]
     starts = totals.cumsum(axis=-1) - totals
 
-    # Each row is one run of steps an example, and a last run of padding.
+    # Each row is one run of steps per example, and a last run of padding.
     runs = np.concatenate([totals, shape[-1] - totals.sum(axis=-1, keepdims=True)], axis=-1).reshape(-1)
 
     def over_runs(values: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""What a converter expects of one feature: its dtype, its rank, and which axis is the sequence.
+"""What a converter expects of a feature: its dtype, its rank, and which axis is the sequence.
 
-What a converter checks of the features that come in and go out, in tf.data and in NumPy, in the same words.
+Converters check incoming and outgoing features, in tf.data and in NumPy, with the same messages.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_lengths(
 ) -> None:
     """Checks that lengths are given for exactly the `expected` sequences, as integers ≥ 0.
 
-    Raises `TaskError` naming what is extra, missing, or no length.
+    Raises `TaskError` naming what is extra, missing, or not a length.
     """
     extra = sorted(set(task_feature_lengths) - set(expected))
     if extra:
@@ -208,7 +208,7 @@ def check_dataset(
 ) -> TfDataset:
     """Checks a `tf.data.Dataset` against `expected`; what only the examples show fails while iterating.
 
-    Presence, dtype and rank are checked here and now. With `check_length`, an example that is too long (`strict`: of
+    Presence, dtype and rank are checked immediately. With `check_length`, an example that is too long (`strict`: of
     any other length) raises `tf.errors.InvalidArgumentError` with the sentence of `length_message`.
     """
     tf = require("tensorflow", purpose="checking a tf.data.Dataset")
