@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.order import check_integer
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
@@ -32,8 +32,6 @@ from beam_pipes.on_device.optimize import Suggestion, optimized, suggestions
 from beam_pipes.on_device.python_source import PythonSource, Samples, batched_dataset, sample_dataset, table_columns
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from beam_pipes.cache import Cache
     from beam_pipes.loader.mixture import Mixture, RowSource
     from beam_pipes.on_device.jax_loader import JaxDataLoader
@@ -176,11 +174,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self,
         source: Source | None,
         step: Transformation | None,
-        dataset: tf.data.Dataset | None = None,
+        dataset: TfDataset | None = None,
         signature: Nested = None,
         n_source_samples: int | None = None,
         *,
-        runs: tf.data.Dataset | None = None,
+        runs: TfDataset | None = None,
     ) -> None:
         """The state of a loader without transformations; a cache's dataset is made when it is first needed."""
         self._sources: tuple[Source, ...] = () if source is None else (source,)
@@ -219,14 +217,14 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return loader
 
     @property
-    def dataset(self) -> tf.data.Dataset:
+    def dataset(self) -> TfDataset:
         """The tf.data.Dataset of this loader, for APIs that need one."""
         if self._dataset is None:
             self._dataset = self._root
         return self._dataset
 
     @property
-    def _root(self) -> tf.data.Dataset:
+    def _root(self) -> TfDataset:
         """The dataset before all transformations."""
         source = self._native_source(transformed=True)
         return self._given_root if source is None else source.dataset
@@ -340,15 +338,13 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         )
         return self._transformed(result, step, others)
 
-    def _transformed(
-        self, dataset: tf.data.Dataset, step: Transformation, others: Iterable[DataLoader] = ()
-    ) -> DataLoader:
+    def _transformed(self, dataset: TfDataset, step: Transformation, others: Iterable[DataLoader] = ()) -> DataLoader:
         sources = dict.fromkeys(self._sources + tuple(source for loader in others for source in loader._sources))
         return self._extended((*self._history, step), _dataset=dataset, _sources=tuple(sources), _n_samples=None)
 
     def _batched_runs(
         self, batch_size: object = None, drop_remainder: object = False, *args: object, **kwargs: object
-    ) -> tf.data.Dataset | None:
+    ) -> TfDataset | None:
         """`batch` directly on Python samples of one shape, made from their runs: two to four times as fast."""
         if self._runs is None or args or kwargs or not isinstance(drop_remainder, bool):
             return None
@@ -567,7 +563,7 @@ def _is_dataset(value: object) -> bool:
     return tf is not None and isinstance(value, tf.data.Dataset)
 
 
-def _count(dataset: tf.data.Dataset, loader: DataLoader) -> int:
+def _count(dataset: TfDataset, loader: DataLoader) -> int:
     tf = require("tensorflow", purpose="DataLoader.get_n_samples")
     cardinality = int(dataset.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:

@@ -23,12 +23,10 @@ import importlib
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from beam_pipes.extras import TfDataset
 
 _ADAPTER_MODULE = "keras.src.trainers.data_adapters.data_adapter"
 # What Keras asks of an adapter.
@@ -55,7 +53,7 @@ class Batches(Protocol):
     """A loader of batches; its length is the number of batches in one iteration."""
 
     @property
-    def dataset(self) -> tf.data.Dataset: ...
+    def dataset(self) -> TfDataset: ...
 
     def to_numpy(self) -> Iterable[Any]: ...
 
@@ -96,7 +94,7 @@ class KerasData:
         except (TypeError, UnboundedLoaderError):
             return None
 
-    def get_tf_dataset(self) -> tf.data.Dataset:
+    def get_tf_dataset(self) -> TfDataset:
         return self._loader.dataset
 
     def get_numpy_iterator(self) -> Iterator[Any]:

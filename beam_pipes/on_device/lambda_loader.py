@@ -20,14 +20,12 @@ import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from beam_pipes.errors import LoaderError
+from beam_pipes.extras import TfDataset
 from beam_pipes.loader.prefetch import END_SECS, OrderedPrefetcher, SharedIterator
 from beam_pipes.on_device.conversions import Nested, checked_skip_keys, skipping, to_host, unskipped
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -85,11 +83,11 @@ class Transformation:
     method: str = ""
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    dataset: tf.data.Dataset = None  # None for a step outside tf.data
+    dataset: TfDataset = None  # None for a step outside tf.data
     # False for sources and static constructors: they are not methods of the dataset before them.
     replayable: bool = False
 
-    def applied_to(self, dataset: tf.data.Dataset) -> Transformation:
+    def applied_to(self, dataset: TfDataset) -> Transformation:
         """The same call on another dataset."""
         produced = getattr(dataset, self.method)(*self.args, **self.kwargs)
         return dataclasses.replace(self, dataset=produced)

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, require
 from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.lambda_loader import Transformation
 from beam_pipes.on_device.traced_function import TracedFunction, UnreadableFunctionError
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 
 class Chain(Protocol):
@@ -27,12 +24,12 @@ class Chain(Protocol):
     _history: tuple[Transformation, ...]
 
     @property
-    def dataset(self) -> tf.data.Dataset: ...
+    def dataset(self) -> TfDataset: ...
 
     @property
-    def _root(self) -> tf.data.Dataset: ...
+    def _root(self) -> TfDataset: ...
 
-    def _batched_runs(self, *args: object, **kwargs: object) -> tf.data.Dataset | None: ...
+    def _batched_runs(self, *args: object, **kwargs: object) -> TfDataset | None: ...
 
     def _extended(self: C, history: tuple[Transformation, ...], **changes: object) -> C: ...
 
@@ -148,7 +145,7 @@ def _provable(first: Transformation, second: Transformation, element_spec: Neste
     return any(swap is not None and swap.exact for swap in swaps)
 
 
-def _applied(dataset: tf.data.Dataset, steps: list[Transformation], loader: Chain) -> list[Transformation]:
+def _applied(dataset: TfDataset, steps: list[Transformation], loader: Chain) -> list[Transformation]:
     applied = []
     for step in steps:
         first_batch = dataset is loader._root and step.method == "batch"
@@ -263,5 +260,5 @@ def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
             )
 
 
-def _input(loader: Chain, index: int) -> tf.data.Dataset:
+def _input(loader: Chain, index: int) -> TfDataset:
     return loader._root if index == 0 else loader._history[index - 1].dataset
