@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import brief
 from beam_pipes.errors import EvaluationError
 from beam_pipes.tasks.provider import Feature
 
@@ -93,7 +94,7 @@ def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
         except (TypeError, ValueError):
             raise EvaluationError(
                 f"{where}: Expected a sequence of length-2 tuples with (index, score) format or (index, tokens); "
-                f"entry {place} is {_brief(pair)}",
+                f"entry {place} is {brief(pair)}",
                 where=where,
             ) from None
         if index < 0:
@@ -107,8 +108,8 @@ def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
             )
         if index in first and repr(_plain(pairs[first[index]][1])) != repr(_plain(output)):
             raise EvaluationError(
-                f"{where}: example {index} was answered twice, with {_brief(pairs[first[index]][1])} and "
-                f"{_brief(output)}; hosts that share an example should agree, or mark one answer with index -1",
+                f"{where}: example {index} was answered twice, with {brief(pairs[first[index]][1])} and "
+                f"{brief(output)}; hosts that share an example should agree, or mark one answer with index -1",
                 where=where,
                 index=index,
             )
@@ -131,7 +132,7 @@ def _reordered(values: Any, places: list[int], count: int, where: str, name: str
         found = len(values)
     except TypeError:
         raise EvaluationError(
-            f"{where}: {name} should hold one value for each of the {count} outputs, got {_brief(values)}", where=where
+            f"{where}: {name} should hold one value for each of the {count} outputs, got {brief(values)}", where=where
         ) from None
     if found != count:
         raise EvaluationError(
@@ -152,11 +153,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 Example = Mapping[str, Any]

@@ -61,14 +61,7 @@ class SpecBatcher:
     return_lengths: bool = False
 
     def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
-        return batch_spec(
-            minibatch,
-            self.pad_value,
-            self.time_major,
-            self.dtype,
-            length=self.length,
-            return_lengths=self.return_lengths,
-        )
+        return batch_spec(minibatch, **vars(self))
 
 
 def batch_text_id(
@@ -115,7 +108,7 @@ class TextIDBatcher:
     return_lengths: bool = False
 
     def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
-        return batch_text_id(minibatch, self.pad_id, self.dtype, length=self.length, return_lengths=self.return_lengths)
+        return batch_text_id(minibatch, **vars(self))
 
 
 def batch_wav(
@@ -159,4 +152,4 @@ class WavBatcher:
     return_lengths: bool = False
 
     def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
-        return batch_wav(minibatch, self.pad_value, self.dtype, length=self.length, return_lengths=self.return_lengths)
+        return batch_wav(minibatch, **vars(self))

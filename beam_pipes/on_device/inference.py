@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import brief
 from beam_pipes.errors import SpecError
 from beam_pipes.extras import require
 from beam_pipes.on_device.values import (
@@ -147,7 +148,7 @@ def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tup
     """`{"a": {"b": 1}}` → `(("a", "b"), 1)`; anything but a dictionary raises `SpecError`."""
     if not isinstance(sample, Mapping):
         raise SpecError(
-            f"sample {number} is a {type(sample).__name__}, expected a dict of name to value: {_shortened(sample)}. "
+            f"sample {number} is a {type(sample).__name__}, expected a dict of name to value: {brief(sample)}. "
             'Yield dictionaries, for example {"x": value}.',
             sample=number,
         )
@@ -197,14 +198,14 @@ def columns_of_signature(signature: object) -> tuple[ColumnSignature, ...] | Non
     tf = require("tensorflow", purpose="DataLoader(output_signature=…)")
     if not isinstance(signature, Mapping) or not signature:
         raise SpecError(
-            f"output_signature should be a dict of name to tf.TensorSpec, got {_shortened(signature)}. "
+            f"output_signature should be a dict of name to tf.TensorSpec, got {brief(signature)}. "
             'Write {"x": tf.TensorSpec((), tf.int32)}.'
         )
     flat = list(flatten_sample(signature, 0))
     for path, spec in flat:
         if not isinstance(spec, tf.TypeSpec):
             raise SpecError(
-                f"output_signature[{'/'.join(map(str, path))!r}] should be a tf.TensorSpec, got {_shortened(spec)}.",
+                f"output_signature[{'/'.join(map(str, path))!r}] should be a tf.TensorSpec, got {brief(spec)}.",
                 key="/".join(map(str, path)),
             )
     if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for _, spec in flat):
@@ -237,11 +238,6 @@ def array_dtype(dtype: tf.DType) -> np.dtype[Any]:
     """The NumPy dtype of a tf.DType: the inverse of `tensor_dtype`."""
     # TensorFlow's dtype of strings is NumPy's `object` as well; `STRING` says what these objects are.
     return STRING if dtype.name == "string" else np.dtype(dtype.as_numpy_dtype)
-
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 # A run is cut in two if its padded column takes more than this and more than four times its values.
