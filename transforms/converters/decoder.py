@@ -192,7 +192,8 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
 
     def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]:
         """Every kept feature has the length of the row."""
-        return dict.fromkeys(self.BATCH_FEATURES, self._row_length(task_feature_lengths))
+        lengths = self.get_model_feature_lengths(task_feature_lengths)
+        return {name: one_length(name, length) for name, length in lengths.items()}
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Every kept feature has the length of the row."""
