@@ -221,7 +221,7 @@ def test_batches_of_ones_own_are_parts_whose_sequences_are_whole(of_jax):
         ),
         (
             "boundaries",
-            "should have the 2 rows that this process reads of a global batch of 4, as it is to be split by rows over "
+            "should have the 2 rows that this process reads of a global batch of 4, since it is split by rows over "
             "processes. Name it in skip_keys=['cu_seqlens'] to keep it on the host.",
         ),
     ],
