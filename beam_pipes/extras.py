@@ -6,8 +6,16 @@ import contextlib
 import importlib
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 from beam_pipes.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+#: Names for annotations, also where a local variable `tf` is the module.
+TfDataset: TypeAlias = "tf.data.Dataset"
+TfTensor: TypeAlias = "tf.Tensor"
 
 # Module that is imported → the extra that installs it.
 EXTRA_OF_MODULE = {

@@ -132,7 +132,7 @@ class SampleByKey(Pipeline):
             type_, ["sampled", "rest"], [fraction], seed=seed, key=GroupKey(key, stage=name), name=name
         )
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: object) -> list[Any]:
         sampled: list[object] = self.partition.transform(input_object)["sampled"]
         return sampled or self.drop("not sampled")
 
@@ -152,7 +152,7 @@ class SplitByKey(RandomPartition):
     gets or loses members: n members that get m more are renamed, and drawn again, with a probability of m / (n + m),
     all of them together. Clusters whose members stay the same stay where they are.
 
-    Where fractions change, only the keys move for which there is no room any more: the outputs divide the numbers from
+    If fractions change, only those keys move that no longer fit: the outputs divide the numbers from
     0 to 1 among them in their order, and a key has its number. Datasets that are split with the same name, seed and
     fractions agree on every key.
 

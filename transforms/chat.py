@@ -17,7 +17,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,6 +30,7 @@ from beam_pipes.typed import count, drop, stage
 
 if TYPE_CHECKING:
     import jinja2
+    import tokenizers
 
 __all__ = ["ChatTemplate", "chat_tokens"]
 
@@ -41,17 +42,17 @@ _OPEN, _CLOSE = "\U000ffff0", "\U000ffff1"
 class ChatTemplate:
     """A tokenizer and the template that writes messages for it.
 
-    `ChatTemplate("model")` reads `model/tokenizer.json`, and the template and special tokens beside it.
+    `ChatTemplate("model")` reads `model/tokenizer.json`, and the template and special tokens next to it.
 
     Args:
-        tokenizer: a directory with `tokenizer.json`, or that file. `tokenizer_config.json` beside it names the special
+        tokenizer: a directory with `tokenizer.json`, or that file. `tokenizer_config.json` next to it names the special
             tokens that templates use (`{{ bos_token }}`).
-        template: the text of a template. Default: `chat_template.jinja` beside the tokenizer, else `chat_template` in
+        template: the text of a template. Default: `chat_template.jinja` next to the tokenizer, else `chat_template` in
             `tokenizer_config.json`; of several named ones, "default".
         date: what `strftime_now` gives in templates that ask for today's date, such as "26 Jul 2024". There is no
             default: a cache whose bytes depend on the day it was built could be neither resumed nor compared.
 
-    Fingerprints cover the content of all files and the template, never paths. Raises `TaskError` where there is no
+    Fingerprints cover the content of all files and the template, never paths. Raises `TaskError` if there is no
     tokenizer or template, `MissingExtraError` without `tokenizers` and `jinja2` (extras `text` and `cli`).
     """
 
@@ -157,7 +158,7 @@ class ChatTemplate:
             ) from error
 
     @functools.cached_property
-    def _library(self) -> Any:
+    def _library(self) -> tokenizers.Tokenizer:
         library = require("tokenizers", purpose="ChatTemplate")
         try:
             tokenizer = library.Tokenizer.from_str(self._json)
@@ -165,7 +166,8 @@ class ChatTemplate:
             raise TaskError(f"the file cannot be read as a tokenizer.json: {error}.") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        return tokenizer
+        loaded: tokenizers.Tokenizer = tokenizer
+        return loaded
 
     @functools.cached_property
     def _compiled(self) -> jinja2.Template:
@@ -184,7 +186,7 @@ class ChatTemplate:
         return self.date
 
 
-def _environment(now: Any) -> jinja2.Environment:
+def _environment(now: object) -> jinja2.Environment:
     """Jinja as `transformers` sets it up for chat templates, with `{% generation %}` blocks that leave marks."""
     from jinja2 import ext, nodes, parser
     from jinja2.exceptions import TemplateError
@@ -198,7 +200,7 @@ def _environment(now: Any) -> jinja2.Environment:
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
 
-        def _marked(self, caller: Any) -> str:
+        def _marked(self, caller: Callable[[], str]) -> str:
             return f"{_OPEN}{caller()}{_CLOSE}"
 
     def tojson(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
@@ -251,7 +253,7 @@ def _template_beside(file: Path, config: Mapping[str, object]) -> str:
         found = {each.get("name"): each.get("template") for each in found}.get("default")
     if not isinstance(found, str):
         raise TaskError(
-            f"there is no chat template beside {str(file)!r}: neither chat_template.jinja nor chat_template in "
+            f"there is no chat template next to {str(file)!r}: neither chat_template.jinja nor chat_template in "
             "tokenizer_config.json. Pass template=…"
         )
     return found
@@ -305,7 +307,7 @@ def chat_tokens(
 def field_of(record: object, field: str, *, what: str = "its messages", option: str | None = None) -> object:
     """The value of a field: `field_of({"json": {"text": "to be"}}, "json.text")` → `"to be"`.
 
-    Raises `TaskError` where there is none; `what` the field is, and by which `option` another one is named, it says.
+    Raises `TaskError` if it is missing; the message says `what` the field is, and which `option` names another one.
     """
     if isinstance(record, Mapping):
         if field in record:
@@ -323,7 +325,7 @@ def field_of(record: object, field: str, *, what: str = "its messages", option: 
 
 
 def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any]:
-    """Fields of a record as they are stored, by their dtypes: `{"n": 7}` with `{"n": "int64", "url": "str"}` →
+    """Fields of a record as stored, by their dtypes: `{"n": 7}` with `{"n": "int64", "url": "str"}` →
     `{"n": 7, "url": ""}`.
 
     "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. Files have `path`.

@@ -31,11 +31,11 @@ __all__ = ["from_datatrove"]
 # The reason that is counted where a filter gives none.
 NO_REASON = "filtered"
 
-# What a step keeps beside its options. Statistics and excluded documents are the build's.
+# What a step keeps besides its options. Statistics and excluded documents belong to the build.
 _NO_OPTIONS = frozenset({"stats", "exclusion_writer", "batch_size", "name", "type"})
 # datatrove makes this tuple of a set, so that its order depends on the process; `str.endswith` does not look at it.
 _UNORDERED = frozenset({"stop_chars"})
-# Objects of these libraries are made of other options, and hold caches and paths of this machine.
+# Objects of these libraries derive from other options, and hold caches and paths of this machine.
 _MADE_OF_OPTIONS = frozenset({"ahocorasick", "tldextract"})
 
 
@@ -47,14 +47,14 @@ class _Document(Protocol):
 class DatatroveStep:
     """A filter or formatter as an option of a stage: it is fingerprinted by class, options and versions.
 
-    The step itself is left as it is: each process runs a copy of its own.
+    The step itself does not change: each process runs its own copy.
     """
 
-    def __init__(self, step: Any) -> None:
+    def __init__(self, step: object) -> None:
         bases = _bases()
         if not isinstance(step, bases):
             found = step.__name__ if isinstance(step, type) else type(step).__name__
-            advice = "Readers and writers are sources and exports here, and deduplication is a pass of its own"
+            advice = "Readers and writers are sources and exports here, and deduplication is a separate pass"
             if isinstance(step, type):
                 advice = f"Write {found}(), with its options"
             raise DeclarationError(
@@ -102,12 +102,12 @@ class DatatroveStep:
         step.stat_update = _counted
         return step
 
-    def apply(self, document: Any) -> str | None:
+    def apply(self, document: _Document) -> str | None:
         """Lets the step work on a document, in place; the reason where it is dropped, None where it is kept."""
         step = self._running
         for value in vars(step).values():
             if hasattr(value, "_replace_i"):
-                value._replace_i = 0  # replacements are taken in turns: these begin anew with each document
+                value._replace_i = 0  # replacements rotate: each document starts with the first
         if not self.is_filter:
             document.text = step.format(document.text)
             return None
@@ -116,13 +116,13 @@ class DatatroveStep:
         return None if kept else (reason or NO_REASON)
 
 
-def _draws(value: Any) -> bool:
+def _draws(value: object) -> bool:
     """Whether it is a generator of random numbers, or a method of one."""
     generators = (np.random.Generator, np.random.RandomState, random.Random)
     return isinstance(getattr(value, "__self__", value), generators)
 
 
-def from_datatrove(step: Any, *, field: str | None = "text") -> FunctionStage[..., Any]:
+def from_datatrove(step: object, *, field: str | None = "text") -> FunctionStage[..., Any]:
     """A filter or formatter of datatrove's as a stage.
 
         build("pages", JSONLines("pages.jsonl"), [from_datatrove(GopherQualityFilter()), tokenize], to="cache")
@@ -139,14 +139,14 @@ def from_datatrove(step: Any, *, field: str | None = "text") -> FunctionStage[..
         field: where the text of a record is. The id of a document is the record's `id` where that is a text, else its
             record id. With None records are texts (`TextLines`), and so is what comes out.
 
-    A stage gives a step one document at a time, in every process a copy of its own, so results do not depend on
-    `batch_size`, workers or order: replacements of `PIIFormatter` begin anew with each document. Needs datatrove (extra
+    A stage gives a step one document at a time, and every process has its own copy, so results do not depend on
+    `batch_size`, workers or order: replacements of `PIIFormatter` restart with each document. Needs datatrove (extra
     `datatrove`, with spaCy, which splits English words).
 
     Raises:
         DeclarationError: for anything but a filter or a formatter, one with an `exclusion_writer`, or one that draws
             random numbers (`SamplerFilter`).
-        TaskError: for a record without the field, or whose field is no text; while running.
+        TaskError: for a record without the field, or with a field that is not text; while running.
     """
     kept = DatatroveStep(step)
     name = type(step).__name__

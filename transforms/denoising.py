@@ -6,7 +6,7 @@ What is drawn for a row, and for each document of it, is a function of the trans
 same after a resume, on any number of hosts and with any number of threads, and another one in every epoch. In a
 mixture, whose rows may come several times in an epoch, the position in the epoch takes the place of the row.
 
-Nothing is stored: the cache holds the documents as they are.
+Nothing is stored: the cache holds the documents unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def span_lengths(
 
         span_lengths(512)  →  (568, 114)
 
-    T5's `random_spans_helper`: pack rows of so many tokens, and inputs have `inputs_length`, EOS included.
+    T5's `random_spans_helper`: rows packed to this many tokens give inputs of `inputs_length`, EOS included.
     """
     tokens = inputs_length
 
@@ -98,7 +98,7 @@ def _inside(batch: Batch, feature: str, values: Array) -> npt.NDArray[np.bool_]:
 
 
 class _Drawn:
-    """A transform that draws for each row: the loader calls `of_rows`, and tells it the rows by their keys."""
+    """A transform that draws for each row: the loader calls `of_rows` with the keys of the rows."""
 
     feature: str
     seed: int
@@ -126,7 +126,7 @@ class _Drawn:
         values = batch[self.feature]
         if values.dtype.kind not in "iu" or values.ndim != (1 if self.feature + LENGTHS in batch else 2):
             raise LoaderError(
-                f"{type(self).__name__} reads token ids, integers of shape (rows, width), or values beside lengths; "
+                f"{type(self).__name__} reads token ids, integers of shape (rows, width), or values with lengths; "
                 f"feature {self.feature!r} is {values.dtype} of shape {values.shape}.",
                 feature=self.feature,
             )
@@ -144,7 +144,7 @@ class _Drawn:
         return np.array(ids, dtype)
 
 
-def _check_rate(owner: str, name: str, value: Any) -> None:
+def _check_rate(owner: str, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise LoaderError(f"{owner} expects {name} to be a number from 0 to 1, got {value!r}")
 
@@ -164,7 +164,7 @@ class FillInTheMiddle(_Drawn):
 
     With `ragged="values"` documents are records, and a transformed one is three tokens longer: values and lengths say
     so. In rows of a fixed width a document keeps its length and place, so that segment ids and positions hold: three
-    tokens at its end are cut off, and one of fewer than four tokens (without EOS) stays as it is. All other columns
+    tokens at its end are cut off, and one of fewer than four tokens (without EOS) is unchanged. All other columns
     stay. `middle_mask=True` adds `<feature>_middle`, bool of the shape of the feature: True on the tokens to fill in,
     for a loss on these alone.
     """
@@ -238,7 +238,7 @@ class FillInTheMiddle(_Drawn):
         one, size = chosen.astype(np.int64), len(values)
         prefix, suffix = (starts, cuts[0]), (starts + cuts[1], content - cuts[1])
         middle = (starts + cuts[0], cuts[1] - cuts[0])
-        # Places of the pieces in the values, behind which the sentinels stand, and their lengths.
+        # Places of the pieces in the values, each followed by its sentinel, and their lengths.
         sentinels = [(np.full(len(one), size + number), one) for number in range(_SENTINELS)]
         orders = (
             [sentinels[0], prefix, sentinels[1], suffix, sentinels[2], middle],
@@ -271,7 +271,7 @@ class SpanCorruption(_Drawn):
     as in T5, so pack with "concat_then_split": all inputs have one shape and all targets too, and `span_lengths` says
     which width gives inputs of which length. A row that ends in padding, as the last one of a plan does, gives shorter
     inputs and targets, which end in `pad_id`: a loss takes `targets != pad_id`. With `ragged="values"` a record is a
-    document, and inputs and targets are values beside their lengths.
+    document, and inputs and targets are values with their lengths.
     """
 
     vocabulary_size: int
@@ -335,7 +335,7 @@ class SpanCorruption(_Drawn):
         return noise
 
     def _with_sentinels(self, values: Array, lengths: Indices, mask: npt.NDArray[np.bool_]) -> tuple[Array, Indices]:
-        """The values with each run of `mask` in a document replaced by a sentinel, and EOS behind each document."""
+        """The values with each run of `mask` in a document replaced by a sentinel, and EOS after each document."""
         starts = np.cumsum(lengths) - lengths
         first = np.ones(len(values), bool)
         first[1:] = ~mask[:-1]

@@ -1,6 +1,6 @@
 """Accounts: what happened to every input of every unit, and to every record. They add up, or nothing is published.
 
-What remains of an account when something that it holds is taken out of it.
+Also: what remains of an account after part of it is taken out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from beam_pipes.engine.statistics import Maximum as Maximum
 from beam_pipes.engine.statistics import Statistic, from_json, merge_statistics, to_json
 from beam_pipes.errors import ReconciliationError
 
-# The reason that is counted when a stage returns nothing and names no reason.
+# The reason counted when a stage returns nothing without naming one.
 NO_OUTPUT = "no_output"
 
 
@@ -95,7 +95,7 @@ class Account:
     units: dict[str, UnitAccount] = dataclasses.field(default_factory=dict)
 
     def unit(self, name: str) -> UnitAccount:
-        """The account of one unit, opened when it is first asked for."""
+        """The account of one unit, created on first use."""
         account = self.units.get(name)
         if account is None:
             account = self.units[name] = UnitAccount()
@@ -140,7 +140,7 @@ class Account:
             "dropped": self.dropped,
             "dead": self.dead,
             "outputs": dict(self.outputs),
-            # A list, because the order of stages tells something and JSON objects have none.
+            # A list, because the order of stages matters and JSON objects have none.
             "units": [{"name": name, **unit.to_json()} for name, unit in self.units.items()],
         }
 
@@ -163,13 +163,13 @@ def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 class InexactDifferenceError(Exception):
-    """A statistic cannot be split: it is not a count, or nothing shows any more whether it was set at all."""
+    """A statistic cannot be split: it is not a count, or there is no record of whether it was set."""
 
 
 def exchange(account: Account, *, old: Account, new: Account) -> None:
-    """Replaces, in `account`, the share `old` by `new`: it becomes what it would be if `new` had been added at once.
+    """Replaces the share `old` in `account` by `new`, as if `new` had been added from the start.
 
-    Raises `InexactDifferenceError` where statistics do not allow that; `account` is of no use then.
+    Raises `InexactDifferenceError` if statistics do not allow that; `account` is unusable then.
     """
     same = {name for name, unit in old.units.items() if new.units.get(name) == unit}
     account.read += new.read - old.read
@@ -203,7 +203,7 @@ def _take(account: UnitAccount, old: UnitAccount, *, kept: set[str]) -> None:
 
 
 def _subtract(statistic: Statistic, taken: Statistic) -> bool:
-    """Takes the counts of one statistic out of another; whether any are left."""
+    """Subtracts the counts of one statistic from another; returns whether any are left."""
     if isinstance(statistic, Counter) and isinstance(taken, Counter):
         statistic.count -= taken.count
         return bool(statistic.count)

@@ -25,8 +25,8 @@ from beam_pipes.errors import (
 OnError = Literal["raise", "fail", "drop", "dead_letter"]
 BUILD_POLICIES = tuple(policy for policy in get_args(OnError) if policy != "raise")
 
-# What a stage may raise on a record. `sys.exit()` within one is a failure too, and not the end of the build as if it
-# had been done. Ctrl-C is none.
+# What a stage may raise on a record. `sys.exit()` within a stage is a failure too, and does not end the build as if it
+# were complete. Ctrl-C is not a failure.
 FAILURES = (Exception, SystemExit, GeneratorExit)
 
 # One input that makes more combinations than this is a mistake in the graph, not data.
@@ -38,7 +38,7 @@ _NOTHING: Sequence[Any] = ()
 class UnitRunner:
     """One unit of a graph, ready to run over batches.
 
-    `prefix` stands before the names of its statistics; randomness is keyed by `path`, the unit's name and the record.
+    `prefix` precedes the names of its statistics; randomness is keyed by `path`, the unit's name and the record.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class UnitRunner:
         self._output_type: Signature = stage.output_type
         keys = stage.output_type if isinstance(stage.output_type, Mapping) else (None,)
         self.refs = [Ref(unit.name, key) for key in keys]
-        # A typed pipeline's `transform` prepares for direct calls, which the engine does by itself: skip that part.
+        # A typed pipeline's `transform` prepares for direct calls; the engine does that itself, so skip it.
         bare = getattr(stage.transform, "bare", None)
         self._transform: Callable[[Any], Any] = stage.transform if bare is None else bare.__get__(stage)
         self._transform_batch: Callable[[list[Any]], Any] | None = getattr(stage, "transform_batch", None)
@@ -81,7 +81,7 @@ class UnitRunner:
         self._most_inputs: int | None = None
 
     def show_index_in(self, cell: memoryview) -> None:
-        """From now on the index of the record being processed stands in `cell[0]`, -1 for a whole batch."""
+        """From now on `cell[0]` holds the index of the record being processed, -1 for a whole batch."""
         self._context = ShownContext(self._context, cell)
 
     def run(self, batch: Batch) -> None:
@@ -162,7 +162,7 @@ class UnitRunner:
         account.outputs += outputs
 
     def _merge_set_stats(self, statistics: Iterable[Statistic], account: UnitAccount) -> None:
-        """Adds what `_set_stats` was given in this call, which has checked it."""
+        """Adds the statistics given to `_set_stats` in this call, which has checked them."""
         merged, full_names = account.statistics, self._full_names
         for statistic in statistics:
             full_name = full_names.get(statistic.name)
@@ -187,7 +187,7 @@ class UnitRunner:
         account.add_statistics(statistics)
 
     def _run_batch(self, batch: Batch, columns: dict[str | None, Column], account: UnitAccount) -> bool:
-        """One call of `transform_batch` for the whole batch; False where it has to be done one by one."""
+        """One call of `transform_batch` for the whole batch; False if the records must be run one by one."""
         output_type = self._output_type
         if isinstance(output_type, Mapping) or self._asks_stats:
             return False
@@ -206,13 +206,13 @@ class UnitRunner:
         except DeclarationError:
             raise
         except FAILURES:
-            # One bad value must not cost the others: find it one by one, where it is booked as what it is.
+            # One bad value must not cost the others: run one by one, so that only the bad one is counted as failed.
             return False
         if type(produced) is not list or len(produced) != len(flat):
             found = f"{len(produced)} lists" if type(produced) is list else brief(produced)
             raise InvalidTransformOutputException(
                 f"stage {self.name!r}: transform_batch should return a list with one list for each of the "
-                f"{len(flat)} inputs, got {found}. Return [] for an input that gives nothing.",
+                f"{len(flat)} inputs, got {found}. Return [] for an input without output.",
                 stage=self.name,
             )
         empties = 0
@@ -303,7 +303,7 @@ class UnitRunner:
             self._most_inputs = None
 
     def reject(self, batch: Batch, index: int, error: Exception) -> Sequence[dict[str, Any]]:
-        """Fails a record without calling `transform`: it counts as one input. Does nothing where it failed before."""
+        """Fails a record without calling `transform`: it counts as one input. Does nothing if it failed before."""
         account = batch.account.unit(self.name)
         if index not in batch.failures:
             account.inputs += 1
@@ -332,11 +332,11 @@ class UnitRunner:
         else:
             account.dead += 1
         batch.failures[index] = Failure.of(error, stage=self.name, dropped=dropped, item=item)
-        # A record that failed leaves through one door only: nothing of it is written, in any branch.
+        # A record that failed is a dead letter or dropped: none of it is written, in any branch.
         for column in batch.columns.values():
             column[index] = _NOTHING
 
-    def _as_declared_by_name(self, produced: Any, output_type: Mapping[str, type]) -> Any:
+    def _as_declared_by_name(self, produced: object, output_type: Mapping[str, type]) -> Any:
         if not isinstance(produced, Mapping) or produced.keys() != output_type.keys():
             found = f"the keys {sorted(map(str, produced))}" if isinstance(produced, Mapping) else brief(produced)
             raise InvalidTransformOutputException(
@@ -354,7 +354,7 @@ class UnitRunner:
                     break
         return produced
 
-    def _check_list(self, produced: Any, key: str | None) -> None:
+    def _check_list(self, produced: object, key: str | None) -> None:
         if not isinstance(produced, list):
             what = "transform" if key is None else f"transform's output {key!r}"
             raise InvalidTransformOutputException(
@@ -365,9 +365,9 @@ class UnitRunner:
             )
 
     def _as_declared(self, values: list[Any], expected: Any, key: str | None) -> list[Any]:
-        """`values` where some are not of the declared type: our messages as TensorFlow's, and the other way round.
+        """`values` with our messages converted to TensorFlow's and vice versa, where the declared type requires it.
 
-        Raises `InvalidTransformOutputException`, naming the first that is neither.
+        Raises `InvalidTransformOutputException`, naming the first value of another type.
         """
         made = [one if isinstance(one, expected) else as_message_of(one, expected) for one in values]
         position = next((at for at, one in enumerate(made) if not isinstance(one, expected)), None)
@@ -393,9 +393,9 @@ def _count(reasons: Iterable[str], counts: dict[str, int]) -> None:
 
 
 class GraphRunner:
-    """All units of a graph, run over a batch one after the other; columns nobody reads any more are let go.
+    """Runs all units of a graph over a batch, one after the other, and drops columns that no later unit reads.
 
-    By default statistics are prefixed, and randomness keyed, with the graph's own prefix: as in every build.
+    By default statistics are prefixed, and randomness keyed, with the graph's own prefix, as in every build.
     """
 
     def __init__(
@@ -424,7 +424,7 @@ class GraphRunner:
                     self._spent[spent].append(ref)
 
     def run_unit(self, position: int, batch: Batch) -> None:
-        """Runs the unit at `position`, then lets go of what no later unit reads."""
+        """Runs the unit at `position`, then drops the columns that no later unit reads."""
         self.units[position].run(batch)
         for ref in self._spent[position]:
             del batch.columns[ref]

@@ -1,6 +1,6 @@
 """Type signatures: a class, or a one-level dict of name to class.
 
-The intermediate form that every declaration is turned into: units in topological order and named outputs.
+Graphs: the form that every declaration is turned into, with units in topological order and named outputs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def describe(signature: Signature) -> str:
 
 
 def mismatch(value: object, signature: Signature) -> str | None:
-    """Why `value` does not match `signature` in words, or None where it matches."""
+    """Why `value` does not match `signature`, in words; None if it does."""
     if isinstance(signature, Mapping):
         if not isinstance(value, Mapping):
             return f"expected a dict with the keys {sorted(signature)}, got {brief(value)}"
@@ -80,7 +80,7 @@ def mismatch(value: object, signature: Signature) -> str | None:
     return None
 
 
-def brief(value: Any, *, limit: int = 80) -> str:
+def brief(value: object, *, limit: int = 80) -> str:
     """The type and the beginning of the repr of a value, for messages: `int: 1`."""
     try:
         text = repr(value)
@@ -91,8 +91,8 @@ def brief(value: Any, *, limit: int = 80) -> str:
     return f"{type(value).__name__}: {text}"
 
 
-def beam_transform_advice(value: Any) -> str | None:
-    """What to do where a transform of Beam stands among stages; None for anything else. Imports no Beam."""
+def beam_transform_advice(value: object) -> str | None:
+    """Advice for a Beam transform among the stages; None for anything else. Does not import Beam."""
     names = {f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__}
     if "apache_beam.transforms.ptransform.PTransform" not in names:
         return None
@@ -107,7 +107,7 @@ Join = Literal["product", "zip"]
 
 
 class Stage(Protocol):
-    """What a unit runs. `typed.Pipeline` is the base class to use; the engine asks for no more than this."""
+    """What a unit runs. `typed.Pipeline` is the base class to use; the engine needs no more than this."""
 
     @property
     def name(self) -> str: ...
@@ -121,7 +121,7 @@ class Stage(Protocol):
 class Ref(NamedTuple):
     """One output of one unit: `Ref('Partition', 'train')`, or `Ref('Tokenize', None)` for a single output.
 
-    The empty unit name stands for the input of the graph.
+    The empty unit name denotes the input of the graph.
     """
 
     unit: str
@@ -136,8 +136,8 @@ class Ref(NamedTuple):
 class Unit:
     """A stage at its place in a graph.
 
-    `inputs` is one `Ref`, or name → `Ref` where the stage takes a dict; then `join` says how several lists become
-    inputs: every combination ("product", the reference's meaning), or position by position ("zip").
+    `inputs` is one `Ref`, or name → `Ref` if the stage takes a dict; `join` then says how several lists become
+    inputs: every combination ("product", as in the reference), or position by position ("zip").
     """
 
     name: str
@@ -154,7 +154,7 @@ class Unit:
 class Graph:
     """Units in a fixed topological order; `outputs` names what leaves the graph.
 
-    `prefix` stands before the names of its units' statistics: a DAG's own name, nothing for a single stage.
+    `prefix` precedes the names of its units' statistics: a DAG's own name, nothing for a single stage.
     """
 
     name: str
@@ -172,9 +172,9 @@ class Graph:
 
 
 def graph_of(stage: Any, *, default_output: str = "train") -> Graph:
-    """The graph of a declaration: its own where it has one (`stage.graph`), else a graph of this single stage.
+    """The graph of a declaration: its own (`stage.graph`) if it has one, else a graph of this single stage.
 
-    A stage with a single output type gives one output called `default_output`.
+    A stage with a single output type has one output called `default_output`.
     """
     own = getattr(stage, "graph", None)
     if isinstance(own, Graph):

@@ -1,8 +1,8 @@
 """Records on their way through a graph of units: batches, the context of a call, and failures.
 
 A `Batch` holds consecutive records of one source shard with their intermediate values. Before a stage is called, the
-engine sets the `RecordContext` of the thread: which unit and record this is, by which draws and identities inside a
-stage are keyed. A `Failure` says in words that travel between processes how a record failed in a stage.
+engine sets the `RecordContext` of the thread: the unit and record that key draws and identities inside a stage. A
+`Failure` describes how a record failed in a stage, in words that travel between processes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class RecordContext:
     """The place of one call of `transform`: unit, record and the position among the record's inputs of that unit.
 
     `stage` is the object whose `transform` is running. `index` is None while a whole batch is transformed at once:
-    then there is no single record, and drawing is refused. `direct` marks a call that no engine makes. `counted` holds
-    the statistics of `count` and `observe` in this call, by name; `left` is where the reasons of drops are kept.
+    then there is no single record, and drawing is refused. `direct` marks a call from outside the engine. `counted`
+    holds the statistics of `count` and `observe` in this call, by name; `left` is where the reasons of drops are kept.
     """
 
     __slots__ = ("counted", "direct", "epoch", "index", "item", "left", "record_id_of", "seed", "stage", "unit")
 
-    def __init__(self, *, seed: int, unit: str, epoch: int = 0, stage: Any = None, direct: bool = False) -> None:
+    def __init__(self, *, seed: int, unit: str, epoch: int = 0, stage: object = None, direct: bool = False) -> None:
         self.seed = seed
         self.unit = unit
         self.epoch = epoch
@@ -62,7 +62,7 @@ class RecordContext:
 
 
 class ShownContext(RecordContext):
-    """A context whose `index` stands in memory that another process may look at; -1 there for None."""
+    """A context whose `index` is in memory that another process may read; -1 there means None."""
 
     __slots__ = ("_cell",)
 
@@ -102,11 +102,11 @@ def set_context(context: RecordContext | None) -> RecordContext | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong with a record, where.
+    """What went wrong with a record, and where.
 
-    Words, not the exception: many exceptions cannot be pickled, and none keeps its traceback when it is. `dropped`
-    is `on_error="drop"`: counted with a reason, not kept as a dead letter. `item` says which of the inputs failed that
-    the record has in this stage, from 0.
+    Words, not the exception: many exceptions cannot be pickled, and pickling loses the traceback of all. `dropped`
+    means `on_error="drop"`: counted with a reason, not kept as a dead letter. `item` is the index of the failed input
+    among those that the record has in this stage.
     """
 
     stage: str
@@ -118,7 +118,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, *, stage: str, dropped: bool, item: int = 0) -> Failure:
-        """The failure that `error` is."""
+        """`error` as a failure."""
         return cls(
             stage=stage,
             error_type=type(error).__name__,
@@ -130,17 +130,17 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """Under what it is counted where it is dropped: `error/ValueError`."""
+        """The reason it is counted under if it is dropped: `error/ValueError`."""
         return f"error/{self.error_type}"
 
 
 def error_in_short(stage: str, record_id: str, error_type: str, message: str) -> str:
-    """What a message says of a record that failed: `tokenize, a.txt@0: KeyError: 'text'`."""
+    """A failed record in a message: `tokenize, a.txt@0: KeyError: 'text'`."""
     return f"{stage}, {record_id}: {error_type}: {message:.200}"
 
 
 def portable_traceback(error: BaseException) -> str:
-    """The traceback from the last frame of this package on, files named without their directories.
+    """The traceback after the last frame of this package, files named without their directories.
 
     `File "stages.py", line 12, in transform` …: the same on every machine and runner.
     """
@@ -177,14 +177,14 @@ class Batch:
         self.size = len(records.values)
         self.columns: dict[Ref, Column] = {Ref("", None): [(value,) for value in records.values]}
         self.failures: dict[int, Failure] = {}
-        # Of each record, the inputs of units that gave nothing: (unit, reason), in the order of units.
+        # For each record, the inputs for which a unit gave nothing: (unit, reason), in the order of units.
         self.drops: dict[int, list[tuple[str, str]]] = {}
         self.account = Account() if account is None else account
 
     def copy(self: B) -> B:
-        """The same batch, to be changed while this one stays unchanged; values are shared.
+        """A copy of the batch to work on; values are shared.
 
-        A runner that retries a bundle in the same process hands out the very objects that it handed out before.
+        A runner that retries a bundle in the same process hands out the same objects again.
         """
         made = type(self).__new__(type(self))
         made.records, made.size = self.records, self.size
@@ -203,11 +203,11 @@ class Batch:
 
 
 class OneRecord:
-    """A single value as the records of a batch; its id is computed only when something draws."""
+    """A single value as the records of a batch; its id is computed only when a stage draws."""
 
     __slots__ = ("_record_id", "values")
 
-    def __init__(self, value: Any, record_id: Callable[[], str]) -> None:
+    def __init__(self, value: object, record_id: Callable[[], str]) -> None:
         self.values = [value]
         self._record_id = record_id
 

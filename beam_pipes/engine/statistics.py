@@ -26,7 +26,7 @@ class Statistic(abc.ABC):
 
     A subclass implements `_merge_from`, `copy` and `_pretty_print`, as in the Magenta reference. To be stored in a
     cache it also needs a JSON form; the default takes the instance's attributes, which therefore have to be JSON
-    values. `_merge_from` has to be associative and commutative: shards are merged in whatever order they finish.
+    values. `_merge_from` must be associative and commutative: shards are merged in the order in which they finish.
     """
 
     kinds: ClassVar[dict[str, type[Statistic]]] = {}
@@ -153,7 +153,7 @@ def from_json(value: Mapping[str, Any]) -> Statistic:
     return cls.from_state(value["name"], value["state"])
 
 
-def plain_number(value: Any) -> Any:
+def plain_number(value: object) -> Any:
     """A NumPy scalar as the Python number of the same value, which JSON can hold; anything else unchanged."""
     return value.item() if hasattr(value, "item") else value
 
@@ -271,7 +271,7 @@ class Histogram(Statistic):
         str(histogram)      →  "bar:\\n  [0,1): 1\\n  [1,2): 2"
         histogram.counters  →  {-inf: 0, 0: 1, 1: 2, 2: 0, 3: 0}
 
-    Raises `DeclarationError` where there is no bucket, or one is NaN.
+    Raises `DeclarationError` if there is no bucket, or one is NaN.
     """
 
     def __init__(self, name: str, buckets: Iterable[float], verbose_pretty_print: bool = False) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -59,14 +59,24 @@ class LoadEvalOptions:
 class EvalData:
     """One task's share of an evaluation."""
 
-    task_dataset: Any
-    model_dataset: Any
+    task_dataset: TfDataset | Iterable[Example]
+    model_dataset: TfDataset | EnumeratedExamples
     num_examples: int
     model_feature_shapes: Mapping[str, tuple[int | None, ...]]
     examples: Callable[[], Sequence[Example]]
 
 
-def load_eval_data(tasks: Sequence[Task], feature_converter: object, options: LoadEvalOptions) -> dict[str, EvalData]:
+class Converter(Protocol):
+    """A feature converter as an evaluator uses it: of a `tf.data.Dataset`, or of NumPy examples."""
+
+    def __call__(self, ds: TfDataset, task_feature_lengths: Lengths, /) -> TfDataset: ...
+
+    def convert_examples(self, examples: Iterable[Example], task_feature_lengths: Lengths, /) -> Iterator[Example]: ...
+
+
+def load_eval_data(
+    tasks: Sequence[Task], feature_converter: Converter, options: LoadEvalOptions
+) -> dict[str, EvalData]:
     """Task name → its data. All tasks are converted to the same lengths, so that one compiled model serves them."""
     preprocessors_need_lengths = check_detectable(tasks, options.sequence_length)
     load = _load_tensorflow if options.framework == "tensorflow" else _load_numpy
@@ -97,7 +107,7 @@ class _TensorflowExamples:
     def read(self) -> Iterator[Example]:
         return examples_from_dataset(self._dataset)
 
-    def convert(self, feature_converter: Any, lengths: Lengths, count: int) -> EvalData:
+    def convert(self, feature_converter: Converter, lengths: Lengths, count: int) -> EvalData:
         tf = require("tensorflow", purpose="an Evaluator with framework='tensorflow'")
         counted = self._dataset.apply(tf.data.experimental.assert_cardinality(count))
         converted = feature_converter(counted, lengths)
@@ -113,7 +123,7 @@ class _NumpyExamples:
     def read(self) -> Iterator[Example]:
         return iter(self._kept) if self._kept is not None else self._read()
 
-    def convert(self, feature_converter: Any, lengths: Lengths, count: int) -> EvalData:
+    def convert(self, feature_converter: Converter, lengths: Lengths, count: int) -> EvalData:
         model_dataset = EnumeratedExamples(list(feature_converter.convert_examples(self.read(), lengths)))
         task_dataset = _Rereadable(self.read, count)
         return EvalData(task_dataset, model_dataset, count, model_dataset.feature_shapes, lambda: list(self.read()))
@@ -185,7 +195,7 @@ class EnumeratedExamples:
     def shard(self, num_shards: int, index: int) -> EnumeratedExamples:
         """Every `num_shards`-th pair, beginning with number `index`: the share of one host."""
         if not 0 <= index < num_shards:
-            raise EvaluationError(f"a shard index should lie in 0..{num_shards - 1}, got {index}")
+            raise EvaluationError(f"a shard index should be in 0..{num_shards - 1}, got {index}")
         return EnumeratedExamples(self._examples, self._indices[index::num_shards])
 
     def batch(self, batch_size: int) -> Iterator[tuple[npt.NDArray[np.int64], dict[str, Any]]]:
@@ -228,7 +238,7 @@ def check_detectable(tasks: Sequence[Task], sequence_length: Mapping[str, object
     return False
 
 
-def converter_of(feature_converter: object, names: Iterable[str]) -> Any:
+def converter_of(feature_converter: object, names: Iterable[str]) -> object:
     """The converter that serves tasks with these features, where one chooses among several."""
     return (
         feature_converter.converter_for(set(names))
@@ -246,7 +256,9 @@ def converted_features(feature_converter: object, task: Task) -> list[str]:
     return [name for name in names if not wanted or name in wanted]
 
 
-def longest(examples: Iterable[Mapping[str, Any]], names: Sequence[str], feature_converter: Any) -> tuple[Lengths, int]:
+def longest(
+    examples: Iterable[Mapping[str, Any]], names: Sequence[str], feature_converter: object
+) -> tuple[Lengths, int]:
     """The longest sequence of each feature, and the number of examples. Features without a sequence are left out."""
     specs = getattr(converter_of(feature_converter, names), "TASK_FEATURES", None) or {}
     lengths: Lengths = {}
@@ -305,7 +317,7 @@ PredictFnReturnType = (
 ScoreFnReturnType = Sequence[tuple[int, float]] | tuple[Sequence[tuple[int, float]], Mapping[str, Any]]
 ModelFnReturnType = PredictFnReturnType | ScoreFnReturnType
 AllOutputTokensType = Mapping[str, Sequence[Sequence[int]]]
-AllOutputScoresType = Any
+AllOutputScoresType = Mapping[str, Sequence[float]]
 AllOutputAuxValuesType = Mapping[str, Mapping[str, Sequence[Any]]]
 TaskMetricsType = MutableMapping[str, Any]
 AllMetricsType = MutableMapping[str, TaskMetricsType]
@@ -330,7 +342,7 @@ class TaskMetric:
 
 
 def metrics_of(task: Task) -> list[TaskMetric]:
-    """The metrics of a task, objects first; raises `EvaluationError` for an object that is none."""
+    """The metrics of a task, objects first; raises `EvaluationError` for an object that is not a metric."""
     found = []
     for metric in task.metric_objs:
         name = getattr(metric, "__name__", None) or type(metric).__name__

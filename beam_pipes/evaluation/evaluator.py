@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.eval_data import (
+    Converter,
     EvalData,
     LoadEvalOptions,
     ModelFn,
@@ -25,6 +26,7 @@ from beam_pipes.evaluation.loggers.logger import Logger
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, ordered_outputs
 from beam_pipes.evaluation.task_metrics import TaskEvaluation
 from beam_pipes.tasks.by_name import get_subtasks, maybe_get_mixture_or_task
+from beam_pipes.tasks.mixture import Mixture
 from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.task import Task
 
@@ -36,7 +38,7 @@ AllMetricsFuture = concurrent.futures.Future[Any]
 
 
 class Evaluator:
-    """Evaluates models on a task, or on each task of a mixture by itself, whatever its rate.
+    """Evaluates models on a task, or on each task of a mixture separately, whatever its rate.
 
     The examples of the split are loaded and converted once. Model functions get an enumerated dataset and return
     outputs with the indices they belong to, in any order, from any number of hosts:
@@ -59,7 +61,7 @@ class Evaluator:
         logger_cls: classes of `Logger`, or functions that make one; each is called with `output_dir=log_dir`.
         log_dir: where loggers write.
         use_memory_cache: keep preprocessed examples in memory; False preprocesses them again for every evaluation.
-        async_compute_metrics: compute metrics in a thread while the caller goes on. Pass False if a metric uses the
+        async_compute_metrics: compute metrics in a thread while the caller continues. Pass False if a metric uses the
             accelerator: `evaluate` then returns when they are computed. A failure is in the future either way.
         target_field_name: the feature that holds the targets.
         framework: "tensorflow" gives model functions a `tf.data.Dataset` of `(index, example)`, "numpy" an
@@ -72,8 +74,8 @@ class Evaluator:
 
     def __init__(
         self,
-        mixture_or_task_name: Any,
-        feature_converter: Any,
+        mixture_or_task_name: str | Task | Mixture,
+        feature_converter: Converter,
         eval_split: str = "validation",
         use_cached: bool = False,
         seed: int | None = 42,
@@ -275,8 +277,8 @@ class Evaluator:
 
 
 def evaluate_mixture(
-    mixture_or_task_name: object,
-    feature_converter: object,
+    mixture_or_task_name: str | Task | Mixture,
+    feature_converter: Converter,
     *,
     eval_split: str = "validation",
     predict_fn: ModelFn | None = None,

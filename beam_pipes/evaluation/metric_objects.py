@@ -13,13 +13,17 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType
 from beam_pipes.tasks.provider import Feature
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 Array = np.ndarray
 
@@ -81,7 +85,7 @@ class Generic(MetricValue):
     """Any tensor, with the `tf.compat.v1.SummaryMetadata` that tells TensorBoard what to do with it."""
 
     tensor: Array
-    metadata: Any
+    metadata: tf.compat.v1.SummaryMetadata
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -97,11 +101,11 @@ _Collecting = TypeVar("_Collecting", bound="CollectingMetric")
 
 
 class _MetricProtocol:
-    """What CLU offers on every metric beside `from_model_output`, `merge` and `compute`."""
+    """What CLU offers on every metric besides `from_model_output`, `merge` and `compute`."""
 
     @classmethod
     def empty(cls: type[_Metric]) -> _Metric:
-        """A metric that has seen nothing: what merging begins with."""
+        """A metric that has seen nothing, to start merging from."""
         raise NotImplementedError("Must override empty()")
 
     def compute(self) -> Any:
@@ -113,7 +117,7 @@ class _MetricProtocol:
         return Scalar(self.compute())
 
     def merge(self: _Metric, other: _Metric) -> _Metric:
-        """A metric of what both have seen."""
+        """A metric of everything that both have seen."""
         raise NotImplementedError("Must override merge()")
 
     def _reduce_merge(self: _Metric, other: _Metric) -> _Metric:
@@ -122,7 +126,7 @@ class _MetricProtocol:
     def reduce(self: _Metric) -> _Metric:
         """Merges along the first axis of the fields: `Average(total=[3, 4], count=[1, 2])` → `Average(7, 3)`.
 
-        What an all-gather over several hosts gives. Fields that are not arrays are the same in all parts.
+        Use it after an all-gather over several hosts. Fields that are not arrays are the same in all parts.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         sizes = {np.shape(value)[0] for value in fields.values() if _has_axis(value)}
@@ -145,11 +149,11 @@ class _MetricProtocol:
 
     @classmethod
     def from_fun(cls: type[_Metric], fun: Callable[..., object]) -> type[_Metric]:
-        """A metric class like this one, made from what `fun` gives for the model outputs.
+        """A metric class like this one, made from the result of `fun` for the model outputs.
 
         `fun(**model_output)` gives a mapping, which becomes keyword arguments of `from_model_output`, or one value,
-        which becomes the first argument. The `mask` of the model outputs is handed on where it has as many entries;
-        one that `fun` gives comes first.
+        which becomes the first argument. The `mask` of the model outputs is passed on if it has as many entries;
+        a mask from `fun` takes precedence.
         """
 
         base: Any = cls
@@ -168,7 +172,7 @@ class _MetricProtocol:
 
     @classmethod
     def from_output(cls: type[_Metric], name: str) -> type[_Metric]:
-        """A metric class like this one, of the model output of this name alone: `Average.from_output("loss")`."""
+        """A metric class like this one, for the model output of this name alone: `Average.from_output("loss")`."""
         base: Any = cls
 
         class FromOutput(base):  # type: ignore[misc]
@@ -184,14 +188,14 @@ def _has_axis(value: object) -> bool:
     return hasattr(value, "shape") and len(value.shape) > 0
 
 
-def _fitting(mask: Any, output: Any) -> object:
-    """The mask, if it has an entry for each of the output."""
+def _fitting(mask: npt.ArrayLike | None, output: Any) -> object:
+    """The mask, if it has one entry per output."""
     return mask if mask is not None and np.shape(output)[:1] == np.shape(mask)[:1] else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric(_MetricProtocol):
-    """Base of a metric that keeps what it needs and no more: sums, counts.
+    """Base of a metric that keeps only what it needs, such as sums and counts.
 
     ```
     @dataclasses.dataclass(frozen=True)
@@ -219,9 +223,9 @@ class Metric(_MetricProtocol):
         model_output: ModelOutput,
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        mask: Any = None,
-        indices_2d: Any = None,
-    ) -> Any:
+        mask: npt.ArrayLike | None = None,
+        indices_2d: npt.ArrayLike | None = None,
+    ) -> Metric:
         """A metric of these outputs.
 
         `inputs`: the examples. `model_output`: one output for each example, in order; an array where all have one
@@ -244,8 +248,8 @@ class CollectingMetric(_MetricProtocol):
         model_output: ModelOutput,
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        mask: Any = None,
-        indices_2d: Any = None,
+        mask: npt.ArrayLike | None = None,
+        indices_2d: npt.ArrayLike | None = None,
     ) -> _Collecting:
         count = len(model_output[0]) if isinstance(model_output, tuple) else len(model_output)
         if mask is None:
@@ -267,10 +271,10 @@ class CollectingMetric(_MetricProtocol):
         return type(self)(values={name: _concatenated(value, others[name]) for name, value in mine.items()})
 
     def reduce(self: _Collecting) -> _Collecting:
-        """The outputs that several hosts have gathered, one behind the other: the first axis is that of the hosts."""
+        """Concatenates the outputs gathered from several hosts; their first axis is the host."""
         return type(self)(values={name: _joined(value) for name, value in self.values.items()})
 
-    def compute(self) -> Any:
+    def compute(self) -> Mapping[str, Any]:
         """The collected outputs by name; a subclass computes from them."""
         return dict(self.values)
 
@@ -281,7 +285,7 @@ class CollectingMetric(_MetricProtocol):
 
         class FromOutputs(base):  # type: ignore[misc]
             @classmethod
-            def from_model_output(cls, **model_output: Any) -> Any:
+            def from_model_output(cls, **model_output: Any) -> CollectingMetric:
                 return cls(values={name: np.atleast_1d(np.asarray(model_output[name])) for name in names})
 
         return FromOutputs
@@ -293,7 +297,7 @@ class CollectingMetric(_MetricProtocol):
         target_field_name: str = "targets",
         cached_targets: list[object] | None = None,
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry an example.
+        """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry per example.
 
         `cached_targets` are the postprocessed targets of an earlier evaluation.
         """
@@ -319,7 +323,7 @@ def globally_sort_model_output(model_output: ModelOutput, indices_2d: object) ->
     return _taken(model_output, np.lexsort((indices[:, 1], indices[:, 0])))
 
 
-def _taken(output: Any, places: Any) -> Any:
+def _taken(output: ModelOutput, places: np.ndarray) -> ModelOutput:
     if isinstance(output, tuple):
         return tuple(_taken(part, places) for part in output)
     if isinstance(output, Mapping):
@@ -329,7 +333,7 @@ def _taken(output: Any, places: Any) -> Any:
     return np.asarray(output)[places]
 
 
-def _joined(gathered: Any) -> Any:
+def _joined(gathered: ModelOutput) -> ModelOutput:
     if isinstance(gathered, tuple):
         return tuple(map(_joined, gathered))
     if isinstance(gathered, Mapping):
@@ -337,7 +341,7 @@ def _joined(gathered: Any) -> Any:
     return np.concatenate(list(gathered)) if isinstance(gathered, np.ndarray) else list(itertools.chain(*gathered))
 
 
-def _concatenated(first: Any, second: Any) -> Any:
+def _concatenated(first: ModelOutput, second: ModelOutput) -> ModelOutput:
     if isinstance(first, tuple):
         return tuple(_concatenated(one, other) for one, other in zip(first, second, strict=True))
     if isinstance(first, Mapping):

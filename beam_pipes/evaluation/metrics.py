@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy.typing as npt
+
 from beam_pipes.evaluation.metric_objects import Audio as Audio
 from beam_pipes.evaluation.metric_objects import CollectingMetric as CollectingMetric
 from beam_pipes.evaluation.metric_objects import Example as Example
@@ -51,7 +53,7 @@ def model_output_type_of(metric_fn: MetricFnCallable) -> ModelOutputType:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricArguments:
-    """What a metric function of one output type is called with, and what loggers write of it."""
+    """The arguments for metric functions of one output type, and what loggers write of them."""
 
     arguments: Mapping[str, Any]
     inferences: Mapping[str, Any]
@@ -70,7 +72,7 @@ def metric_arguments(
 ) -> MetricArguments:
     """Decodes and postprocesses model outputs for metric functions.
 
-    Predictions `[[72, 105, 1]]` → `{"targets": […], "predictions": ["Hi"]}`; scores are handed on as they are.
+    Predictions `[[72, 105, 1]]` → `{"targets": […], "predictions": ["Hi"]}`; scores are passed on unchanged.
     """
     if output_type == ModelOutputType.SCORE:
         return MetricArguments(
@@ -106,7 +108,7 @@ def postprocessed_targets(
 class LegacyMetric(Metric):
     """A metric function as a metric object: `LegacyMetric.empty(f, postprocess).from_model_output(…).compute()`.
 
-    Every step gives a new object, so that one evaluation leaves nothing behind for the next.
+    Every step returns a new object, so that no state carries over to the next evaluation.
     """
 
     metric_fn: MetricFnCallable
@@ -126,8 +128,8 @@ class LegacyMetric(Metric):
         model_output: ModelOutput,
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        mask: Any = None,
-        indices_2d: Any = None,
+        mask: npt.ArrayLike | None = None,
+        indices_2d: npt.ArrayLike | None = None,
     ) -> LegacyMetric:
         overridden = type(self).postprocess_fn is not LegacyMetric.postprocess_fn
         postprocessor = self.postprocess_fn if overridden else self.postprocessor
@@ -150,7 +152,7 @@ class LegacyMetric(Metric):
     def _postprocess_fn(self) -> Postprocessor | None:
         return self.postprocessor
 
-    def postprocess_fn(self, targets_or_predictions: Any, **postprocess_kwargs: Any) -> Any:
+    def postprocess_fn(self, targets_or_predictions: object, **postprocess_kwargs: object) -> Any:
         """One postprocessed target or prediction; itself without a postprocessor."""
         if self.postprocessor is None:
             return targets_or_predictions

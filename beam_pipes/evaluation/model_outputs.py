@@ -1,4 +1,4 @@
-"""What model functions return, put into the order of the examples.
+"""Model outputs in the order of the examples.
 
 From token ids to what metrics compare: decode with the vocabulary, then the task's postprocessor.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import brief
 from beam_pipes.errors import EvaluationError
 from beam_pipes.tasks.provider import Feature
 
@@ -33,7 +34,7 @@ class ModelOutputType(enum.IntEnum):
 ModelOutput = Any  # a list in the order of the examples, or (list, {name: list}) with auxiliary values
 
 
-def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput:
+def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> ModelOutput:
     """Sorts `[(index, output), …]` by index, and auxiliary values with it.
 
     `[(1, [5]), (0, [7, 8])]` → `[[7, 8], [5]]`; `([(1, [5]), (0, [7, 8])], {"scores": [0.5, 0.7]})` →
@@ -41,9 +42,9 @@ def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput
     that several hosts predicted counts once, if they agree.
 
     Raises `EvaluationError`, beginning with `where`, when entries are not pairs, an index is missing, unknown or
-    answered twice in different ways, or auxiliary values are not one an example.
+    answered twice in different ways, or there is not one auxiliary value per example.
     """
-    auxiliary: Any = None
+    auxiliary: object = None
     pairs = returned
     if isinstance(returned, tuple):
         if len(returned) != 2:
@@ -60,7 +61,7 @@ def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput
     return outputs, _reordered(auxiliary, places, len(pairs), where, "auxiliary values")
 
 
-def merge_hosts(returned: Sequence[Any]) -> Any:
+def merge_hosts(returned: Sequence[Any]) -> ModelOutput:
     """Joins what several hosts returned for their shares of one dataset into what one host would return.
 
     `[[(0, [5])], [(1, [7])]]` → `[(0, [5]), (1, [7])]`; auxiliary values are joined name by name. Call it after the
@@ -72,8 +73,8 @@ def merge_hosts(returned: Sequence[Any]) -> Any:
     return pairs, _joined([auxiliary for _, auxiliary in returned])
 
 
-def as_array(outputs: Any) -> Any:
-    """One array where the outputs have one shape; otherwise (ragged) the list unchanged. Mappings entry by entry."""
+def as_array(outputs: ModelOutput) -> ModelOutput:
+    """One array if all outputs have one shape; otherwise (ragged) the list unchanged. Mappings entry by entry."""
     if isinstance(outputs, tuple):
         return tuple(as_array(part) for part in outputs)
     if isinstance(outputs, Mapping):
@@ -93,7 +94,7 @@ def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
         except (TypeError, ValueError):
             raise EvaluationError(
                 f"{where}: Expected a sequence of length-2 tuples with (index, score) format or (index, tokens); "
-                f"entry {place} is {_brief(pair)}",
+                f"entry {place} is {brief(pair)}",
                 where=where,
             ) from None
         if index < 0:
@@ -107,8 +108,8 @@ def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
             )
         if index in first and repr(_plain(pairs[first[index]][1])) != repr(_plain(output)):
             raise EvaluationError(
-                f"{where}: example {index} was answered twice, with {_brief(pairs[first[index]][1])} and "
-                f"{_brief(output)}; hosts that share an example should agree, or mark one answer with index -1",
+                f"{where}: example {index} was answered twice, with {brief(pairs[first[index]][1])} and "
+                f"{brief(output)}; hosts that share an example should agree, or mark one answer with index -1",
                 where=where,
                 index=index,
             )
@@ -124,14 +125,14 @@ def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
     return [first[index] for index in range(num_examples)]
 
 
-def _reordered(values: Any, places: list[int], count: int, where: str, name: str) -> Any:
+def _reordered(values: Any, places: list[int], count: int, where: str, name: str) -> object:
     if isinstance(values, Mapping):
         return {key: _reordered(value, places, count, where, f"{name}[{key!r}]") for key, value in values.items()}
     try:
         found = len(values)
     except TypeError:
         raise EvaluationError(
-            f"{where}: {name} should hold one value for each of the {count} outputs, got {_brief(values)}", where=where
+            f"{where}: {name} should hold one value for each of the {count} outputs, got {brief(values)}", where=where
         ) from None
     if found != count:
         raise EvaluationError(
@@ -140,13 +141,13 @@ def _reordered(values: Any, places: list[int], count: int, where: str, name: str
     return [values[place] for place in places]
 
 
-def _joined(auxiliary: list[Any]) -> Any:
+def _joined(auxiliary: list[Any]) -> object:
     if isinstance(auxiliary[0], Mapping):
         return {name: _joined([part[name] for part in auxiliary]) for name in auxiliary[0]}
     return [value for part in auxiliary for value in part]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -154,16 +155,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 Example = Mapping[str, Any]
 Postprocessor = Callable[..., Any]
 
 
-def decode_output(output: Any, feature: Feature) -> Any:
+def decode_output(output: ModelOutput, feature: Feature) -> Any:
     """Decodes one model output: ids → text, several sequences of ids (top-k) → a list of texts.
 
     `[72, 105, 1]` → `"Hi"`, `[[72, 105], [72, 111]]` → `["Hi", "Ho"]` with a byte vocabulary. Sequences may differ in

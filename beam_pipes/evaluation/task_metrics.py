@@ -1,4 +1,4 @@
-"""The metrics of one task, from its model outputs: each on its own, so that one failure spares the others."""
+"""The metrics of one task, computed separately from its model outputs, so that one failure spares the others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.eval_data import TaskMetric, metrics_of
@@ -39,7 +40,7 @@ class TaskMetrics:
 
 
 class TaskEvaluation:
-    """Computes the metrics of one task again and again; the postprocessed targets are made once."""
+    """Computes the metrics of one task repeatedly; the postprocessed targets are made once."""
 
     def __init__(self, task: Task, target_field_name: str) -> None:
         self.task = task
@@ -76,7 +77,7 @@ class TaskEvaluation:
         examples: Sequence[Mapping[str, Any]],
         prepared: dict[ModelOutputType, MetricArguments],
         made: TaskMetrics,
-    ) -> Any:
+    ) -> object:
         made.targets = self._cached_targets(examples)
         if metric.output_type not in prepared:
             output = outputs[metric.output_type]
@@ -105,7 +106,7 @@ class TaskEvaluation:
         outputs: Mapping[ModelOutputType, ModelOutput],
         examples: Sequence[Mapping[str, Any]],
         made: TaskMetrics,
-    ) -> Any:
+    ) -> object:
         features = self.task.output_features
         output = as_array(outputs[metric.output_type])
         instance = metric.metric.from_model_output(examples, output, features, self._target_field_name)
@@ -132,7 +133,7 @@ class TaskEvaluation:
             )
         return self._targets
 
-    def _add(self, metric: TaskMetric, values: Any, made: TaskMetrics) -> None:
+    def _add(self, metric: TaskMetric, values: object, made: TaskMetrics) -> None:
         if not isinstance(values, Mapping):
             raise EvaluationError(f"it should return a mapping of name to value, got {values!r}")
         for name, value in values.items():
@@ -145,7 +146,7 @@ class TaskEvaluation:
         made.values.update(values)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     try:
         array = np.asarray(value)
     except Exception:
@@ -194,7 +195,7 @@ class MetricManager:
                 named[f"{made.__name__}_{len(named)}"] = made
 
     def initialize_metrics(self, task_name: str, model_output_type: ModelOutputType) -> None:
-        """Starts again for the metrics of one output type of a task."""
+        """Resets the metrics of one output type of a task."""
         self.output_metrics_collections[task_name][model_output_type] = {}
 
     def from_model_output(
@@ -205,10 +206,10 @@ class MetricManager:
         model_output: ModelOutput,
         features: Mapping[str, Any],
         target_field_name: str = "targets",
-        mask: Any = None,
-        indices_2d: Any = None,
+        mask: npt.ArrayLike | None = None,
+        indices_2d: npt.ArrayLike | None = None,
     ) -> dict[str, Any]:
-        """Name → metric of one batch; arguments as those of `Metric.from_model_output`."""
+        """Name → metric of one batch; arguments as for `Metric.from_model_output`."""
         return {
             name: metric.from_model_output(
                 inputs=inputs,

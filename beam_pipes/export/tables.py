@@ -11,7 +11,8 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +23,12 @@ from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.extras import require
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 def kept_rows(split: Split) -> Iterator[int]:
-    """Their indices, ascending."""
+    """The indices of the rows that are not taken down, ascending."""
     removed = iter(split.removed_rows.tolist())
     gone = next(removed, None)
     for row in range(len(split)):
@@ -35,7 +39,7 @@ def kept_rows(split: Split) -> Iterator[int]:
 
 
 def rows_of_files(split: Split, records_of_a_file: int) -> Iterator[tuple[int, int, Iterator[int]]]:
-    """The number of each file, of how many, and its rows, to be read before the next file; one file if there are none.
+    """For each file: its number, the number of files, and its rows, to be read before the next file. At least one file.
 
     Five rows, two to a file → (0, 3, rows 0 and 1), (1, 3, rows 2 and 3), (2, 3, row 4).
     """
@@ -46,7 +50,7 @@ def rows_of_files(split: Split, records_of_a_file: int) -> Iterator[tuple[int, i
 
 
 def num_kept(split: Split) -> int:
-    """How many there are."""
+    """The number of rows that are kept."""
     return len(split) - len(np.unique(split.removed_rows))
 
 
@@ -78,7 +82,7 @@ def write_parquet(cache: Cache, directory: str) -> None:
                 writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
 
 
-def arrow_schema(spec: ExampleSpec | None) -> Any:
+def arrow_schema(spec: ExampleSpec | None) -> pa.Schema:
     """The Arrow schema of a spec: `int32[None, 3]` → `list<list<int32>>`; without a spec, one binary column."""
     pyarrow = require("pyarrow", purpose="export to Parquet")
     if spec is None:
@@ -88,7 +92,7 @@ def arrow_schema(spec: ExampleSpec | None) -> Any:
     )
 
 
-def _type(pyarrow: Any, feature: FeatureSpec) -> Any:
+def _type(pyarrow: ModuleType, feature: FeatureSpec) -> pa.DataType:
     if feature.dtype == dtypes.STR:
         found = pyarrow.string()
     elif feature.dtype == dtypes.BYTES:
@@ -114,8 +118,8 @@ def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield group
 
 
-def _plain(value: Any, spec: ExampleSpec | None) -> Any:
-    """What Arrow takes: arrays of one dimension as they are, others as nested lists."""
+def _plain(value: object, spec: ExampleSpec | None) -> object:
+    """What Arrow takes: arrays of one dimension unchanged, others as nested lists."""
     if spec is None or isinstance(value, (bytes, str)):
         return value
     array = np.asarray(value)
@@ -126,7 +130,7 @@ def _plain(value: Any, spec: ExampleSpec | None) -> Any:
     return array.tolist() if array.dtype != np.float16 else _halves(array)
 
 
-def _halves(array: Any) -> Any:
+def _halves(array: np.ndarray) -> object:
     """Nested lists whose leaves stay NumPy's half floats, which Arrow wants for its own."""
     return [_halves(each) for each in array] if array.ndim else array[()]
 
@@ -181,7 +185,7 @@ def write_croissant(cache: Cache, directory: str) -> None:
 
 
 def croissant_of(cache: Cache, directory: str) -> dict[str, Any]:
-    """The description of the Parquet files of `cache` that lie in `directory`, conforming to Croissant 1.0."""
+    """Describes the Parquet files of `cache` in `directory`, conforming to Croissant 1.0."""
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",

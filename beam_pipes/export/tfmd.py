@@ -6,9 +6,11 @@ import dataclasses
 import math
 import os
 from collections import Counter
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.publish import schema_text
@@ -17,11 +19,14 @@ from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.export.tables import examples_of, num_kept
 from beam_pipes.extras import require
 
+if TYPE_CHECKING:
+    from tensorflow_metadata.proto.v0.statistics_pb2 import CommonStatistics, FeatureNameStatistics, Histogram
+
 STATISTICS = "statistics.pb"
 
-# Of each feature so many numbers are kept for the median and the quantiles, and so many texts are counted.
+# How many numbers of each feature are kept for the median and the quantiles, and how many texts are counted.
 _SAMPLE = 100_000
-# What TFDV writes by default: so many of the most frequent texts, ranks of them, and ranges of a histogram.
+# TFDV's defaults: the number of most frequent texts, of ranks, and of buckets in a histogram.
 _TOP_VALUES = 20
 _RANKS = 1000
 _BUCKETS = 10
@@ -32,7 +37,7 @@ def write_tfmd(cache: Cache, directory: str) -> None:
 
     Figures are those of TFDV: lengths of texts in bytes, a histogram of equal widths and one of quantiles for numbers.
     Mean and standard deviation are of the finite values (to TFDV they are NaN where one value is infinite). Numbers are
-    counted over all records; median and histograms come from an even sample of 100,000 values, exact where there are no
+    counted over all records; median and histograms come from an even sample of 100,000 values, exact if there are no
     more, and `unique` is a lower bound beyond 100,000 distinct texts. The schema is that of the features as values,
     whichever way the cache encodes them. Splits without examples have a number of records only.
     """
@@ -78,7 +83,7 @@ class _Values:
     def values(self) -> int:
         return sum(length * records for length, records in self.lengths.items())
 
-    def write_common(self, common: Any, proto: Any) -> None:
+    def write_common(self, common: CommonStatistics, proto: ModuleType) -> None:
         common.num_non_missing = self.records
         if not self.records:
             return
@@ -100,7 +105,7 @@ class _Numbers(_Values):
         self.sample: list[float] = []
         self.stride = 1
 
-    def add(self, value: Any) -> None:
+    def add(self, value: npt.ArrayLike) -> None:
         array = np.asarray(value).reshape(-1).astype(np.float64)
         self.count(len(array))
         finite = array[np.isfinite(array)]
@@ -123,14 +128,14 @@ class _Numbers(_Values):
         self.zeros += int((finite == 0).sum())
         self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
 
-    def _keep(self, numbers: Any) -> None:
+    def _keep(self, numbers: np.ndarray) -> None:
         self.sample += numbers[-self.number % self.stride :: self.stride].tolist()
         self.number += len(numbers)
         while len(self.sample) > _SAMPLE:
             self.sample = self.sample[::2]
             self.stride *= 2
 
-    def write(self, made: Any, name: str, feature: FeatureSpec, proto: Any) -> None:
+    def write(self, made: FeatureNameStatistics, name: str, feature: FeatureSpec, proto: ModuleType) -> None:
         made.path.step.append(name)
         is_float = feature.dtype in dtypes.FLOATS
         made.type = proto.FeatureNameStatistics.FLOAT if is_float else proto.FeatureNameStatistics.INT
@@ -155,10 +160,10 @@ class _Numbers(_Values):
         values, counts = np.unique(ordered, return_counts=True)
         _write_quantiles(quantiles, values, np.cumsum(counts), self.number / len(ordered), proto)
 
-    def _write_standard(self, histogram: Any, ordered: Any) -> None:
+    def _write_standard(self, histogram: Histogram, ordered: np.ndarray) -> None:
         """Ranges of one width, each with its upper bound and the first one with its lower one too.
 
-        What is infinite has ranges of its own, as TFDV has them.
+        Infinite values have their own ranges, as in TFDV.
         """
         if self.below:
             histogram.buckets.add(low_value=-math.inf, high_value=-math.inf, sample_count=self.below)
@@ -175,12 +180,14 @@ class _Numbers(_Values):
             histogram.buckets.add(low_value=math.inf, high_value=math.inf, sample_count=self.above)
 
 
-def _median(ordered: Any) -> float:
+def _median(ordered: np.ndarray) -> float:
     low, high = float(ordered[(len(ordered) - 1) // 2]), float(ordered[len(ordered) // 2])
     return high if math.isinf(low) or math.isinf(high) else low / 2 + high / 2
 
 
-def _write_quantiles(histogram: Any, values: Any, counts: Any, scale: float, proto: Any) -> None:
+def _write_quantiles(
+    histogram: Histogram, values: np.ndarray, counts: np.ndarray, scale: float, proto: ModuleType
+) -> None:
     """Ten ranges that hold the same number of values, as TFDV counts them.
 
     `values` ascend, and `counts` says how many there are up to each of them. The numbers of ranges that end at the
@@ -206,7 +213,7 @@ class _Texts(_Values):
         self.shortest: int | None = None
         self.counts: Counter[Any] = Counter()
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         texts = [value] if isinstance(value, (str, bytes)) else np.asarray(value, object).reshape(-1).tolist()
         for text in texts:
             length = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode())
@@ -217,7 +224,7 @@ class _Texts(_Values):
                 self.counts[text] += 1
         self.count(len(texts))
 
-    def write(self, made: Any, name: str, feature: FeatureSpec, proto: Any) -> None:
+    def write(self, made: FeatureNameStatistics, name: str, feature: FeatureSpec, proto: ModuleType) -> None:
         made.path.step.append(name)
         average = self.num_bytes / self.values if self.values else 0.0
         if feature.dtype == dtypes.BYTES:

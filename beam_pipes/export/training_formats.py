@@ -284,7 +284,7 @@ def _mds_column(split: Split, name: str, feature: FeatureSpec) -> _MDSColumn:
 
 
 def _shaped(value: object, stored: np.dtype[np.generic]) -> bytes:
-    """An array behind its shape: a byte of 4 · dimensions + code, and its sizes, of 1 << code bytes each."""
+    """An array after its shape: a byte of 4 · dimensions + code, then its sizes of 1 << code bytes each."""
     array = np.asarray(value).astype(stored)
     code = next(code for code in range(4) if max(array.shape) < 1 << (8 << code))
     return bytes([4 * array.ndim + code]) + np.array(array.shape, f"<u{1 << code}").tobytes() + array.tobytes()

@@ -1,1 +1,1 @@
-"""What code and values are, as bytes that depend on neither place nor time: fingerprints."""
+"""Fingerprints: code and values as bytes that depend on neither place nor time."""

@@ -1,4 +1,4 @@
-"""Values as plain data that is the same in every process: what configurations are compared and fingerprinted by.
+"""Values as plain data that is the same in every process, to compare and fingerprint configurations.
 
 `Canonicalizer` turns options, arrays, dataclasses and assets into JSON-able data; equal data gives equal text and an
 equal digest. An `Asset` is a file or directory that a stage reads, identified by its content.
@@ -36,8 +36,8 @@ from beam_pipes.errors import DeclarationError
 class Asset:
     """A file or directory that belongs to a stage's configuration: `model: Asset = Asset("vocab.model")`.
 
-    It is used as a path is: `open(stage.model)`, `str(stage.model)`. A fingerprint takes its content in,
-    and neither its path nor its times; of a directory, the relative names and contents of all files.
+    Use it like a path: `open(stage.model)`, `str(stage.model)`. A fingerprint covers its content, but
+    neither its path nor its times; for a directory, the relative names and contents of all files.
     """
 
     path: str | os.PathLike[str]
@@ -58,7 +58,7 @@ class Asset:
         return os.path.basename(os.path.normpath(self.path))
 
     def digest(self) -> str:
-        """Sha256 (hex) of the content; a file whose size, inode and times did not change is read once a process."""
+        """Sha256 (hex) of the content; a file whose size, inode and times did not change is read once per process."""
         path = os.path.abspath(self.path)
         try:
             if not os.path.isdir(path):
@@ -80,7 +80,7 @@ class Asset:
 def _file_digest(path: str) -> str:
     now = time.time_ns()
     status = os.stat(path)
-    # The time of change cannot be set: `touch -r` and `tar` set the other one, and an inode is soon used again.
+    # The time of change (ctime) cannot be set: `touch -r` and `tar` set mtime, and inodes are soon reused.
     identity = status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
     if times_have_settled(status.st_ctime_ns, read_at_ns=now):
         return _remembered_digest(path, identity)
@@ -114,9 +114,9 @@ def qualified_name(thing: object) -> str:
     return name if module in (None, "builtins") else f"{module}.{name}"
 
 
-def function_behind(value: Any) -> Any:
-    """What a decorated function counts as: the function of its attribute `fingerprint_as`, a `functools.partial` where
-    options are bound to it. None for anything that has no such attribute."""
+def function_behind(value: Any) -> object:
+    """The function that a decorated function counts as: its attribute `fingerprint_as`, a `functools.partial` if
+    options are bound to it. None without such an attribute."""
     if inspect.getattr_static(type(value), "fingerprint_as", None) is None:
         return None
     return value.fingerprint_as
@@ -149,8 +149,8 @@ def _slots_of(cls: type) -> list[str]:
 
 
 def _is_run_time_state(cls: type, name: str) -> bool:
-    """Whether this is a private attribute of the framework's own base classes, such as the last record's statistics;
-    or the value of a cached property, which follows from the rest."""
+    """Whether this is a private attribute of the framework's base classes, such as the last record's statistics, or the
+    value of a cached property, which follows from the rest."""
     if isinstance(getattr(cls, name, None), functools.cached_property):
         return True
     return name.startswith("_") and any(
@@ -160,7 +160,7 @@ def _is_run_time_state(cls: type, name: str) -> bool:
 
 @dataclasses.dataclass
 class Canonicalizer:
-    """`canonical`, with a say in what stands for functions and assets, what classes are called, and which are met."""
+    """`canonical`, with hooks for functions, assets and the names of classes."""
 
     on_function: Callable[[types.FunctionType], Any]
     on_class: Callable[[type], None]
@@ -170,7 +170,7 @@ class Canonicalizer:
     def __post_init__(self) -> None:
         self._above: set[int] = set()
 
-    def convert(self, value: Any, path: str) -> Any:
+    def convert(self, value: Any, path: str) -> object:
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
@@ -241,7 +241,7 @@ class Canonicalizer:
         self.on_class(value)
         return {"$type": self.label(value)}
 
-    def _callable(self, value: Any, path: str) -> object:
+    def _callable(self, value: object, path: str) -> object:
         if isinstance(value, functools.partial):
             return {
                 "$partial": [
@@ -284,12 +284,12 @@ class Canonicalizer:
         if hasattr(value, "DESCRIPTOR") and hasattr(value, "SerializeToString"):
             message = value.SerializeToString(deterministic=True)
             return {"$message": [value.DESCRIPTOR.full_name, _digest_or_hex(message)]}
-        if isinstance(value, (int, str, float)):  # of a class of its own
+        if isinstance(value, (int, str, float)):  # of a subclass
             base = next(base for base in (int, str, float) if isinstance(value, base))
             return {"$object": [self.label(type(value)), base(value)]}
         return self._object(value, path)
 
-    def _object(self, value: object, path: str) -> Any:
+    def _object(self, value: object, path: str) -> object:
         cls = type(value)
         asset = getattr(value, "fingerprint_asset", None)
         if isinstance(asset, Asset):
@@ -310,7 +310,7 @@ class Canonicalizer:
         return {"$object": [self.label(cls), self._pairs(config, path, dotted=True)]}
 
     def _items(self, mapping: Mapping[Any, Any], path: str) -> list[Any]:
-        """The items of a dict; of a configuration their order does not count."""
+        """The items of a dict; in a configuration their order does not count."""
         return self._pairs(mapping, path)
 
     def _pairs(self, mapping: Mapping[Any, Any], path: str, *, dotted: bool = False) -> list[object]:

@@ -1,7 +1,7 @@
 """The code that a stage's code depends on: a walk over what functions and classes refer to.
 
 Only a user's own code is walked: the same top-level package, and modules that are not installed. The standard library,
-installed packages and the framework count by name. For a stage of the framework itself, its own module is walked.
+installed packages and the framework count by name. For a stage of the framework itself, only its own module is walked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Code:
 
     nodes: list[Node]
     facts: CodeFacts
-    fallback: str = ""  # stands for the code where there is no source
+    fallback: str = ""  # used in place of code without source
     texts: dict[frozenset[str] | None, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def text(self, kept: frozenset[str] | None, free_names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -57,12 +57,12 @@ class Entity:
     code: _Code
     key: str
     stable: str
-    notes: dict[str, str] = field(default_factory=dict)  # what the names in the code stand for
+    notes: dict[str, str] = field(default_factory=dict)  # what the names in the code refer to
     cells: dict[str, Any] = field(default_factory=dict)  # closed-over values and defaults, canonical
 
 
 class CodeClosure:
-    """Collects functions and classes and all that they refer to; `finish` gives the parts of a fingerprint.
+    """Collects functions, classes and everything they refer to; `finish` gives the parts of a fingerprint.
 
     A part is name → (name within the digest, value), the value a digest of code or a constant.
     """
@@ -80,18 +80,18 @@ class CodeClosure:
             on_function=self.add_function, on_class=self.add_class, on_asset=on_asset, label=label
         )
 
-    def canonical(self, value: object, path: str, *, home: str) -> Any:
-        """`canonical(value)`, the code of what it holds being added. `home`: module of the stage that it configures."""
+    def canonical(self, value: object, path: str, *, home: str) -> object:
+        """`canonical(value)`, adding the code that it holds. `home`: module of the stage that it configures."""
         self._home = home
         return self._values.convert(value, path)
 
-    def add_function(self, function: types.FunctionType, *, key: str | None = None) -> Any:
-        """Adds a function unless it is installed code; returns what stands for it in a value."""
+    def add_function(self, function: types.FunctionType, *, key: str | None = None) -> object:
+        """Adds a function unless it is installed code; returns its form within a value."""
         function = inspect.unwrap(function)
         if key is None and not _is_own(_module_of(function), self._home):
             return {"$builtin": qualified_name(function)}
         # By identity: code objects of different modules are equal if they read the same.
-        identity: Any = id(function.__code__)
+        identity: object = id(function.__code__)
         if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
             identity = id(function)
         return {"$code": self._add(identity, function, lambda: _code_of_function(function), key).stable}
@@ -168,7 +168,7 @@ class CodeClosure:
         written = ".".join([*([reference.module] if reference.module else []), *reference.path])
         if reference.module is not None:
             module = _absolute(reference, referrer, scope)
-            if not in_scope(module, referrer):  # also where it is loaded already: what came before does not count
+            if not in_scope(module, referrer):  # even if it is loaded already: earlier imports must not matter
                 entity.notes[written] = f"module {module}"
                 return
             found = _imported(module, reference.path)
@@ -179,7 +179,7 @@ class CodeClosure:
                 return  # among the entity's cells already
             found = env.get(written, scope.get(written, _MISSING))
             if getattr(found, "__wrapped__", _MISSING) is vars(builtins).get(written):
-                return  # a notebook has an `open` of its own, which does what Python's does
+                return  # a notebook has its own `open`, which does what Python's does
         constant = (referrer, f"{entity.stable}.{written}" if written in env else written)
         while isinstance(found, types.ModuleType):
             if not names or not in_scope(found.__name__, referrer):
@@ -223,7 +223,7 @@ class CodeClosure:
         try:
             return self._strict_values.convert(value, f"{module}.{name}")
         except DeclarationError:
-            # A lock, a logger, a client: what counts is the statement that makes it.
+            # A lock, a logger, a client: the statement that makes it counts.
             scope = getattr(sys.modules.get(module), "__dict__", {})
             nodes: list[Node] = list(assignments(scope, name))
             return [label(type(value)), [normalize(node, kept_parameters=None).text for node in nodes]]
@@ -232,7 +232,7 @@ class CodeClosure:
 
 
 class _OwnObjects(Canonicalizer):
-    """Values that code refers to: it sees the order of a dict. Refuses objects of installed classes, whose fields may
+    """Values that code refers to, including the order of a dict. Refuses objects of installed classes, whose fields may
     be anything: locks, caches, connections."""
 
     def _items(self, mapping: Mapping[Any, Any], path: str) -> list[Any]:
@@ -245,8 +245,8 @@ class _OwnObjects(Canonicalizer):
 
 
 def label(thing: object) -> str:
-    """What a class or function is called in a digest: without its module where that is a user's own or the
-    framework's, so that code may be moved."""
+    """The name of a class or function in a digest: without its module if that belongs to the user or to the framework,
+    so that code may be moved."""
     module = _module_of(thing)
     if _is_installed(module) and module.partition(".")[0] not in FRAMEWORK:
         return qualified_name(thing)
@@ -293,7 +293,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _places(module: str) -> list[str]:
-    """Where an imported module lies, or a top-level one that can be imported; empty if unknown."""
+    """The path of an imported module, or of a top-level one that can be imported; empty if unknown."""
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
     if found is None and "." not in module:
@@ -312,7 +312,7 @@ def show(value: object) -> str:
 
 
 def _absolute(reference: Reference, referrer: str, scope: dict[str, object]) -> str:
-    """The module that an import inside of a function names."""
+    """The module named by an import inside a function."""
     module = reference.module or ""
     if reference.level:
         package = str(scope.get("__package__") or referrer.rpartition(".")[0])
@@ -322,7 +322,7 @@ def _absolute(reference: Reference, referrer: str, scope: dict[str, object]) -> 
 
 
 def _imported(module: str, path: tuple[str, ...]) -> object:
-    """A module in scope, imported where it is not yet: what has been imported before must not count."""
+    """A module in scope, imported if necessary: earlier imports must not matter."""
     try:
         found = sys.modules.get(module) or importlib.import_module(module)
         if path and not hasattr(found, path[0]):
@@ -426,5 +426,5 @@ def _cells(function: types.FunctionType) -> dict[str, object]:
     return cells
 
 
-def _free_names(thing: Any) -> tuple[str, ...]:
+def _free_names(thing: types.FunctionType | type) -> tuple[str, ...]:
     return () if isinstance(thing, type) else tuple(thing.__code__.co_freevars)

@@ -1,8 +1,8 @@
-"""Fingerprints of stages: the same while nothing that decides its results changes, in every process and place.
+"""Fingerprints of stages: unchanged, in every process and place, until something that affects results changes.
 
-A fingerprint is made of named *parts*: the stage's class, version and configuration, its code and all the code it
+A fingerprint consists of named *parts*: the stage's class, version and configuration, its code and all the code it
 refers to (see `code_closure` for how far, and `normalized_code` for what does not count), the constants that code
-reads, and the content of assets. Paths, times, line numbers, hash seeds and modules' names are not in it.
+reads, and the content of assets. It does not depend on paths, times, line numbers, hash seeds or module names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from beam_pipes.identity.code_closure import CodeClosure, label, show
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """`digest` (sha256, hex) is equal iff nothing relevant changed; `parts` tell what it is made of, by name."""
+    """`digest` (sha256, hex) is equal iff nothing relevant changed; `parts` lists its components by name."""
 
     digest: str
     parts: Mapping[str, str]
@@ -45,7 +45,7 @@ def fingerprint(stage: object) -> Fingerprint:
     return collector.result()
 
 
-def canonical(value: object, *, path: str = "value") -> Any:
+def canonical(value: object, *, path: str = "value") -> object:
     """`value` as lists, strings, numbers, booleans and None, the same in every process and for equal values.
 
         canonical({"b": (1, 2), "a": {3, 1}})  →  {"$dict": [["a", {"$set": [1, 3]}], ["b", {"$tuple": [1, 2]}]]}
@@ -53,9 +53,9 @@ def canonical(value: object, *, path: str = "value") -> Any:
     Known are None, numbers, str, bytes, lists, tuples, mappings, sets, ranges, slices, NumPy arrays, scalars, dtypes
     and generators, enums, patterns, dates, UUIDs, proto messages, classes and modules (by name), functions, lambdas,
     partials and methods (by their code and what it refers to), `Asset` (by content), and any object by its class and
-    its fields: those of a dataclass, or `vars(value)`. An object decides for itself with a method
+    its fields: those of a dataclass, or `vars(value)`. An object can decide itself, by a method
     `fingerprint_config()`, which returns what identifies it, `fingerprint()`, which returns a digest, or by an
-    attribute `fingerprint_asset`, the `Asset` whose content it stands for.
+    attribute `fingerprint_asset`, the `Asset` whose content represents it.
 
     Raises `DeclarationError`, naming the path within `value`, for anything else, for paths that are not wrapped as
     `Asset`, and for values that contain themselves.
@@ -89,14 +89,14 @@ def explain(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[
 
 
 def content_changes(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[str]:
-    """The lines of `explain` about content that a fingerprint knows by its digest alone, so that nobody can judge them.
+    """The lines of `explain` about content that a fingerprint knows only by digest, so that it cannot be judged.
 
     That is the content of assets (files, results of analyzers), of vocabularies and of long configuration values:
 
         content_changes({"asset:words": "3f9a…", "Ids.code": "106b…"}, {"asset:words": "81c2…", "Ids.code": "77aa…"})
             → ["asset:words: 3f9a… → 81c2…"]
 
-    Content that only has another name, or that stands in another field, has not changed.
+    Content that only moved to another name or field has not changed.
     """
     lines = explain(old_parts, new_parts)
     if _contents(old_parts) == _contents(new_parts):
@@ -104,12 +104,12 @@ def content_changes(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) 
     return [line for line in lines if _CONTENT.search(line)]
 
 
-# How content shows in a line of `explain`. Long constants of a module are part of its code, long options are not.
+# How content appears in a line of `explain`. Long constants of a module are part of its code, long options are not.
 _CONTENT = re.compile(r'^asset:|\{"\$(?:asset|fingerprint)":|^[^:]*\.config\b.*\bsha256:')
 
 
 def _contents(parts: Mapping[str, str]) -> list[str]:
-    """The digests of all content that parts tell of, sorted."""
+    """The digests of all content in the parts, sorted."""
     found = [value for key, value in parts.items() if key.startswith("asset:")]
     for key, value in parts.items():
         found += re.findall(r'\{"\$(?:asset|fingerprint)":[^}]*\}', value)
@@ -134,7 +134,7 @@ class _Collector:
         self._assets: dict[str, str] = {}
         self._closure = CodeClosure(self._on_asset)
 
-    def add(self, stage: Any, name: str) -> None:
+    def add(self, stage: object, name: str) -> None:
         if isinstance(graph := getattr(stage, "graph", None), Graph):
             self._add_graph(graph, name)
         elif isinstance(stage, types.FunctionType):
@@ -177,7 +177,7 @@ class _Collector:
         self._closure.add_class(cls, key=f"{name}.code")
 
     def _add_decorated(self, stage: Any, function: object, name: str) -> None:
-        """A function that was made a stage: its code and its options count, and how it is called."""
+        """A function that was made a stage: its code, its options and the way it is called count."""
         config = stage.fingerprint_config()
         if (version := config.pop("version", None)) is not None:
             self._put(f"{name}.version", self._closure.canonical(version, f"{name}.version", home=stage.__module__))

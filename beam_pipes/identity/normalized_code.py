@@ -1,8 +1,8 @@
-"""Source code with everything that does not matter taken out, so that its digest changes only when its meaning may.
+"""Source code without everything insignificant, so that its digest changes only if its meaning may change.
 
-Out go comments, blank lines, layout, positions, docstrings and other bare constants, annotations, `pass` beside other
-statements, and the names of local variables (numbered instead by where they first appear). Parameters are renamed too,
-except those that some call in sight names as a keyword. What is left is text that is the same on every Python version.
+It drops comments, blank lines, layout, positions, docstrings and other bare constants, annotations, redundant `pass`
+statements, and the names of local variables, which are numbered by first appearance. Parameters are renamed too,
+except those that a visible call names as a keyword. The resulting text is the same on every Python version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Node = FunctionNode | ast.ClassDef | ast.stmt
 
 _SKIPPED_FIELDS = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "simple"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-# Code that looks at its own variables by name keeps their names.
+# Code that inspects its own variables by name keeps their names.
 _INTROSPECTION = {"locals", "vars", "eval", "exec", "dir"}
 
 
@@ -31,7 +31,7 @@ class Reference(NamedTuple):
 
 
 class CodeFacts(NamedTuple):
-    """What one look at a piece of code finds out."""
+    """What an analysis of a piece of code finds."""
 
     references: tuple[Reference, ...]
     parameters: frozenset[str]
@@ -40,7 +40,7 @@ class CodeFacts(NamedTuple):
 
 
 class NormalizedCode(NamedTuple):
-    """`text` stands for the meaning; `free_names` are the closed-over variables, in the order of first appearance."""
+    """`text` represents the meaning; `free_names` are the closed-over variables, in the order of first appearance."""
 
     text: str
     free_names: tuple[str, ...]
@@ -77,7 +77,7 @@ def normalize(node: Node, *, kept_parameters: frozenset[str] | None, free_names:
 
 
 class _Scope:
-    """Names bound in one function, comprehension or class, and what they are called instead."""
+    """Names bound in one function, comprehension or class, and their replacements."""
 
     def __init__(self, kind: str, depth: int, bound: set[str], *, kept: frozenset[str] = frozenset()) -> None:
         self.kind = kind
@@ -142,7 +142,7 @@ class _Normalizer:
         self.out.append("]")
 
     def _emit_body(self, body: list[ast.stmt]) -> None:
-        # What has no effect: docstrings, `...`, `pass`, declarations of a local variable's type.
+        # Statements without effect: docstrings, `...`, `pass`, declarations of a local variable's type.
         kept = [
             statement
             for statement in body

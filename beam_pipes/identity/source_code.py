@@ -1,8 +1,8 @@
-"""From a function or class to its syntax tree, by the file and line it was defined at.
+"""Finds the syntax tree of a function or class by the file and line of its definition.
 
 `import_user_module`: a module of the user, with an error that says where it fails. A module that builds while it is
-imported (a script without a guard) is imported as far as its first build: a command or a worker wants its declarations,
-and must not run the program once more.
+imported (a script without a guard) is imported up to its first build: a command or a worker needs its declarations,
+and must not run the program again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _files: dict[str, tuple[list[str], SourceFile | None]] = {}
 
 
 def source_file(path: str, module_globals: dict[str, object] | None = None) -> SourceFile | None:
-    """The parsed file, or None where there is no source (a prompt, a frozen module) or it does not parse."""
+    """The parsed file, or None without source (a prompt, a frozen module) or if it does not parse."""
     lines = linecache.getlines(path, module_globals)
     if not lines and path == _typed_program()[0] and _is_main(module_globals):
         lines = _typed_program()[1]
@@ -88,8 +88,8 @@ def _is_main(module_globals: dict[str, object] | None) -> bool:
 def _typed_program() -> tuple[str, list[str]]:
     """The file name that Python gives to a program without a file, and its lines.
 
-    That is the program of `python -c`, and of standard input where that is a file. What has come through a pipe cannot
-    be read again, and what is typed at a prompt is known from Python 3.13 on.
+    That is the program of `python -c`, or of standard input if that is a file. A program from a pipe cannot be read
+    again, and what is typed at a prompt is known from Python 3.13 on.
     """
     if sys.argv[:1] == ["-c"]:
         return "<string>", _command_of(sys.orig_argv[1:]).splitlines(keepends=True)
@@ -127,7 +127,7 @@ def _pieces(module_globals: dict[str, object]) -> Iterator[SourceFile]:
 
 
 def function_node(function: FunctionType) -> FunctionNode | None:
-    """The definition of a function or lambda; None where its source is not available or does not fit."""
+    """The definition of a function or lambda; None if its source is not available or does not match."""
     code = function.__code__
     file = source_file(code.co_filename, function.__globals__)
     if file is None:
@@ -138,7 +138,7 @@ def function_node(function: FunctionType) -> FunctionNode | None:
 
 
 def class_node(cls: type) -> ast.ClassDef | None:
-    """The definition of a class; None where its source is not available."""
+    """The definition of a class; None if its source is not available."""
     module = sys.modules.get(cls.__module__)
     codes = [function.__code__ for function in functions_of(cls)]
     # At a prompt or in a notebook the module has no file, but methods know theirs; those that a dataclass made do not.
@@ -162,7 +162,7 @@ def class_node(cls: type) -> ast.ClassDef | None:
 
 
 def functions_of(cls: type) -> list[FunctionType]:
-    """The functions that a class's own members are made of, without their decorators: of methods, properties, class and
+    """The functions of a class's own members, without their decorators: of methods, properties, class and
     static methods, each once."""
     found = []
     for member in vars(cls).values():
@@ -197,7 +197,7 @@ def _lambda_node(code: CodeType, candidates: list[ast.Lambda]) -> ast.Lambda | N
         and (node.body.lineno, node.body.col_offset) <= min(starts)
         and max(starts) < (node.body.end_lineno, node.body.end_col_offset)
     ]
-    # Of nested ones the innermost, which starts last.
+    # Of nested ones, the innermost, which starts last.
     return max(fitting, key=lambda node: (node.body.lineno, node.body.col_offset), default=None)
 
 
@@ -217,13 +217,13 @@ class _StoppedAtBuildError(BaseException):
 
 
 def now_a_worker() -> None:
-    """From now on this process builds only what it is asked to."""
+    """From now on this process builds only on request."""
     global _is_worker
     _is_worker = True
 
 
 def about_to_build() -> None:
-    """Called at the beginning of whatever builds. Notes the modules that are being imported meanwhile.
+    """Called at the beginning of every build. Notes the modules that are being imported at that time.
 
     While `import_user_module` imports one, the import ends here. Raises `DeclarationError` in a worker.
     """
@@ -235,12 +235,12 @@ def about_to_build() -> None:
         name = modules[-1].__name__ if modules else "a stage"
         raise DeclarationError(
             f"{name} builds a cache while a worker process imports or runs it, but workers must not start builds. "
-            "Put the code that runs it behind `if __name__ == '__main__':`."
+            "Put what runs under `if __name__ == '__main__':`."
         )
 
 
 def _being_imported() -> list[types.ModuleType]:
-    """The modules whose top level is running, the innermost first; a program's `__main__` is none of them."""
+    """The modules whose top level is running, innermost first, without a program's `__main__`."""
     found = []
     frame = sys._getframe(1)
     while frame is not None:
@@ -257,7 +257,7 @@ def _being_imported() -> list[types.ModuleType]:
 def import_user_module(name: str, *, reference: str | None = None) -> types.ModuleType:
     """Imports a module by its absolute name. `reference`: what named it, for messages.
 
-    Raises `DeclarationError` where there is no such module, or where it fails on import; errors of ours,
+    Raises `DeclarationError` if there is no such module, or if its import fails; errors of ours,
     which a declaration raises when it is made, pass.
     """
     told = repr(name) if reference is None else f"{name!r} of {reference!r}"
@@ -284,7 +284,7 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
     except SystemExit as error:
         raise DeclarationError(
             f"cannot import {told}: expected a module that declares, {where_raised(error)} "
-            f"called sys.exit({error}) instead. Put what runs behind `if __name__ == '__main__':`.",
+            f"called sys.exit({error}) instead. Put what runs under `if __name__ == '__main__':`.",
             reference=reference,
         ) from error
     except Exception as error:
@@ -296,15 +296,15 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
 def _as_far_as_its_build(
     name: str, told: str, modules: list[types.ModuleType], reference: str | None
 ) -> types.ModuleType:
-    """The module with all that stands above its first build, which is where its declarations are."""
+    """The module as it is before its first build, with its declarations."""
     if not modules or modules[0].__name__ != name:
         inner = modules[0].__name__ if modules else "what it calls"
         raise DeclarationError(
-            f"cannot import {told}: {inner} builds a cache when it is imported. Put what runs there behind "
+            f"cannot import {told}: {inner} builds a cache when it is imported. Put what runs there under "
             "`if __name__ == '__main__':`.",
             reference=reference,
         )
-    sys.modules[name] = modules[0]  # the import has taken it out, and its classes have to be found under its name
+    sys.modules[name] = modules[0]  # the import removed it, and its classes must be found under its name
     parent, _, child = name.rpartition(".")
     if parent:
         setattr(sys.modules[parent], child, modules[0])
@@ -312,7 +312,7 @@ def _as_far_as_its_build(
 
 
 def user_code_failed(told: str, error: Exception, reference: str | None) -> DeclarationError:
-    """The error that says where a user's code has failed; `told` is what was done with it."""
+    """The error that says where a user's code failed; `told` is what was being done with it."""
     where, message = where_raised(error), str(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         where, message = f"{error.filename}:{error.lineno}", error.msg

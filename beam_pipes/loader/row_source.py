@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
+
 from beam_pipes.cache.decoding import MessageDecoder
 from beam_pipes.cache.reader import Cache, open_split
 from beam_pipes.cache.spec import FeatureSpec
@@ -27,6 +29,14 @@ class SplitLike(Protocol):
     @property
     def spec(self) -> Mapping[str, Any]: ...
     def __len__(self) -> int: ...
+
+
+class MeasuredSplit(SplitLike, Protocol):
+    """A split that knows how long its records are, as views of splits read it."""
+
+    @property
+    def shard_sizes(self) -> np.ndarray: ...
+    def lengths(self, feature: str, indices: np.ndarray | None = None) -> np.ndarray: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Datasets, samplers, batch functions and a loader over whatever has `__len__` and `__getitem__`.
+"""Datasets, samplers, batch functions and a loader over anything with `__len__` and `__getitem__`.
 
     dataset ──sampler──▶ indices ──workers──▶ examples ──batch function──▶ batch
 
@@ -9,7 +9,7 @@
 | `batching`, `batchers` | from a list of examples to a batch |
 | `workers`, `loader` | threads and processes that fetch examples, and the loader over them |
 
-`beam_pipes.DataLoader` is another loader: over streams, caches and devices.
+`beam_pipes.DataLoader` is a different loader, over streams, caches and devices.
 """
 
 from __future__ import annotations

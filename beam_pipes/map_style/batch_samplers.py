@@ -1,12 +1,7 @@
-"""Indices in lists of equal length.
+"""Batches of indices: of equal size, of one rank's share, or of examples of similar length.
 
-One rank's share of a global order.
-
-Batches of almost equal length, in random order.
-
-Batches of similar length in a partly random order.
-
-How much of what is fed is padding.
+The chapter goes from lists of equal size over one rank's share of a global order to batches of almost equal length in
+random order, and of similar length in a partly random order; `padding_waste` measures the share of padding.
 """
 
 from __future__ import annotations
@@ -47,9 +42,9 @@ class BatchSampler(Sampler):
     Args:
       sampler: any iterable of indices with a length; its epoch follows this one's. A `Dataset` counts as `dataset`.
       dataset: instead of a sampler, what indices are drawn from: in order, or permuted each epoch with `shuffle`.
-      batch_size: how many indices a list has.
-      drop_last: leave out the last list where it is shorter (here 4). Which examples that hits changes with the
-        epoch if the sampler shuffles.
+      batch_size: indices per list.
+      drop_last: leave out the last list if it is shorter (here 4). If the sampler shuffles, the examples left out
+        differ by epoch.
       seed: of `shuffle`; a sampler has its own, and its own epoch.
     """
 
@@ -68,7 +63,7 @@ class BatchSampler(Sampler):
         if dataset is not None and sampler is None:
             sampler = RandomSampler(dataset, seed=seed) if shuffle else SequentialSampler(dataset)
         elif dataset is not None or shuffle:
-            raise DatasetError("BatchSampler needs either a sampler, which has an order of its own, or a dataset")
+            raise DatasetError("BatchSampler needs either a sampler, which has its own order, or a dataset")
         assert not isinstance(sampler, Dataset)
         if sampler is None or not hasattr(sampler, "__iter__") or not hasattr(sampler, "__len__"):
             raise DatasetError(
@@ -114,19 +109,19 @@ class BatchSampler(Sampler):
 
 
 class DistributedBatchSampler(BatchSampler):
-    """Batches of one rank, as paddle.io deals them out: whole batches in turns, equal counts on all ranks.
+    """Batches of one rank, dealt as in paddle.io: whole batches in turn, equal counts on all ranks.
 
         n=10, 2 ranks, batch_size=2      rank 0: [0 1] [4 5] [8]      rank 1: [2 3] [6 7] [9]
 
-    Where the ranks do not divide the examples, up to `num_replicas - 1` of the front come twice. Without `drop_last`
-    the last batch may be shorter. The order is a function of (seed, epoch), so ranks agree on it.
+    If the number of ranks does not divide the examples, up to `num_replicas - 1` of the first ones come twice. Without
+    `drop_last` the last batch may be shorter. The order is a function of (seed, epoch), so ranks agree on it.
 
     Args:
       dataset: the dataset, or its length.
       batch_size: examples in a batch of one rank.
       num_replicas, rank: by default the processes of `torch.distributed` or `jax.distributed`; one without them.
       shuffle: permute each epoch; False by default, as there. Set the epoch by `set_epoch`.
-      drop_last: leave out the last batch where it is shorter.
+      drop_last: leave out the last batch if it is shorter.
     """
 
     def __init__(
@@ -151,7 +146,7 @@ class DistributedBatchSampler(BatchSampler):
 
 
 class _InTurns(IndexSampler):
-    """A rank's indices of an order that is padded and dealt out by the batch."""
+    """A rank's indices of an order that is padded and dealt batch by batch."""
 
     def __init__(self, of: IndexSampler, batch_size: int, num_replicas: int, rank: int) -> None:
         super().__init__(seed=of.seed)
@@ -173,7 +168,7 @@ class _InTurns(IndexSampler):
 
 
 def describe_sampler(sampler: object) -> dict[str, Any]:
-    """Describes any sampler; of a list the content is known, of another class that is not ours only the length."""
+    """Describes any sampler: a list by its content, a foreign class only by its length."""
     if isinstance(sampler, Sampler):
         return sampler.describe()
     if isinstance(sampler, (list, tuple, np.ndarray)):
@@ -186,25 +181,25 @@ LAST = ("partial", "drop", "pad")
 
 
 class DistributedSampler(Sampler):
-    """Gives rank r of w the items r, r+w, r+2w, … of one order that all ranks compute alike.
+    """Gives rank r of w the items r, r+w, r+2w, … of an order that all ranks compute identically.
 
-    Ranks are disjoint and together cover everything. What happens when w does not divide the items is `last`:
+    Ranks are disjoint and together cover everything. `last` decides what happens if w does not divide the items:
 
         n=5, w=2   partial: [0 2 4] [1 3]      every item once; some ranks have one item more
                    drop:    [0 2]   [1 3]      equal counts; up to w-1 items left out, others each epoch
                    pad:     [0 2 4] [1 3 0]    equal counts; up to w-1 items of the front come twice
 
     Synchronous training needs equal counts, or the longer ranks wait forever: choose `drop` or `pad` there, or make
-    the number divisible. `partial` is the default because it changes no data.
+    the number divisible. `partial` is the default because it neither drops nor repeats data.
 
     Args:
       dataset_size: a dataset or its length; or another sampler, index or batch, whose items are then dealt out
         (`DistributedSampler(SimilarLengthBatchSampler(lengths, 32), 8, rank)` deals whole batches).
       num_trainers: the number of ranks, w. By default the processes of `torch.distributed` or `jax.distributed`.
       rank: this one, in [0, w). By default this process's.
-      shuffle: permute per epoch (default). Must be left out with a sampler, which has an order of its own.
-      last: see above.
-      seed: has to be the same on all ranks; with a sampler, its seed counts.
+      shuffle: permute per epoch (default). Leave it out with a sampler, which has its own order.
+      last: "partial", "drop" or "pad", as above.
+      seed: must be the same on all ranks; with a sampler, its seed counts.
       epoch: the epoch of the next iteration, later set by `set_epoch`.
     """
 
@@ -263,7 +258,7 @@ class DistributedSampler(Sampler):
         }
 
     def _places(self, total: int) -> Indices:
-        """Returns which places of the global order are this rank's."""
+        """Returns this rank's places in the global order."""
         even = total - total % self.num_trainers
         stop = {"partial": total, "drop": even, "pad": even + self.num_trainers if even < total else total}[self.last]
         return np.arange(self.rank, stop, self.num_trainers, dtype=np.int64) % max(total, 1)
@@ -283,12 +278,12 @@ def _of_world(num_trainers: int | None, rank: int | None) -> tuple[int, int]:
 
 
 class SimilarLengthBatchSampler(Sampler):
-    """A batch sampler: gives lists of indices whose examples are of almost equal length.
+    """A batch sampler whose lists of indices hold examples of almost equal length.
 
     Each epoch: a new permutation of everything is cut into pools of `pool_batches` batches; a pool is sorted by
-    length and cut into batches; all batches are shuffled. So batches hold other examples each epoch, and the short
-    last batch can stand anywhere. Lengths uniform in 200-900, batches of 32: less than 1 % of what is
-    fed is padding, where random batches have 38 %.
+    length and cut into batches; all batches are shuffled. So batches differ in each epoch, and the short last
+    batch can come anywhere. For lengths uniform in 200-900 and batches of 32, less than 1 % is padding;
+    random batches have 38 %.
 
     With `max_elements` the size of a batch varies: as many examples (at most `batch_size`) as keep
     `examples × longest` within it, for a steady memory footprint.
@@ -298,9 +293,9 @@ class SimilarLengthBatchSampler(Sampler):
       batch_size: examples in a batch, or at most that many with `max_elements`.
       drop_last: leave out the last, shorter batch: `n % batch_size` examples, drawn at random each epoch. Not
         together with `max_elements`, where no batch is the short one.
-      pool_batches: batches a pool has. More pads less and makes neighbours in a batch more alike; 100 by default.
-      max_elements: limit for `examples × longest` in a batch; every single length has to be within it.
-      shuffle: with False pools are cut from the dataset in order and batches stay sorted in each, for evaluation.
+      pool_batches: batches per pool, 100 by default. More reduces padding and makes the examples of a batch more alike.
+      max_elements: limit for `examples × longest` in a batch; no single length may exceed it.
+      shuffle: False cuts pools from the dataset in order and keeps batches sorted within each, for evaluation.
       seed: batches are a function of (seed, epoch).
       epoch: the epoch of the next iteration, later set by `set_epoch`.
     """
@@ -391,14 +386,14 @@ class SimilarLengthBatchSampler(Sampler):
 
 
 class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
-    """Gives indices such that each run of `batch_size` of them is of similar length, for less padding.
+    """Orders indices so that each run of `batch_size` examples has similar lengths, for less padding.
 
     The steps: sort by length; shuffle inside groups of `batch_group_size`; permute whole batches of the full groups.
-    What is left behind the last full group, the longest examples, is shuffled and stays at the end. Feed it to
+    The longest examples, left over after the last full group, are shuffled and stay at the end. Feed it to
     `DataLoader(sampler=…, batch_size=…)` with the same `batch_size`. The class is spelled as its users spell it.
 
-    Of 20,000 lengths uniform in 200-900, in batches of 32, 3 % of what is fed is padding; of 600 it is 35 %, as one
-    group then holds nearly everything. `SimilarLengthBatchSampler` has 1 % and 3 %, and spreads the longest
+    For 20,000 lengths uniform in 200-900, in batches of 32, 3 % is padding; for 600 lengths 35 %, as one group then
+    holds nearly everything. `SimilarLengthBatchSampler` has 1 % and 3 %, and spreads the longest
     examples over the epoch.
 
     Args:
@@ -463,14 +458,14 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
 
 
 class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
-    """Parakeet's: the order of `PartialyRandomizedSimilarTimeLengthSampler`, dealt out to ranks; it gives indices.
+    """Parakeet's sampler: the order of `PartialyRandomizedSimilarTimeLengthSampler`, dealt to ranks as indices.
 
-    Batches of all ranks are grouped together, so that the ranks have examples of similar length at the same time. Some
-    examples, drawn at random, come twice where `num_trainers` does not divide them: every rank has the same number.
+    Batches of all ranks are grouped together, so that the ranks have examples of similar length at the same time. If
+    `num_trainers` does not divide the examples, some random ones come twice, so that every rank has the same number.
     A batch sampler with less padding is `SimilarLengthBatchSampler`.
 
     Args:
-      lengths, batch_size, batch_group_size, permutate: as there; a group is a multiple of `num_trainers * batch_size`.
+      lengths, batch_size, batch_group_size, permutate: as there; groups are multiples of `num_trainers * batch_size`.
       num_trainers, rank: rank r has the places r, r + num_trainers, …; all of them by default, as in Parakeet.
       seed, epoch: the order is a function of both, alike on all ranks.
     """
@@ -533,7 +528,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
 }
 
 
-def sampler(name: str, *arguments: Any, **options: Any) -> Sampler:
+def sampler(name: str, *arguments: object, **options: Any) -> Sampler:
     """Builds a sampler by its name in `SAMPLERS`: `sampler("bucketed", lengths, batch_size=32, seed=7)`."""
     if name not in SAMPLERS:
         raise UnknownNameError(f"unknown sampler {name!r}; choose one of: {', '.join(sorted(SAMPLERS))}", name=name)

@@ -1,8 +1,6 @@
-"""Batches of spectrograms.
+"""Batches of spectrograms, of token ids and of waveforms, padded to one length.
 
-Batches of token ids.
-
-Batches of waveforms.
+Each comes as a function and as a class that holds its options, for places that take a callable.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ def batch_spec(
 
     Args:
       minibatch: arrays of shape (F, T_i) or (C, F, T_i); with `time_major` (T_i, F) or (T_i, C, F).
-      pad_value: written behind shorter spectrograms, 0.0 by default. It has to be a value of `dtype`; for
+      pad_value: appended to shorter spectrograms, 0.0 by default. It must be a value of `dtype`; for
         log magnitudes the value of silence is log(1e-5) = -11.5, not 0.
       time_major: time is the first axis of an example instead of the last.
       dtype: float32 by default.
@@ -63,14 +61,7 @@ class SpecBatcher:
     return_lengths: bool = False
 
     def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
-        return batch_spec(
-            minibatch,
-            self.pad_value,
-            self.time_major,
-            self.dtype,
-            length=self.length,
-            return_lengths=self.return_lengths,
-        )
+        return batch_spec(minibatch, **vars(self))
 
 
 def batch_text_id(
@@ -88,7 +79,7 @@ def batch_text_id(
 
     Args:
       minibatch: 1-D integer arrays of shape (T_i,).
-      pad_id: written behind shorter sequences, 0 by default; it has to be a value of `dtype`.
+      pad_id: appended to shorter sequences, 0 by default; it must be a value of `dtype`.
       dtype: int64 by default; an id outside its range is an error, with the index of its example.
       length: pad to this length instead of the longest, for a static shape.
       return_lengths: return `(ids, lengths)`, lengths int64 of shape (B,).
@@ -117,7 +108,7 @@ class TextIDBatcher:
     return_lengths: bool = False
 
     def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
-        return batch_text_id(minibatch, self.pad_id, self.dtype, length=self.length, return_lengths=self.return_lengths)
+        return batch_text_id(minibatch, **vars(self))
 
 
 def batch_wav(
@@ -132,7 +123,7 @@ def batch_wav(
 
     Args:
       minibatch: arrays of shape (T_i,), or (C, T_i) with the same number of channels C.
-      pad_value: written behind shorter waveforms; 0.0, silence, by default. It has to be a value of `dtype`.
+      pad_value: appended to shorter waveforms; 0.0, silence, by default. It must be a value of `dtype`.
       dtype: float32 by default. int16 samples become floats of the same value: they are not scaled.
       length: pad to this many samples instead of the longest, for a static shape.
       return_lengths: return `(waves, lengths)`, lengths in samples, int64 of shape (B,).
@@ -161,4 +152,4 @@ class WavBatcher:
     return_lengths: bool = False
 
     def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
-        return batch_wav(minibatch, self.pad_value, self.dtype, length=self.length, return_lengths=self.return_lengths)
+        return batch_wav(minibatch, **vars(self))

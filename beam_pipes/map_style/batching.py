@@ -1,7 +1,7 @@
-"""Batch functions: they turn a list of examples into arrays, and pad what differs in length.
+"""Batch functions turn a list of examples into arrays, and pad sequences of different length.
 
 `default_collate` makes a structure of arrays from a list of structures. Casts and pad values are exact, or an error:
-NumPy would turn -1 into 255 and 3.7 into 3 without a word.
+NumPy would silently turn -1 into 255 and 3.7 into 3.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def default_collate(examples: Sequence[Any]) -> Any:
         [{"x": array(4,)}, {"x": array(4,)}]   → {"x": array(2, 4)}
 
     Arrays of one shape are stacked; numbers become arrays (int64, float64, bool); `str`, `bytes` and paths become
-    lists; tuples, named tuples, lists and dicts are gone through field by field. Raises `DatasetError`, with the place
-    of the field, where examples differ in shape, length, keys or type: sequences of different length need a batch
+    lists; tuples, named tuples, lists and dicts are collated field by field. Raises `DatasetError`, with the place
+    of the field, if examples differ in shape, length, keys or type: sequences of different length need a batch
     function that pads.
     """
     if not len(examples):
@@ -158,7 +158,7 @@ def batch_sequences(
     Args:
       sequences: arrays of one rank, equal in every axis but `axis`; at least one.
       axis: the axis of time in one example; negative counts from the end.
-      pad_value: written behind the shorter ones; it has to be a value of `dtype` (-1 is none of uint8).
+      pad_value: appended to the shorter ones; it must be a value of `dtype` (-1 is not one of uint8).
       dtype: of the result; by default the common dtype of the examples. Values that it cannot hold are an error.
       length: pad to this length instead of the longest, for a static shape; a longer example is an error.
       return_lengths: also return each example's own length, int64.
@@ -183,7 +183,7 @@ def pad_into_batch(
     lengths: bool,
     ranks: tuple[int, ...] | None = None,
 ) -> Any:
-    """Does the work of every batch function; `owner` is the one that errors speak of."""
+    """Does the work of every batch function; errors name `owner`."""
     arrays = [_as_array(owner, sequence, row) for row, sequence in enumerate(sequences)]
     if not arrays:
         raise DatasetError(f"{owner} needs at least one example, got an empty minibatch")
@@ -257,7 +257,7 @@ def _padded_length(owner: str, own_lengths: Lengths, length: int | None) -> int:
 
 
 def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> np.dtype:
-    """Returns the dtype of the batch: the one asked for, or what all examples have in common."""
+    """Returns the dtype of the batch: the requested one, or the common dtype of all examples."""
     if dtype is None:
         # An empty list is float64 to NumPy, and says nothing about its neighbours.
         found = [array.dtype for array in arrays if array.size] or [arrays[0].dtype]
@@ -277,8 +277,8 @@ def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> n
     return target
 
 
-def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype) -> Any:
-    """Returns `pad_value` as a scalar of `dtype`, or raises `DatasetError` where it is none of its values."""
+def checked_pad_value(owner: str, pad_value: float, dtype: np.dtype) -> Any:
+    """Returns `pad_value` as a scalar of `dtype`, or raises `DatasetError` if `dtype` does not hold it."""
     value = np.asarray(pad_value)
     if value.ndim or value.dtype.kind not in "biuf":
         raise DatasetError(f"{owner} needs a number as pad value, got {type(pad_value).__name__}: {pad_value!r}")

@@ -3,13 +3,13 @@
 A *dataset* is anything with `__len__` and `__getitem__`: a list, a NumPy array, a memory-mapped split of a cache, or
 a subclass of `Dataset`. An *example* is what one integer index gives. An index outside `[-n, n)` raises
 `ExampleIndexError`; an `IndexError` or `StopIteration` that comes out of user code is raised as `ExampleError`, since
-Python's iteration protocol would take either for the end of the data.
+Python's iteration protocol would interpret either as the end of the data.
 
-The epoch is what a transform that draws has to know besides the index. It is kept per thread of execution, not in the
+A transform that draws needs the epoch besides the index. The epoch belongs to the thread of execution, not to the
 dataset: two iterators, in two epochs, may read one dataset at once.
 
-The small classes that wrap data come last: one remembers its examples, one sees a list of records as a table with a
-converter for each field, and others put several datasets of one length side by side, in dicts or in tuples.
+The small classes that wrap data come last: one remembers its examples, one treats a list of records as a table with a
+converter for each field, and others zip datasets of one length into dicts or tuples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def current_epoch() -> int:
 
 @contextlib.contextmanager
 def reading_epoch(epoch: int) -> Iterator[None]:
-    """Examples read in this block are those of `epoch`; a `DataLoader` does it by itself."""
+    """Examples read in this block belong to `epoch`; a `DataLoader` sets it automatically."""
     token = _EPOCH.set(epoch)
     try:
         yield
@@ -55,7 +55,7 @@ class Dataset:
 
     - Override `__getitem__(self, i)` for full control, as with `paddle.io.Dataset`.
     - Override `get_example(self, i)` to be called with a checked index in `[0, n)` only; `dataset[-1]`,
-      `dataset[2:5]` and `dataset[[4, 0]]` then work by themselves, the last two giving a list of examples.
+      `dataset[2:5]` and `dataset[[4, 0]]` then work too, the last two giving a list of examples.
 
     Iterating gives every example in order, and an error in one of them always surfaces.
     """
@@ -88,7 +88,7 @@ class Dataset:
 
 
 def fetch(dataset: MapStyle, index: int, owner: str) -> Any:
-    """Returns `dataset[index]` for an index that is known to be valid: an `IndexError` is then user code's."""
+    """Returns `dataset[index]` for an index known to be valid, so that an `IndexError` comes from user code."""
     try:
         return dataset[index]
     except (IndexError, StopIteration) as error:
@@ -102,8 +102,8 @@ def apply_to_example(
     role: str,
     *,
     name: Callable[..., object] | None = None,
-) -> Any:
-    """Calls user code on one example; whatever it raises becomes an `ExampleError` that names `index` and function."""
+) -> object:
+    """Calls user code on one example; any exception becomes an `ExampleError` that names `index` and function."""
     try:
         return function(example)
     except ExampleError:
@@ -117,7 +117,7 @@ def example_error(what: str, index: int, error: BaseException) -> ExampleError:
     return ExampleError(f"{what} failed: {type(error).__name__}: {error}", index=index)
 
 
-def describe(function: Any) -> str:
+def describe(function: Callable[..., object]) -> str:
     """Names a callable: `tokenize (text.py:12)` for functions and lambdas, the class for callable objects."""
     code = getattr(function, "__code__", None)
     if code is not None:
@@ -166,12 +166,12 @@ def checked_indices(indices: Sequence[object] | np.ndarray, size: int, owner: st
 
 
 class CacheDataset(Dataset):
-    """Keeps every example in memory once it was asked for: the second policy of `docs/caching-policies.md`.
+    """Keeps every example in memory after its first use: the second policy of `docs/caching-policies.md`.
 
-    The first pass costs what the dataset below costs, later ones a dict lookup. Examples are handed out as the very
-    same objects each time: do not change them in place. Safe under threads (two threads that miss at once may both
-    compute, one result is kept); each worker process of a `DataLoader` fills a cache of its own, starting empty;
-    an example that failed is tried again.
+    The first pass costs as much as the dataset below, later ones a dict lookup. Every access returns the same
+    object: do not change examples in place. Safe under threads (two threads that miss at once may both
+    compute, one result is kept); each worker process of a `DataLoader` fills its own cache, which starts empty;
+    a failed example is tried again.
     """
 
     def __init__(self, dataset: MapStyle) -> None:
@@ -189,7 +189,7 @@ class CacheDataset(Dataset):
             return self._examples.setdefault(index, fetch(self._dataset, index, "CacheDataset"))
 
     def __getstate__(self) -> dict[str, object]:
-        # What is cached may be gigabytes, and is never needed on the other side of a pickle.
+        # The cache may hold gigabytes, which the receiver of a pickle never needs.
         return {**self.__dict__, "_examples": {}}
 
     @property
@@ -203,15 +203,15 @@ class CacheDataset(Dataset):
 
 
 class DataTable(Dataset):
-    """Records (dicts) with some of their fields converted when an example is asked for.
+    """Records (dicts) with some of their fields converted on access.
 
         DataTable([{"path": "a.npy", "text": "hi"}], fields=["path"], converters={"path": np.load})[0]
             → {"path": array(…)}
 
     Args:
-      data: records of at least the same fields; usually metadata read from a file.
+      data: records with the same fields, usually metadata read from a file.
       fields: those to keep, in this order; all fields of the first record by default.
-      converters: field → function of one value. Fields without one are handed through.
+      converters: field → function of one value. Other fields are unchanged.
       use_cache: keep converted examples in memory (as `CacheDataset` does); off by default, as audio seldom fits.
 
     Raises `DatasetError` for an empty table, an unknown field, or a converter of a field that is not kept; a record
@@ -244,7 +244,7 @@ class DataTable(Dataset):
         return len(self.data)
 
     def __getstate__(self) -> dict[str, object]:
-        # As for CacheDataset: examples in memory stay behind.
+        # As for CacheDataset: examples in memory are not sent.
         return {**self.__dict__, "_examples": None if self._examples is None else {}}
 
     def get_example(self, index: int) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class DictDataset(Dataset):
         DictDataset(text=["a", "b"], label=[1, 2])[1]  → {"text": "b", "label": 2}
         DictDataset(text=["a", "b"], label=[1, 2])[:1] → [{"text": "a", "label": 1}]
 
-    Raises `DatasetError` without datasets, or where their lengths differ.
+    Raises `DatasetError` without datasets, or if their lengths differ.
     """
 
     def __init__(self, **datasets: MapStyle) -> None:
@@ -304,7 +304,7 @@ class TupleDataset(Dataset):
         TupleDataset(["a", "b"], [1, 2])[1]   → ("b", 2)
         TupleDataset(["a", "b"], [1, 2])[0:2] → [("a", 1), ("b", 2)]
 
-    Raises `DatasetError` without datasets, or where their lengths differ.
+    Raises `DatasetError` without datasets, or if their lengths differ.
     """
 
     def __init__(self, *datasets: MapStyle) -> None:

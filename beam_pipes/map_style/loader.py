@@ -1,4 +1,4 @@
-"""The loader over map-style datasets. (`beam_pipes.DataLoader` is another one: over streams, caches and devices.)
+"""The loader over map-style datasets. (`beam_pipes.DataLoader` is a different one, over streams, caches and devices.)
 
     batch sampler ──indices──► examples (here, on threads or in processes) ──collate_fn──► batch
 
@@ -14,7 +14,7 @@ import operator
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError, logger
 from beam_pipes.loader.prefetch import SharedIterator
@@ -32,7 +32,7 @@ from beam_pipes.map_style.sampler import RandomSampler, SequentialSampler, check
 from beam_pipes.map_style.workers import Loaded, WorkerPool, load_examples, load_on_threads, short
 
 _log = logger(__name__)
-# What was noted of Paddle's arguments: once a process.
+# Warnings about Paddle's arguments, given once per process.
 _noted: list[list[str]] = []
 
 VERSION = 1
@@ -86,7 +86,7 @@ WORKER_TYPES = ("process", "thread")
 
 
 class DataLoader:
-    """Iterates over a dataset in batches, as often as you like, each time the next epoch.
+    """Iterates over a dataset in batches, any number of times; each iteration is the next epoch.
 
         loader = DataLoader(dataset, batch_size=32, shuffle=True, drop_last=True, collate_fn=collector)
         for epoch in range(10):
@@ -94,13 +94,13 @@ class DataLoader:
 
     Batches come in an order that depends on the sampler's seed and the epoch only: not on workers, nor on timing.
     An exception in the dataset, in a transform or in `collate_fn` surfaces as `ExampleError` with the index and the
-    cause, also where it is an `IndexError` or a `StopIteration`.
+    cause, even if it is an `IndexError` or a `StopIteration`.
 
     Args:
-      dataset: anything with `__len__` and `__getitem__`; `__getitems__(indices)` is used where there is one.
+      dataset: anything with `__len__` and `__getitem__`; `__getitems__(indices)` is used if it exists.
       batch_size: examples in a batch, 1 by default as in the reference.
       shuffle: another permutation each epoch; in order by default.
-      drop_last: leave out the last batch where it is shorter.
+      drop_last: leave out the last batch if it is shorter.
       sampler: an iterable of indices instead of `shuffle`.
       batch_sampler: an iterable of lists of indices instead of `batch_size`, `shuffle`, `drop_last` and `sampler`.
       collate_fn: list of examples → batch; `default_collate` by default. It is called in the thread that iterates,
@@ -109,7 +109,7 @@ class DataLoader:
         they are asked for.
       worker_type: "thread" (default): nothing is copied or pickled; right where the time goes into files, NumPy or
         decoders, which release the GIL. "process": for transforms that are slow Python; they are spawned, so the
-        dataset has to be picklable and the script guarded by `if __name__ == "__main__":`; examples are copied
+        dataset must be picklable and the script guarded by `if __name__ == "__main__":`; examples are copied
         through a pipe.
       prefetch: batches under way per worker, 2 by default: one in work, one waiting.
       timeout: seconds to wait for a batch of a worker process before an error; 0, the default, waits on, and says every
@@ -182,7 +182,7 @@ class DataLoader:
         self.timeout = timeout or None
         self.return_list = return_list
         self._place = Place(getattr(self.batch_sampler, "epoch", 0), 0)
-        self._begun = False  # whether an iterator already goes on from self._place
+        self._begun = False  # whether an iterator already continues from self._place
         self._seen_epochs = self._sampler_epochs()
         self._idle_pools: list[WorkerPool] = []
         self._finalizer = weakref.finalize(self, _close_pools, self._idle_pools)
@@ -229,7 +229,7 @@ class DataLoader:
         return dump_state(self._place, self._order())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next `iter` go on behind the last batch of `state`, without reading what was before it.
+        """Makes the next `iter` continue after the last batch of `state`, without reading earlier ones.
 
         Exact with samplers that are a function of their epoch, as all of ours are. Workers, their type and `prefetch`
         may differ. Raises `StateMismatchError` where the order of batches would.
@@ -250,7 +250,7 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy has worker processes of its own, and goes on where the newest iterator stands.
+        # A copy has its own worker processes, and continues where the newest iterator is.
         left = {"_idle_pools", "_finalizer"}
         state = {name: value for name, value in self.__dict__.items() if name not in left}
         return {**state, "_place": dataclasses.replace(self._place), "_begun": False}
@@ -391,8 +391,8 @@ def _checked_batch_sampler(
     return batch_sampler
 
 
-def _is_dealt_out(sampler: Any) -> bool:
-    """Whether each process gets a share of its own; of samplers that are not ours that is taken for granted."""
+def _is_dealt_out(sampler: object) -> bool:
+    """Whether each process gets its own share; samplers that are not ours are assumed to do this."""
     if type(sampler) is BatchSampler:
         return _is_dealt_out(sampler.sampler)
     if type(sampler) is BucketSampler:
@@ -400,7 +400,7 @@ def _is_dealt_out(sampler: Any) -> bool:
     return type(sampler) is DistributedSampler or type(sampler) not in SAMPLERS.values()
 
 
-def _checked_batch(batch: Any) -> list[int]:
+def _checked_batch(batch: Iterable[SupportsIndex]) -> list[int]:
     try:
         return [operator.index(index) for index in batch]
     except TypeError as error:

@@ -47,7 +47,7 @@ class Sampler:
         return {"sampler": type(self).__name__, "seed": self.seed}
 
     def random(self, epoch: int, purpose: str = "") -> KeyedRandom:
-        """Returns the stream of draws for `epoch`; each `purpose` has a stream of its own."""
+        """Returns the stream of draws for `epoch`; each `purpose` has its own stream."""
         return KeyedRandom(self.seed, epoch, type(self).__name__ + purpose)
 
     def __repr__(self) -> str:

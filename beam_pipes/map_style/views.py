@@ -49,7 +49,7 @@ class ChainDataset(Dataset):
     def __len__(self) -> int:
         return self._ends[-1]
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         part = bisect.bisect_right(self._ends, index)
         start = self._ends[part - 1] if part else 0
         return fetch(self._datasets[part], index - start, "ChainDataset")
@@ -91,10 +91,10 @@ class FilterDataset(Dataset):
 
     @property
     def indices(self) -> npt.NDArray[np.int64]:
-        """Where the kept examples stand in the dataset below, ascending, int64."""
+        """The indices of the kept examples in the dataset below, ascending, int64."""
         return self._indices
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         return fetch(self._dataset, int(self._indices[index]), "FilterDataset")
 
 
@@ -135,7 +135,7 @@ class SliceDataset(Dataset):
     def __len__(self) -> int:
         return self._size
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         place = self._start + index
         return fetch(self._dataset, place if self._order is None else int(self._order[place]), "SliceDataset")
 
@@ -159,18 +159,18 @@ class SubsetDataset(Dataset):
     def __len__(self) -> int:
         return len(self._indices)
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         return fetch(self._dataset, int(self._indices[index]), "SubsetDataset")
 
 
 class TransformDataset(Dataset):
-    """Applies `transform` to an example each time it is asked for.
+    """Applies `transform` to an example on each access.
 
         TransformDataset([1, 2], lambda n: n * 10)[1] → 20
 
     Args:
       dataset: where examples come from.
-      transform: a function of one example, or an object with a method `forward`. For worker processes it has to be
+      transform: a function of one example, or an object with a method `forward`. For worker processes it must be
         picklable.
       seed: for a transform that draws, which is then called with `(example, generator)`: a `numpy.random.Generator`
         keyed by (seed, epoch, index). So an example is augmented otherwise in each epoch, and alike whatever the
@@ -180,7 +180,7 @@ class TransformDataset(Dataset):
     An exception in `transform` is raised as `ExampleError` with the index of its example and the original as its cause.
     """
 
-    def __init__(self, dataset: MapStyle, transform: Any, *, seed: int | None = None) -> None:
+    def __init__(self, dataset: MapStyle, transform: Callable[..., Any], *, seed: int | None = None) -> None:
         check_dataset(dataset, "TransformDataset")
         function = transform if callable(transform) else getattr(transform, "forward", None)
         if function is None:
@@ -202,7 +202,7 @@ class TransformDataset(Dataset):
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         example = fetch(self._dataset, index, "TransformDataset")
         if self._seed is None:
             return apply_to_example(self._transform, example, index, "transform")

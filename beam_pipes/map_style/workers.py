@@ -6,7 +6,7 @@
 `load_examples` reads the examples of one batch; whatever goes wrong names the example. Processes are started with
 `spawn`: a forked child inherits locks held by threads that it does not have; tokenizers, TensorFlow and JAX deadlock
 there. Each worker is joined to the loader by one pipe and ends when that pipe does, so none outlives its loader or the
-process of its loader, even one that is killed. Large arrays travel beside the pickle, without another copy on either
+process of its loader, even one that is killed. Large arrays travel outside the pickle, without another copy on either
 side. Ctrl-C is held back while a process is started and noted, which it must not cut in two.
 """
 
@@ -72,7 +72,7 @@ def short(indices: list[int]) -> str:
     return f"[{', '.join(map(str, indices[:8]))}, … {len(indices) - 8} more]"
 
 
-def _load(dataset: MapStyle, index: int) -> Any:
+def _load(dataset: MapStyle, index: int) -> object:
     try:
         return dataset[index]
     except Exception as error:
@@ -81,7 +81,7 @@ def _load(dataset: MapStyle, index: int) -> Any:
 
 @contextlib.contextmanager
 def children_deaf_to_interrupts() -> Iterator[None]:
-    """A process that is started inside the block does not hear Ctrl-C before it unblocks it."""
+    """A process started inside the block ignores Ctrl-C until it unblocks the signal."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -89,11 +89,11 @@ def children_deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# Smaller arrays stay inside the pickle: a message of its own costs two system calls.
+# Smaller arrays stay inside the pickle: a separate message costs two system calls.
 BESIDE_BYTES = 64 * 1024
 
 
-def encode(value: Any) -> list[Any]:
+def encode(value: object) -> list[Any]:
     """Returns the messages that stand for `value`; raises what pickling raises, before anything is sent."""
     beside: list[memoryview] = []
 
@@ -249,7 +249,7 @@ class WorkerPool:
         self, batches: Iterator[list[int]], epoch: int, *, prefetch: int, timeout: float | None
     ) -> Iterator[Loaded]:
         """Yields `(indices, examples)` of each batch in order; batch k is loaded by worker k modulo their number."""
-        failures: list[Exception] = []  # of the sampler: due behind the batches that it gave before
+        failures: list[Exception] = []  # of the sampler: raised after the batches that it gave first
         batches = _until_failure(batches, failures)
         turns = itertools.cycle(range(len(self._workers)))
         pending: deque[tuple[int, list[int]]] = deque()
@@ -347,7 +347,7 @@ def _until_failure(batches: Iterator[list[int]], failures: list[Exception]) -> I
 
 
 def _rebuilt(failure: Failure, number: int) -> ExampleError:
-    """Makes the exception of a worker one of ours, with the cause and the remote traceback behind it."""
+    """Turns a worker's exception into one of ours, with its cause and the remote traceback."""
     remote = RemoteTraceback(f"in worker process {number}:\n{failure.trace}")
     error = ExampleError(failure.message, **failure.attributes)
     error.__cause__ = failure.cause or remote

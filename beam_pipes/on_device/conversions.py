@@ -9,9 +9,9 @@
 | ragged                            | rows, as objects | error                  | error                  |
 | sparse, nested dataset, quantized | error            | error                  | error                  |
 
-While JAX runs with 32-bit types, 64-bit values become 32-bit ones where every value stays the same, else an error.
-Every array is a copy, so that changing a batch in place reaches no cached dataset; it is aligned as TensorFlow, XLA and
-BLAS kernels want it, so that they take it over instead of copying it. An element is a tensor, or dicts, tuples and
+While JAX runs with 32-bit types, 64-bit values become 32-bit ones if that changes no value, else they are an error.
+Every array is a copy, so changing a batch in place affects no cached dataset; it is aligned for TensorFlow, XLA and
+BLAS kernels, so that they use it without another copy. An element is a tensor, or dicts, tuples and
 lists of them (`map_leaves`). Errors (`ConversionError`) name the key.
 """
 
@@ -20,11 +20,17 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from beam_pipes.errors import ConversionError, LoaderError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+#: An array or a tensor (or the spec of one), or dicts, tuples and lists of them: what `tf.nest` calls a structure.
+Nested: TypeAlias = Any
 
 # Eigen's largest vector: TensorFlow and XLA keep foreign memory only at multiples of it, and NumPy aligns to 16 bytes.
 ALIGNMENT_BYTES = 64
@@ -47,12 +53,12 @@ def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Skipped:
-    """A value under a key of `skip_keys`: every conversion leaves it as it is."""
+    """A value under a key of `skip_keys`: every conversion leaves it unchanged."""
 
-    value: Any
+    value: object
 
 
-def map_leaves(function: Callable[[Any, str], Any], element: Any, key: str = "") -> Any:
+def map_leaves(function: Callable[[Any, str], Any], element: Nested, key: str = "") -> Nested:
     """`function(leaf, key)` on every leaf; the key of `{"a": ({"b": leaf},)}` is `a/0/b`."""
     if isinstance(element, np.ndarray):
         return function(element, key)
@@ -68,7 +74,7 @@ def map_leaves(function: Callable[[Any, str], Any], element: Any, key: str = "")
     return element if isinstance(element, Skipped) else function(element, key)
 
 
-def skipping(element: Any, skip_keys: Collection[str]) -> Any:
+def skipping(element: Nested, skip_keys: Collection[str]) -> Nested:
     """The element with the values of `skip_keys` marked `Skipped`, in every dict it holds."""
     if not skip_keys:
         return element
@@ -83,7 +89,7 @@ def skipping(element: Any, skip_keys: Collection[str]) -> Any:
     return element
 
 
-def unskipped(element: Any) -> Any:
+def unskipped(element: Nested) -> Nested:
     """The element with the marked values back in their places."""
     if isinstance(element, dict):
         return {name: unskipped(item) for name, item in element.items()}
@@ -94,8 +100,8 @@ def unskipped(element: Any) -> Any:
     return element.value if isinstance(element, Skipped) else element
 
 
-def checked_skip_keys(skip_keys: str | Iterable[str], element_spec: Any) -> frozenset[str]:
-    """The keys as a set; one that no element has is an error where the element spec is known."""
+def checked_skip_keys(skip_keys: str | Iterable[str], element_spec: Nested) -> frozenset[str]:
+    """The keys as a set; a key that no element has is an error if the element spec is known."""
     keys = frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys)
     if element_spec is not None and keys:
         known = set(_names(element_spec))
@@ -107,7 +113,7 @@ def checked_skip_keys(skip_keys: str | Iterable[str], element_spec: Any) -> froz
     return keys
 
 
-def _names(element: Any) -> Iterable[str]:
+def _names(element: object) -> Iterable[str]:
     if isinstance(element, dict):
         for name, item in element.items():
             yield str(name)
@@ -117,16 +123,16 @@ def _names(element: Any) -> Iterable[str]:
             yield from _names(item)
 
 
-def _joined(key: str, name: Any) -> str:
+def _joined(key: str, name: object) -> str:
     return f"{key}/{name}" if key else str(name)
 
 
-def to_host(element: Any) -> Any:
-    """Every leaf as a NumPy array or scalar of its own memory; strings as `bytes`; ragged rows as object arrays."""
+def to_host(element: Nested) -> Nested:
+    """Every leaf as a NumPy array or scalar with its own memory; strings as `bytes`; ragged rows as object arrays."""
     return map_leaves(host_value, element)
 
 
-def host_value(value: Any, key: str) -> Any:
+def host_value(value: object, key: str) -> Any:
     """One leaf, see `to_host`."""
     if isinstance(value, np.ndarray):
         return aligned_copy(value)
@@ -147,14 +153,14 @@ def host_value(value: Any, key: str) -> Any:
     raise _impossible(key, f"a {type(value).__name__}", "Convert it in a .map, or name its key in skip_keys")
 
 
-def _host_tensor(tensor: Any, key: str) -> Any:
+def _host_tensor(tensor: tf.Tensor, key: str) -> Any:
     if tensor.dtype.is_quantized or tensor.dtype.name in ("variant", "resource"):
         raise _impossible(key, f"a tensor of {tensor.dtype.name}", "Convert it in a .map, or name its key in skip_keys")
     # .numpy() copies for every dtype; a NumPy scalar (or bytes) comes back for rank 0.
     return tensor.numpy()
 
 
-def _ragged_rows(ragged: Any, key: str) -> Any:
+def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray[Any, Any]:
     """Rows as an object array, always: RaggedTensor.numpy() gives a dense array when lengths happen to agree."""
     count = int(ragged.nrows())
     rows = np.empty(count, object)
@@ -163,8 +169,8 @@ def _ragged_rows(ragged: Any, key: str) -> Any:
     return rows
 
 
-def require_numeric(value: Any, key: str, framework: str) -> np.ndarray[Any, Any]:
-    """The array of a host value, or `ConversionError` where `framework` has nothing like it."""
+def require_numeric(value: object, key: str, framework: str) -> np.ndarray[Any, Any]:
+    """The array of a host value, or `ConversionError` if `framework` has no equivalent."""
     if type(value) is np.ndarray and value.dtype.kind in "biufc":
         return value
     if value is None:
@@ -186,7 +192,7 @@ def require_numeric(value: Any, key: str, framework: str) -> np.ndarray[Any, Any
 
 
 def narrowed(array: np.ndarray[Any, Any], dtype: np.dtype[Any], key: str, remedy: str) -> np.ndarray[Any, Any]:
-    """The array in a narrower dtype where every value stays the same, else `ConversionError`."""
+    """The array in a narrower dtype if that changes no value, else `ConversionError`."""
     if array.dtype == dtype:
         return array
     if array.size == 0:
@@ -210,13 +216,13 @@ def narrowed(array: np.ndarray[Any, Any], dtype: np.dtype[Any], key: str, remedy
 
 
 def unsupported_dtype(key: str, dtype: np.dtype[Any], framework: str) -> ConversionError:
-    """The error of a dtype that `framework` does not have."""
+    """The error for a dtype that `framework` lacks."""
     return _impossible(key, f"{dtype.name} values", "Cast them in a .map, or name the key in skip_keys", framework)
 
 
 def _no_strings(key: str, framework: str) -> ConversionError:
     return _impossible(
-        key, "strings", f"Encode them as numbers before, or keep them as they are with skip_keys=[{key!r}]", framework
+        key, "strings", f"Encode them as numbers first, or keep them unchanged with skip_keys=[{key!r}]", framework
     )
 
 

@@ -1,10 +1,10 @@
-"""DataLoader: Python samples, a tf.data.Dataset or a cache behind all methods of tf.data.Dataset.
+"""DataLoader: Python samples, a tf.data.Dataset or a cache with all methods of tf.data.Dataset.
 
     dl = DataLoader(generator_function).map(f).cache().shuffle(1000).batch(10)
     for batch in dl.to_jax().shard().prefetch_to_devices(): ...
 
-The methods of `tf.data.Dataset` are looked up in TensorFlow itself, so that those of new versions chain too; each gives
-a loader with a longer list of transformations, which `explain` and `optimize` read. Samples come from a `PythonSource`
+The methods of `tf.data.Dataset` are looked up in TensorFlow itself, so new versions' methods chain too; each gives a
+loader with a longer list of transformations, which `explain` and `optimize` read. Samples come from a `PythonSource`
 or a `CacheSource`; conversions hand the elements on to the chapters of JAX, torch and NumPy.
 """
 
@@ -15,20 +15,21 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.order import check_integer
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
+from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.from_cache import CacheSource, Passes, cache_source
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
 from beam_pipes.on_device.keras_data import NAMES as KERAS_NAMES
 from beam_pipes.on_device.keras_data import KerasData, keras_class
 from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
 from beam_pipes.on_device.optimize import Suggestion, optimized, suggestions
-from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset, table_columns
+from beam_pipes.on_device.python_source import PythonSource, Samples, batched_dataset, sample_dataset, table_columns
 
 if TYPE_CHECKING:
     from beam_pipes.cache import Cache
@@ -55,7 +56,7 @@ def dataset_members() -> dict[str, str]:
     return members
 
 
-def unwrap(value: Any) -> Any:
+def unwrap(value: object) -> Any:
     """Loaders inside arguments → their datasets: `[dl, {"a": dl}]` → `[dl.dataset, {"a": dl.dataset}]`."""
     if isinstance(value, DataLoader):
         return value.dataset
@@ -68,7 +69,7 @@ def unwrap(value: Any) -> Any:
     return value
 
 
-def loaders_in(value: Any) -> Iterator[Any]:
+def loaders_in(value: object) -> Iterator[Any]:
     """The loaders inside arguments, in order."""
     if isinstance(value, DataLoader):
         yield value
@@ -83,7 +84,7 @@ SkipKeys = str | Iterable[str]
 
 
 class Source(Protocol):
-    """What stands in front of the first transformation: Python samples or a cache."""
+    """What feeds the first transformation: Python samples or a cache."""
 
     error: BaseException | None
 
@@ -122,18 +123,18 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     length), whose samples are its rows; or a tf.data.Dataset. Samples may be nested dicts of Python numbers, text,
     lists, arrays.
     `python_iterable_n_samples`: the number of samples where it is known: a pass with another number is an error.
-    `output_signature`: a dict of tf.TensorSpec; without it the first `infer_k` samples (-1: all) tell. An int is
-    tf.int32, or tf.int64 where a sampled one needs it; a later value that does not fit raises, nothing is wrapped.
+    `output_signature`: a dict of tf.TensorSpec, inferred by default from the first `infer_k` samples (-1: all). An int
+    is tf.int32, or tf.int64 if a sampled one needs it; a later value that does not fit raises, none is wrapped.
 
-    Errors that the iterable raises reach the consumer as they are. Samples are read ahead of their use by up to 10 ms,
+    Errors that the iterable raises reach the consumer unchanged. Samples are read ahead of their use by up to 10 ms,
     1024 samples or 4 MiB. Not thread-safe; iterators of one loader are independent.
     """
 
     def __init__(
         self,
-        python_iterable: Any,
+        python_iterable: Samples,
         python_iterable_n_samples: int | None = None,
-        output_signature: Any = None,
+        output_signature: Nested = None,
         infer_k: int = 3,
     ) -> None:
         if isinstance(python_iterable, DataLoader):
@@ -173,11 +174,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self,
         source: Source | None,
         step: Transformation | None,
-        dataset: Any = None,
-        signature: Any = None,
+        dataset: TfDataset | None = None,
+        signature: Nested = None,
         n_source_samples: int | None = None,
         *,
-        runs: Any = None,
+        runs: TfDataset | None = None,
     ) -> None:
         """The state of a loader without transformations; a cache's dataset is made when it is first needed."""
         self._sources: tuple[Source, ...] = () if source is None else (source,)
@@ -204,11 +205,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         order, for batching by tf.data. Both are this process's share: under `torch.distributed` and `jax.distributed`,
         or by `host_index` and `host_count`; of single records one process may have one more than another.
 
-        Every iteration is the next pass, in an order of its own: `epochs` epochs (one by default), which follow those
-        of the iteration before, of whichever loader or dataset made from this one. `epoch`, `set_epoch` and
-        `state_dict` say and set where the next one begins; with `epochs=None` an iteration never ends, and each begins
-        with epoch 0. Over a native Loader an iteration begins at the cursor that the loader has then, and its length,
-        which is not known beforehand, is what is left of the run.
+        Every iteration is the next pass, with its own order: `epochs` epochs (one by default), which follow those of
+        the previous iteration of any loader or dataset made from this one. `epoch`, `set_epoch` and `state_dict` say
+        and set where the next one begins; with `epochs=None` an iteration never ends, and each begins
+        with epoch 0. Over a native Loader an iteration begins at the loader's current cursor and covers the rest of
+        the run, so its length is not known in advance.
         """
         source = cache_source(cache, split, batch_size, options)
         loader = DataLoader.__new__(DataLoader)
@@ -216,15 +217,15 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return loader
 
     @property
-    def dataset(self) -> Any:
-        """The tf.data.Dataset behind this loader, for APIs that ask for one."""
+    def dataset(self) -> TfDataset:
+        """The tf.data.Dataset of this loader, for APIs that need one."""
         if self._dataset is None:
             self._dataset = self._root
         return self._dataset
 
     @property
-    def _root(self) -> Any:
-        """The dataset in front of all transformations."""
+    def _root(self) -> TfDataset:
+        """The dataset before all transformations."""
         source = self._native_source(transformed=True)
         return self._given_root if source is None else source.dataset
 
@@ -235,7 +236,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return source if is_native and isinstance(source, CacheSource) else None
 
     @property
-    def output_signature(self) -> Any:
+    def output_signature(self) -> Nested:
         """The signature of the Python samples (`name='<key>_input'`), or the element spec of a given dataset."""
         return self._root.element_spec if self._signature is None else self._signature
 
@@ -255,7 +256,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """`{"epoch": 3}`: where the next iteration begins.
 
         The place within an epoch is in `tf.train.Checkpoint(iterator=iter(loader.dataset))`; save both, and restore
-        both. A native Loader behind a conversion (`from_cache(loader).to_jax()`) has a state of its own.
+        both. A native Loader under a conversion (`from_cache(loader).to_jax()`) has its own state.
         """
         return {"epoch": self.epoch}
 
@@ -264,7 +265,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self.set_epoch(state_dict["epoch"])
 
     def _uncounted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """`batches` of an iteration that does not count: behind its first batch, the next one begins where it did."""
+        """`batches` of an iteration that does not count: the next iteration begins where this one began."""
         passes = [source.passes for source in self._sources if isinstance(source, CacheSource) and source.passes]
         epochs = [each.epoch for each in passes]
         for index, batch in enumerate(batches):
@@ -285,7 +286,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     # Tracked transformations
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:
+    def __class__(self) -> type:
         return keras_class(type(self))
 
     def __getattr__(self, name: str) -> Any:
@@ -306,7 +307,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dataset_members()})
 
-    def zip(self, *datasets: Any, **options: Any) -> DataLoader:
+    def zip(self, *datasets: Nested, **options: object) -> DataLoader:
         """`a.zip(b)` pairs the elements of `a` and `b`; `a.zip((a, b))` is Dataset.zip, which names all it pairs."""
         if self not in list(loaders_in([*datasets, *options.values()])):
             datasets = (self, *datasets)
@@ -322,7 +323,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """Elements as NumPy arrays, as Dataset gives them: read-only views."""
         return SharedIterator(self._surfacing(self.dataset.as_numpy_iterator()))
 
-    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, name: str, *args: object, **kwargs: object) -> Any:
         """A Dataset method: a Dataset it returns becomes a loader, anything else is handed on."""
         others = [loader for loader in loaders_in([args, kwargs]) if loader is not self]
         args, kwargs = unwrap(args), unwrap(kwargs)
@@ -337,14 +338,17 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         )
         return self._transformed(result, step, others)
 
-    def _transformed(self, dataset: Any, step: Transformation, others: Iterable[DataLoader] = ()) -> DataLoader:
+    def _transformed(self, dataset: TfDataset, step: Transformation, others: Iterable[DataLoader] = ()) -> DataLoader:
         sources = dict.fromkeys(self._sources + tuple(source for loader in others for source in loader._sources))
         return self._extended((*self._history, step), _dataset=dataset, _sources=tuple(sources), _n_samples=None)
 
-    def _batched_runs(self, batch_size: Any = None, drop_remainder: Any = False, *args: Any, **kwargs: Any) -> Any:
-        """`batch` right behind Python samples of one shape, from the runs they came in: two to four times as fast."""
-        plain = isinstance(batch_size, int) and batch_size > 0 and isinstance(drop_remainder, bool)
-        if self._runs is None or not plain or args or kwargs:
+    def _batched_runs(
+        self, batch_size: object = None, drop_remainder: object = False, *args: object, **kwargs: object
+    ) -> TfDataset | None:
+        """`batch` directly on Python samples of one shape, made from their runs: two to four times as fast."""
+        if self._runs is None or args or kwargs or not isinstance(drop_remainder, bool):
+            return None
+        if not isinstance(batch_size, int) or batch_size < 1:
             return None
         batches = self._runs.rebatch(batch_size, drop_remainder=drop_remainder)
         samples = self._sources[0].known_n_samples
@@ -362,7 +366,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
             return SharedIterator(source.tensors())
         return SharedIterator(self._surfacing(iter(self.dataset)))
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         source = self._native_source()
         if source is None or source.made_of is None:
             raise not_copied(
@@ -373,7 +377,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return _from_cache_again, (*source.made_of, 0 if source.passes is None else source.passes.epoch)
 
     def __len__(self) -> int:
-        """As of a Dataset: TypeError where the length is unknown or infinite."""
+        """As for a Dataset, TypeError if the length is unknown or infinite."""
         source = self._native_source()
         return len(self.dataset) if source is None or source.by_record else source.num_batches()
 
@@ -389,18 +393,18 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return source is None or source.by_record
 
     @property
-    def native_loader(self) -> Any:
-        """The native Loader given to `from_cache`, whose cursor conversions move; `None` behind transformations."""
+    def native_loader(self) -> Loader | None:
+        """The native Loader given to `from_cache`, whose cursor conversions move; None after transformations."""
         source = self._native_source()
         return None if source is None else source.given
 
     def _converted_loader(self) -> Loader | None:
-        """The native loader whose batches a conversion of this loader reads as they are."""
+        """The native loader whose batches a conversion of this loader reads unchanged."""
         source = self._native_source()
         return None if source is None or source.by_record else source.loader
 
     def _loaders_behind(self) -> list[Loader]:
-        """The native loaders of caches, also behind transformations."""
+        """The native loaders of caches, even after transformations."""
         return [source.loader for source in self._sources if isinstance(source, CacheSource)]
 
     def _surfacing(self, elements: Iterator[Any]) -> Generator[Any, None, None]:
@@ -441,8 +445,8 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return self._n_source_samples
 
     def get_n_samples(self) -> int:
-        """The number of elements of this loader: without a pass where tf.data knows it, else counted and kept."""
-        # What is left of the run of a native loader changes with its cursor.
+        """The number of elements: from tf.data if it knows it, else counted by a pass and remembered."""
+        # The rest of a native loader's run depends on its cursor.
         moves = any(getattr(source, "given", None) is not None for source in self._sources)
         if self._n_samples is None or moves:
             known = None
@@ -457,7 +461,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     # Conversions
 
     def to_jax(self, *, skip_keys: SkipKeys = ()) -> JaxDataLoader:
-        """Elements as JAX arrays; keys in `skip_keys` stay what they are (text, for example, has no JAX array)."""
+        """Elements as JAX arrays; keys in `skip_keys` are left unchanged (JAX has no arrays of text, for example)."""
         from beam_pipes.on_device.jax_loader import JaxDataLoader
 
         return JaxDataLoader(self, skip_keys=skip_keys)._labelled("to_jax")
@@ -469,12 +473,14 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return TorchDataLoader(self, skip_keys=skip_keys)._labelled("to_torch")
 
     def to_numpy(self, *, skip_keys: SkipKeys = ()) -> NumpyDataLoader:
-        """Elements as NumPy arrays that are the consumer's own to change."""
+        """Elements as NumPy arrays that the consumer may change."""
         from beam_pipes.on_device.lambda_loader import NumpyDataLoader
 
         return NumpyDataLoader(self, skip_keys=skip_keys)._labelled("to_numpy")
 
-    def to_lambdaDataLoader(self, lambda_class: Any, *args: Any, **kwargs: Any) -> LambdaDataLoader:
+    def to_lambdaDataLoader(
+        self, lambda_class: type[LambdaDataLoader] | Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> LambdaDataLoader:
         """Elements through a subclass of `LambdaDataLoader`, or through a plain function of one element."""
         from beam_pipes.on_device.lambda_loader import LambdaDataLoader
 
@@ -487,7 +493,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
             )
         return LambdaDataLoader(self, lambda_class, *args, **kwargs)._labelled("to_lambdaDataLoader")
 
-    def _through(self, lambda_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LambdaDataLoader:
+    def _through(
+        self, lambda_class: type[LambdaDataLoader], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> LambdaDataLoader:
         """An instance of `lambda_class`; by the keywords of MIDAS where its constructor names them."""
         label = lambda_class.__name__
         if "__init__" in vars(lambda_class) and "input_dataset" in inspect.signature(lambda_class).parameters:
@@ -517,15 +525,17 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     # Use of the list of transformations
 
     def explain(self) -> list[Suggestion]:
-        """What in the order of the transformations wastes work or surprises, and what to do about it."""
+        """What wastes work or surprises in the order of the transformations, and what to do about it."""
         return suggestions(self)
 
     def optimize(self) -> DataLoader:
-        """The same elements in the same order from a better order of transformations; only what is provable moves."""
+        """The same elements in the same order from a better order of transformations; only provable swaps are made."""
         return optimized(self)
 
 
-def _from_cache_again(cache: Any, batch_size: int | None, options: dict[str, Any], epoch: int) -> DataLoader:
+def _from_cache_again(
+    cache: RowSource | Mixture | Cache | Loader, batch_size: int | None, options: dict[str, Any], epoch: int
+) -> DataLoader:
     """A DataLoader that was pickled or copied."""
     loader = DataLoader.from_cache(cache, batch_size=batch_size, **options)
     if epoch:
@@ -533,8 +543,8 @@ def _from_cache_again(cache: Any, batch_size: int | None, options: dict[str, Any
     return loader
 
 
-def _call_static(name: str, *args: Any, **kwargs: Any) -> Any:
-    """A static method of Dataset on loaders: history and count go on from the first loader among the arguments."""
+def _call_static(name: str, *args: object, **kwargs: object) -> Any:
+    """A static method of Dataset on loaders: history and count continue from the first loader in the arguments."""
     tf = require("tensorflow", purpose=f"DataLoader.{name}")
     loaders = list(loaders_in([args, kwargs]))
     result = getattr(tf.data.Dataset, name)(*unwrap(args), **unwrap(kwargs))
@@ -548,12 +558,12 @@ def _call_static(name: str, *args: Any, **kwargs: Any) -> Any:
     return loader
 
 
-def _is_dataset(value: Any) -> bool:
+def _is_dataset(value: object) -> bool:
     tf = sys.modules.get("tensorflow")  # a Dataset cannot exist before TensorFlow is imported
     return tf is not None and isinstance(value, tf.data.Dataset)
 
 
-def _count(dataset: Any, loader: DataLoader) -> int:
+def _count(dataset: TfDataset, loader: DataLoader) -> int:
     tf = require("tensorflow", purpose="DataLoader.get_n_samples")
     cardinality = int(dataset.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:

@@ -1,10 +1,10 @@
-"""Caches behind a DataLoader: the native loader's batches, handed to tf.data by step number.
+"""The source of a DataLoader over a cache: the native loader's batches, handed to tf.data by step number.
 
     cache ──cache_source──► CacheSource ──dataset────► tf.data: range of step numbers → batches (or single records)
                                         ──tensors────► TensorFlow's tensors without a pipeline
                                         ──open_loader► the native Loader, for conversions that follow directly
 
-A step number is all that tf.data knows: order, hosts and epochs are the native loader's. Conversions that follow
+tf.data knows nothing but step numbers: order, hosts and epochs belong to the native loader. Conversions that follow
 directly (`to_jax`, `to_torch`, `to_numpy`) read the native loader and need no TensorFlow.
 """
 
@@ -15,13 +15,13 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
 from beam_pipes.cache import Cache, Split, open_split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, TfTensor, require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.rows import row_bytes
@@ -32,11 +32,11 @@ from beam_pipes.on_device.python_source import taken_apart
 
 # Records one by one are read in batches of this many rows.
 RECORDS_AT_ONCE = 256
-# A call from tf.data into Python costs about as much as 256 KiB of data: small batches of one shape are handed over by
-# the group.
+# A call from tf.data into Python costs about as much as 256 KiB of data, so small batches of one shape are handed over
+# in groups.
 GROUP_BYTES = 2 * 2**20
 LARGEST_GROUP = 16
-# Arrays from this size on are handed to TensorFlow without a copy of its own; smaller ones are cheaper to copy.
+# TensorFlow shares arrays of this size and larger; smaller ones are cheaper to copy.
 SMALLEST_SHARED_BYTES = 4096
 
 _ENDLESS = 2**62
@@ -60,9 +60,9 @@ def cache_source(
 
 
 class Passes:
-    """Which epochs an iteration reads: `epochs` of them, behind those of the iteration before.
+    """Which epochs an iteration reads: `epochs` of them, following those of the previous iteration.
 
-    Iterations count when they begin, whoever begins them: a loop over the loader, tf.data, `repeat`, a conversion.
+    Every iteration counts from its start, whatever starts it: a loop over the loader, tf.data, `repeat`, a conversion.
     """
 
     def __init__(self, epochs: int) -> None:
@@ -121,7 +121,7 @@ class CacheSource:
         return self._loader.rows_per_epoch
 
     def count(self) -> int:
-        """As `known_n_samples`; raises where there is no end."""
+        """Like `known_n_samples`, but raises for an endless mixture."""
         rows = self.known_n_samples
         if rows is None:
             raise LoaderError("a mixture that repeats its sources never ends, so its samples cannot be counted.")
@@ -131,7 +131,7 @@ class CacheSource:
         """A cache can be read again."""
 
     def first_step(self) -> int:
-        """The step that an iteration begins with: that of the cursor; behind the end of a run, where `iter` begins."""
+        """The first step of an iteration: the cursor's, or at the end of a run the one that `iter` begins with."""
         loader = self._loader
         if loader.epochs is not None and not loader.steps_left:
             return len(loader)  # a state of the end was restored
@@ -159,7 +159,7 @@ class CacheSource:
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         from_dlpack = tf.experimental.dlpack.from_dlpack
 
-        def tensor(array: Any) -> Any:
+        def tensor(array: np.ndarray[Any, Any]) -> TfTensor:
             if array.dtype.kind in "iuf" and array.nbytes >= SMALLEST_SHARED_BYTES:
                 return from_dlpack(aligned_copy(array).__dlpack__())
             with tf.device("/cpu:0"):
@@ -169,7 +169,7 @@ class CacheSource:
             yield {name: tensor(array) for name, array in batch.items()}
 
     @functools.cached_property
-    def dataset(self) -> Any:
+    def dataset(self) -> TfDataset:
         """The batches (or records) as a tf.data.Dataset."""
         tf = require("tensorflow", purpose="DataLoader.from_cache with tf.data transformations")
         loader = self._loader
@@ -184,7 +184,7 @@ class CacheSource:
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
 
-        def bounds(_: Any = None) -> Any:
+        def bounds(_: object = None) -> np.ndarray[Any, Any]:
             try:
                 if passes is not None:
                     start = passes.begin() * per_epoch
@@ -194,7 +194,7 @@ class CacheSource:
                 self.error = error
                 raise
 
-        def read(step: Any, stop: Any) -> list[Any]:
+        def read(step: SupportsInt, stop: SupportsInt) -> list[Any]:
             try:
                 _check_same_share(share, loader.share.now())
                 batches = endless.batch_at(int(step)) if at_once == 1 else read_group(int(step), int(stop))
@@ -211,34 +211,34 @@ class CacheSource:
                 return endless.batches_at(step, count)
             except Exception:
                 good: list[Mapping[str, Any]] = []
-                with contextlib.suppress(Exception):  # those in front of the failure come before it
+                with contextlib.suppress(Exception):  # the batches before the failing one are delivered first
                     while len(good) < count:
                         good.append(endless.batch_at(step + len(good)))
                 if not good:
                     raise
                 return {name: np.stack([batch[name] for batch in good]) for name in names}
 
-        def fetched(step: Any, stop: Any) -> dict[str, Any]:
+        def fetched(step: TfTensor, stop: TfTensor) -> dict[str, Any]:
             values = tf.numpy_function(read, [step, stop], [spec.dtype for spec in specs], stateful=False)
             shapes = [spec.shape if at_once == 1 else [None, *spec.shape] for spec in specs]
             return {
                 name: tf.ensure_shape(value, shape) for name, value, shape in zip(names, values, shapes, strict=True)
             }
 
-        def fetched_from(step: Any, stop: Any) -> tuple[Any, dict[str, Any]]:
+        def fetched_from(step: TfTensor, stop: TfTensor) -> tuple[Any, dict[str, Any]]:
             batches = fetched(step, stop)
             return step + tf.shape(batches[names[0]], tf.int64)[0], batches
 
         as_written = tf.autograph.experimental.do_not_convert  # nothing to convert
 
-        def steps(start: Any, stop: Any) -> Any:
+        def steps(start: TfTensor, stop: TfTensor) -> TfDataset:
             if at_once == 1:
                 return tf.data.Dataset.range(start, stop).map(as_written(lambda step: fetched(step, stop)))
-            # A group ends in front of a batch that fails, and the next one begins with it: there is one more for that.
+            # A group ends before a batch that fails, and the next group begins with it: hence one more group.
             numbers = tf.data.Dataset.range(start, stop + at_once, at_once)
             return numbers.scan(tf.cast(start, tf.int64), as_written(lambda step, _: fetched_from(step, stop)))
 
-        def found_bounds(element: Any) -> Any:
+        def found_bounds(element: TfTensor) -> TfTensor:
             # Called stateless, or no iterator could be checkpointed; it is called all the same, once for each element.
             return tf.ensure_shape(tf.numpy_function(bounds, [element], tf.int64, stateful=False), [2])
 
@@ -266,14 +266,14 @@ class CacheSource:
         rows = self._loader.host_batch_size if full and self._loader.is_even else None
         columns, inner = self._loader.columns, array.shape[1:]
         if row_bytes(columns) is not None:
-            return (rows, *inner)  # also behind a transform: it makes of every row what it makes of the first ones
+            return (rows, *inner)  # after a transform too: it treats every row like the first ones
         known = columns[name].shape if name in columns else ()
         if len(known) == len(inner) and all(size in (None, found) for size, found in zip(known, inner, strict=True)):
             return (rows, *known)
         return (rows, *([None] * len(inner)))
 
-    def _records(self, batches: Any) -> Any:
-        """Single records from batches of them, ragged ones from values and lengths."""
+    def _records(self, batches: TfDataset) -> TfDataset:
+        """Single records from batches, ragged ones from values and lengths."""
         assert self._spec is not None
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         columns = []
@@ -289,14 +289,14 @@ class CacheSource:
         if not ragged:
             return self._counted(batches.unbatch())
 
-        def records(batch: Any) -> Any:
+        def records(batch: dict[str, TfTensor]) -> TfDataset:
             lengths = {key: batch[f"{key}/lengths"] for key in ragged}
             return taken_apart({column.key: batch[column.key] for column in columns}, lengths, columns)
 
         return self._counted(batches.flat_map(tf.autograph.experimental.do_not_convert(records)))
 
-    def _counted(self, records: Any) -> Any:
-        """Single records with their number, where one host reads all of them."""
+    def _counted(self, records: TfDataset) -> TfDataset:
+        """Single records with their number, if one host reads all of them."""
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         loader = self._loader
         if loader.epochs is None or loader.host_count > 1:
@@ -306,7 +306,7 @@ class CacheSource:
 
 
 def _check_same_share(made_with: Share, now: Share) -> None:
-    """tf.data was told the shapes of the batches that there were when the pipeline was made."""
+    """tf.data knows the shapes that batches had when the pipeline was made."""
     if not now.is_same_slice(made_with):
         raise LoaderError(
             f"this tf.data pipeline was made of slice {made_with.index} of {made_with.count} of each global batch, and "
@@ -320,12 +320,11 @@ def _batches_at_once(batch: Mapping[str, Any]) -> int:
     return max(1, min(LARGEST_GROUP, GROUP_BYTES // max(1, batch_bytes)))
 
 
-def _opened(source: Any, batch_size: int | None, options: Mapping[str, Any]) -> CacheSource:
-    spec = source.spec if isinstance(source, Split) else None
+def _opened(source: RowSource | Mixture, batch_size: int | None, options: Mapping[str, Any]) -> CacheSource:
     if batch_size is not None:
         in_batches = functools.partial(Loader, source, batch_size=batch_size, **options)
-        return CacheSource(in_batches, spec=spec)
-    if spec is None:
+        return CacheSource(in_batches, spec=source.spec if isinstance(source, Split) else None)
+    if not isinstance(source, Split):
         raise LoaderError("only the records of a split can be read one by one; pass batch_size.")
     refused = sorted({"last", "pad_to", "pad_value", "ragged", "cu_seqlens"} & set(options))
     if options.get("transform") is not None:
@@ -336,10 +335,10 @@ def _opened(source: Any, batch_size: int | None, options: Mapping[str, Any]) -> 
         raise LoaderError(f"{', '.join(refused)} describe batches, and records are read one by one; pass batch_size.")
     rows = max(1, min(RECORDS_AT_ONCE, len(source)))
     by_record = functools.partial(Loader, source, batch_size=rows, last="partial", ragged="values", **options)
-    return CacheSource(by_record, spec=spec, by_record=True)
+    return CacheSource(by_record, spec=source.spec, by_record=True)
 
 
-def _source_of(cache: Any, split: str | None) -> Any:
+def _source_of(cache: RowSource | Mixture | Cache, split: str | None) -> RowSource | Mixture:
     if isinstance(cache, str | os.PathLike):
         return open_split(cache, split)
     if not isinstance(cache, Cache):

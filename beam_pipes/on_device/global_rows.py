@@ -1,17 +1,17 @@
 """Global arrays of several processes: which rows of a global batch this process holds, and which its devices need.
 
-A sharding says which rows each device needs. A loader of ours is told to read the smallest slice of every global batch
-that holds those of this process: the same slice on processes that a mesh replicates the batch over, every row where
-the mesh deals them out in another order than the processes. Other axes are held whole: a sequence that is split over
-devices is cut here, in one process or over several. A loader with a mesh of its own may have cut it already, and put
-its places in another order; then the parts that it holds are those that the devices need.
+A sharding says which rows each device needs. Our loaders then read the smallest slice of every global batch that holds
+the rows of this process: the same slice on processes that a mesh replicates the batch over, every row if the mesh
+orders them differently from the processes. Other axes are held whole: a sequence that is split over
+devices is cut here, in one process or over several. A loader with its own mesh may have cut it already, and
+reordered its places; then the parts that it holds are those that the devices need.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -26,7 +26,7 @@ from beam_pipes.loader.world import Share, smallest_share
 
 @runtime_checkable
 class OverCaches(Protocol):
-    """A `DataLoader`, as far as it is asked for the native loaders that it reads."""
+    """The part of a `DataLoader` that names the native loaders that it reads."""
 
     def _converted_loader(self) -> Loader | None: ...
 
@@ -39,7 +39,7 @@ class GlobalRows:
 
     batch_size: rows of a global batch where a loader of ours gives whole ones; None where others make the batches, and
         every process holds as many rows.
-    read: what a loader has to be told to read; None where it was told by its user.
+    read: the share for the loader to read; None if its user chose one.
     sequence: the parts of each row that the loader hands out; None for whole rows.
     """
 
@@ -49,12 +49,12 @@ class GlobalRows:
     sequence: SequenceShare | None = None
 
     def array(self, sharding: NamedSharding, local: np.ndarray[Any, Any], key: str) -> jax.Array:
-        """The global array of which `local` are the rows of this process."""
+        """The global array whose rows of this process are `local`."""
         if not local.ndim:
             return jax.make_array_from_callback((), of_rank(sharding, 0), lambda _: local)
         first, rows = self._bounds(local, key)
         shape = (rows, *local.shape[1:])
-        before = 0  # places of a row in front of ours
+        before = 0  # places of a row before ours
         if self.sequence is not None and local.ndim > 1:
             places = local.shape[1] // (self.sequence.last - self.sequence.first)
             before = self.sequence.first * places
@@ -81,14 +81,14 @@ class GlobalRows:
         self._check(first, last, *_needed(sharding, rows), rows)
 
     def _bounds(self, local: np.ndarray[Any, Any], key: str) -> tuple[int, int]:
-        """The place in the global batch of the first row, and how many rows that has."""
+        """The index of our first row in the global batch, and the number of rows of that batch."""
         if self.batch_size is None:
             return self.share.index * len(local), self.share.count * len(local)
         first, last = self.share.slice_of(self.batch_size)
         if len(local) != last - first:
             raise ConversionError(
                 f"key {key!r} has shape {local.shape}, and should have the {last - first} rows that this process reads "
-                f"of a global batch of {self.batch_size}, as it is to be split by rows over processes. Name it in "
+                f"of a global batch of {self.batch_size}, since it is split by rows over processes. Name it in "
                 f"skip_keys=[{key!r}] to keep it on the host.",
                 key=key,
                 shape=local.shape,
@@ -112,7 +112,7 @@ class GlobalRows:
         )
 
 
-def global_rows(elements: Any, sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
+def global_rows(elements: Iterable[Any], sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
     """What this process holds of `elements` for a sharding over several processes; None where it is over one.
 
     Raises `LoaderError` where the processes would make arrays of different shapes, or of other rows than are needed.
@@ -141,8 +141,8 @@ def global_rows(elements: Any, sharding: NamedSharding, skip_keys: Collection[st
     return found
 
 
-def told(elements: Any, rows: GlobalRows | None) -> Any:
-    """The elements, a loader of ours told which rows to read."""
+def told(elements: Iterable[Any], rows: GlobalRows | None) -> Iterable[Any]:
+    """The elements, after telling a loader of ours which rows to read."""
     if rows is not None and rows.read is not None and isinstance(elements, Loader):
         elements.take_share(rows.read)
     return elements
@@ -207,15 +207,15 @@ def _of_loader(loader: Loader, sharding: NamedSharding, skip_keys: Collection[st
     return GlobalRows(share=share, batch_size=batch_size, read=share)
 
 
-def _native(elements: Any) -> Loader | None:
-    """The loader whose batches are converted as they are."""
+def _native(elements: object) -> Loader | None:
+    """The loader whose batches are converted unchanged."""
     if isinstance(elements, Loader):
         return elements
     return elements._converted_loader() if isinstance(elements, OverCaches) else None
 
 
-def _behind(elements: Any) -> Iterator[Loader]:
-    """The loaders of caches behind transformations."""
+def _behind(elements: object) -> Iterator[Loader]:
+    """The loaders of caches under transformations."""
     if isinstance(elements, Loader):
         yield elements
     elif isinstance(elements, OverCaches):
@@ -246,14 +246,14 @@ def _check_sequence(held: SequenceShare, sharding: NamedSharding) -> None:
 
 
 def _num_slices(sharding: NamedSharding, axis: int = 0) -> int:
-    """How many slices of an axis (of rows, by default) there are over all devices."""
+    """How many slices an axis (rows, by default) has over all devices."""
     axes = sharding.spec[axis] if len(sharding.spec) > axis else None
     names = (axes,) if isinstance(axes, str) else axes or ()
     return math.prod(sharding.mesh.shape[name] for name in names)
 
 
 def _needed(sharding: NamedSharding, rows: int) -> tuple[int, int]:
-    """The rows of a global batch that the devices of this process need: first one, and the one behind the last."""
+    """The rows of a global batch that the devices of this process need, as (start, stop)."""
     bounds = [
         index[0].indices(rows)
         for index in of_rank(sharding, 1).addressable_devices_indices_map((rows,)).values()
@@ -263,7 +263,7 @@ def _needed(sharding: NamedSharding, rows: int) -> tuple[int, int]:
 
 
 def _even_share(sharding: NamedSharding) -> Share:
-    """The part of this process where each hands over batches of its own, all of as many rows."""
+    """This process's part if every process contributes its own batches, all with the same number of rows."""
     slices = _num_slices(sharding)
     needed: dict[int, set[int]] = {}
     places: dict[Any, Any] = dict(of_rank(sharding, 1).devices_indices_map((slices,)))
@@ -275,8 +275,8 @@ def _even_share(sharding: NamedSharding) -> Share:
     if not even or any(min(one) % size for one in needed.values()):
         parts = {process: sorted(one) for process, one in sorted(needed.items())}
         raise LoaderError(
-            f"the processes need parts {parts} of {slices} of every global batch, which are no equal slices one after "
-            "the other, and these batches come from an iterable that cannot be told which rows to give. Pass a Loader "
+            f"the processes need parts {parts} of {slices} of every global batch, which are not equal consecutive "
+            "slices, and these batches come from an iterable that cannot choose its rows. Pass a Loader "
             "of a cache, or order the devices of the mesh by process (jax.make_mesh)."
         )
     return Share(index=min(mine) // size, count=slices // size, chosen_by="sharding")

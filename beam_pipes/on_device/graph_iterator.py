@@ -1,4 +1,4 @@
-"""Iterators of graphs over JAX and torch: the host part made ahead, then the device part.
+"""Iterators of graphs over JAX and torch: the host part runs ahead, then the device part.
 
     works ──OrderedPrefetcher──► host part (threads) ──Stage──► device part ──► batches of arrays on the device
 
@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from beam_pipes.errors import GraphError, OperatorArgumentError
@@ -31,7 +32,7 @@ from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def
 from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.on_device.conversions import narrowed, require_numeric
+from beam_pipes.on_device.conversions import Nested, narrowed, require_numeric
 from beam_pipes.on_device.jax_loader import REMEDY
 from beam_pipes.on_device.lambda_loader import Stage
 from beam_pipes.on_device.torch_loader import to_tensor
@@ -46,7 +47,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         output_map: Sequence[str] | None = None,
         *,
         ragged: str = "list",
-        pad_value: Any = 0,
+        pad_value: float = 0,
         device_buffer: int = 2,
         **of_dali: Any,
     ) -> None:
@@ -62,11 +63,11 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         """The library of arrays."""
 
     @abc.abstractmethod
-    def placed(self, name: str, array: Any) -> Any:
+    def placed(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         """A NumPy array as the library's, on the device."""
 
     @abc.abstractmethod
-    def fetched(self, array: Any) -> Any:
+    def fetched(self, array: Any) -> np.ndarray[Any, Any]:
         """An array of the library as NumPy's."""
 
     def _host_nodes(self) -> Sequence[Any]:
@@ -106,7 +107,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             batch[key] = self.placed(key, value)
         return batch
 
-    def _all_placed(self, key: str, value: Any) -> Any:
+    def _all_placed(self, key: str, value: Nested) -> Nested:
         return [self.placed(key, one) for one in value] if isinstance(value, list) else self.placed(key, value)
 
     def _device_output(self, name: str, node: DataNode, parts: list[tuple[Any, Any]], made: Made) -> dict[str, Any]:
@@ -134,7 +135,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         return {name: ordered}
 
     def _whole_output(self, name: str, node: DataNode, whole: Any, back: bool) -> dict[str, Any]:
-        """An output whose samples are of one shape in this batch, in the form that it has in every batch."""
+        """An output whose samples share one shape in this batch, in the form that it has in every batch."""
         shapes = TensorList(np.zeros((1, *whole.shape[1:]), np.bool_))
         own = self.shaped(name, shapes, node.spec)
         if f"{name}/lengths" not in own:
@@ -146,7 +147,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
 
 
 class _Namespace:
-    """`jax.numpy`, where the 64-bit dtypes are those that JAX has: 32-bit ones unless it is told otherwise."""
+    """`jax.numpy`, whose 64-bit dtypes are 32-bit ones unless JAX has 64-bit types enabled."""
 
     def __getattr__(self, name: str) -> Any:
         if name in ("float64", "int64", "uint64"):
@@ -157,21 +158,22 @@ class _Namespace:
 class JaxBackend:
     """JAX arrays on one device."""
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: jax.Device | None = None) -> None:
         self.device = device
         self.xp: Any = _Namespace()
 
-    def put(self, array: Any, *, exact: bool) -> Any:
-        """The array on the device; in 32-bit mode 64-bit values are narrowed, if `exact` only where none changes."""
+    def put(self, array: npt.ArrayLike, *, exact: bool) -> jax.Array:
+        """The array on the device; in 32-bit mode 64-bit values are narrowed; if `exact`, a change raises."""
         array = np.asarray(array)
         dtype = jax.dtypes.canonicalize_dtype(array.dtype)
         array = narrowed(array, dtype, "what goes to the device", REMEDY) if exact else array.astype(dtype)
-        return jax.device_put(array, self.device)
+        placed: jax.Array = jax.device_put(array, self.device)
+        return placed
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`jax.jit`; products of float32 have the precision of float32, where GPUs would take 10 bits by default."""
 
-        def precise(*arrays: Any) -> Any:
+        def precise(*arrays: jax.Array) -> Any:
             with jax.default_matmul_precision("highest"):
                 return function(*arrays)
 
@@ -185,7 +187,7 @@ class JaxBackend:
 class JaxGraphIterator(DeviceGraphIterator):
     """Batches of a pipeline as JAX arrays.
 
-    `device_id` of the pipeline chooses the device; arrays lie on JAX's default device without it. While JAX runs with
+    `device_id` of the pipeline chooses the device, by default JAX's default device. While JAX runs with
     32-bit types, 64-bit outputs are narrowed where every value stays the same, else `ConversionError`.
     """
 
@@ -194,12 +196,13 @@ class JaxGraphIterator(DeviceGraphIterator):
         self._backend = JaxBackend(None if index is None else jax.devices()[index])
         return self._backend
 
-    def placed(self, name: str, array: Any) -> Any:
+    def placed(self, name: str, array: npt.ArrayLike) -> jax.Array:
         array = require_numeric(array, name, "JAX")
         array = narrowed(array, jax.dtypes.canonicalize_dtype(array.dtype), name, REMEDY)
-        return jax.device_put(array, self._backend.device)
+        placed: jax.Array = jax.device_put(array, self._backend.device)
+        return placed
 
-    def fetched(self, array: Any) -> Any:
+    def fetched(self, array: npt.ArrayLike) -> np.ndarray[Any, Any]:
         return np.asarray(array)
 
 
@@ -213,7 +216,7 @@ class TorchBackend:
         self.device = device
         self.xp: Any = array_api_compat.torch
 
-    def put(self, array: Any, *, exact: bool) -> Any:
+    def put(self, array: npt.ArrayLike, *, exact: bool) -> torch.Tensor:
         """The array on the device, its dtype unchanged; through pinned memory on CUDA."""
         tensor = to_tensor(np.ascontiguousarray(array), "what goes to the device")
         if self.device.type != "cuda":
@@ -221,9 +224,9 @@ class TorchBackend:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function as it is: it runs eagerly, without gradients; arrays that it makes lie on the device."""
+        """The function itself: it runs eagerly, without gradients, and creates arrays on the device."""
 
-        def run(*arrays: Any) -> Any:
+        def run(*arrays: torch.Tensor) -> Any:
             with torch.no_grad(), self.device:
                 return function(*arrays)
 
@@ -252,10 +255,10 @@ class TorchGraphIterator(DeviceGraphIterator):
         self._backend = TorchBackend(device)
         return self._backend
 
-    def placed(self, name: str, array: Any) -> Any:
+    def placed(self, name: str, array: npt.ArrayLike) -> torch.Tensor:
         return to_tensor(np.asarray(array), name).to(self._backend.device)
 
-    def fetched(self, array: Any) -> Any:
+    def fetched(self, array: torch.Tensor) -> np.ndarray[Any, Any]:
         return array.cpu().numpy()
 
 

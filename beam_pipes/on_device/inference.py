@@ -16,10 +16,11 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import brief
 from beam_pipes.errors import SpecError
 from beam_pipes.extras import require
 from beam_pipes.on_device.values import (
@@ -33,6 +34,9 @@ from beam_pipes.on_device.values import (
     is_integer,
     read_value,
 )
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 Path = tuple[Any, ...]
 
@@ -62,7 +66,7 @@ class ColumnSignature:
         return "padded" if None in self.shape[1:] else "concatenated"
 
     def mismatch(self, shape: tuple[int, ...]) -> str | None:
-        """Why an array of this shape is not of this column."""
+        """Why an array of this shape does not fit the column; None if it does."""
         expected = self.shape
         if len(shape) == len(expected) and all(e in (None, n) for e, n in zip(expected, shape, strict=True)):
             return None
@@ -71,7 +75,7 @@ class ColumnSignature:
 
 @dataclasses.dataclass
 class _Seen:
-    """What the samples read so far say about one column."""
+    """What the samples read so far reveal about one column."""
 
     dtype: np.dtype[Any]
     weak: str
@@ -140,11 +144,11 @@ def infer_columns(samples: Iterable[Any]) -> tuple[ColumnSignature, ...]:
     return tuple(ColumnSignature(path=path, dtype=column.dtype, shape=column.shape) for path, column in seen.items())
 
 
-def flatten_sample(sample: Any, number: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """`{"a": {"b": 1}}` → `(("a", "b"), 1)`; a sample that is no dictionary raises `SpecError`."""
+def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """`{"a": {"b": 1}}` → `(("a", "b"), 1)`; anything but a dictionary raises `SpecError`."""
     if not isinstance(sample, Mapping):
         raise SpecError(
-            f"sample {number} is a {type(sample).__name__}, expected a dict of name to value: {_shortened(sample)}. "
+            f"sample {number} is a {type(sample).__name__}, expected a dict of name to value: {brief(sample)}. "
             'Yield dictionaries, for example {"x": value}.',
             sample=number,
         )
@@ -158,7 +162,7 @@ def flatten_sample(sample: Any, number: int, path: Path = ()) -> Iterator[tuple[
 
 
 def keys_error(number: int, *, expected: Iterable[Path], found: Iterable[Path]) -> SpecError:
-    """The error of a sample whose keys are not those of the samples before it."""
+    """The error for a sample whose keys differ from those of earlier samples."""
     names = ["/".join(str(part) for part in path) for path in found]
     wanted = ["/".join(str(part) for part in path) for path in expected]
     return SpecError(
@@ -189,19 +193,19 @@ def output_signature_of(columns: Iterable[ColumnSignature]) -> dict[Any, Any]:
     )
 
 
-def columns_of_signature(signature: Any) -> tuple[ColumnSignature, ...] | None:
+def columns_of_signature(signature: object) -> tuple[ColumnSignature, ...] | None:
     """The columns of a declared signature; `None` when it holds more than TensorSpecs of known rank."""
     tf = require("tensorflow", purpose="DataLoader(output_signature=…)")
     if not isinstance(signature, Mapping) or not signature:
         raise SpecError(
-            f"output_signature should be a dict of name to tf.TensorSpec, got {_shortened(signature)}. "
+            f"output_signature should be a dict of name to tf.TensorSpec, got {brief(signature)}. "
             'Write {"x": tf.TensorSpec((), tf.int32)}.'
         )
     flat = list(flatten_sample(signature, 0))
     for path, spec in flat:
         if not isinstance(spec, tf.TypeSpec):
             raise SpecError(
-                f"output_signature[{'/'.join(map(str, path))!r}] should be a tf.TensorSpec, got {_shortened(spec)}.",
+                f"output_signature[{'/'.join(map(str, path))!r}] should be a tf.TensorSpec, got {brief(spec)}.",
                 key="/".join(map(str, path)),
             )
     if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for _, spec in flat):
@@ -217,7 +221,7 @@ def columns_of_signature(signature: Any) -> tuple[ColumnSignature, ...] | None:
     )
 
 
-def tensor_dtype(dtype: np.dtype[Any]) -> Any:
+def tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:
     """The tf.DType of a NumPy dtype; object arrays hold bytes."""
     tf = require("tensorflow", purpose="DataLoader")
     if dtype == STRING:
@@ -230,18 +234,13 @@ def tensor_dtype(dtype: np.dtype[Any]) -> Any:
         ) from error
 
 
-def array_dtype(dtype: Any) -> np.dtype[Any]:
+def array_dtype(dtype: tf.DType) -> np.dtype[Any]:
     """The NumPy dtype of a tf.DType: the inverse of `tensor_dtype`."""
     # TensorFlow's dtype of strings is NumPy's `object` as well; `STRING` says what these objects are.
     return STRING if dtype.name == "string" else np.dtype(dtype.as_numpy_dtype)
 
 
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-# A run whose padded column takes more than this, and more than four times its values, is cut in two.
+# A run is cut in two if its padded column takes more than this and more than four times its values.
 PADDED_BYTES = 4 * 2**20
 
 
@@ -333,7 +332,7 @@ def _padded(arrays: Sequence[np.ndarray[Any, Any]], signature: ColumnSignature) 
     return Column(values, shapes)
 
 
-def _convert_one(raw: Any, signature: ColumnSignature, number: int) -> np.ndarray[Any, Any]:
+def _convert_one(raw: object, signature: ColumnSignature, number: int) -> np.ndarray[Any, Any]:
     try:
         return convert(read_value(raw), signature.dtype, declared=signature.declared)
     except UnfitValueError as error:

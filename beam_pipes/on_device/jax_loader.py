@@ -16,6 +16,7 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.loader.prefetch import not_copied
 from beam_pipes.on_device.conversions import (
     ALIGNMENT_BYTES,
+    Nested,
     map_leaves,
     narrowed,
     require_numeric,
@@ -31,12 +32,11 @@ REMEDY = "Enable jax_enable_x64, or cast the key before (.map with tf.cast), whi
 class JaxDataLoader(ConvertedLoader):
     """Dicts of JAX arrays from a DataLoader or from any iterable of dicts of NumPy arrays.
 
-    While JAX runs with 32-bit types, a 64-bit value is handed over as 32 bit where nothing is lost and refused with
-    `ConversionError` where something would be. Without `shard` and `prefetch_to_devices` arrays lie on JAX's default
-    device.
+    While JAX runs with 32-bit types, a 64-bit value becomes a 32-bit one if nothing is lost, and raises
+    `ConversionError` otherwise. Without `shard` and `prefetch_to_devices`, arrays are on JAX's default device.
     """
 
-    def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._sharding: NamedSharding | None = None
         self._rows: GlobalRows | None = None  # None where one process has all devices
@@ -55,14 +55,14 @@ class JaxDataLoader(ConvertedLoader):
         it is, and for arrays of fewer axes without those that they lack), or all devices of JAX. The first dimension
         must divide, scalars are copied to each device.
 
-        Over several processes a native loader (or `DataLoader.from_cache(…)` without tf.data behind) reads the rows of
-        the global batch that the devices of this process need: `batch_size` is that of the global array. Ragged
+        Over several processes a native loader (or `DataLoader.from_cache(…)` without tf.data) reads the rows of the
+        global batch that the devices of this process need: `batch_size` is that of the global array. Ragged
         features are padded to the longest row of the global batch. Batches of anything else are taken as this process's
         own part: the global array has those of all processes, in the order of the mesh. Other dimensions than the first
         are handed over whole.
 
-        Raises `LoaderError` where the loader was told to read other rows (`host_index`, `host_count`) than the devices
-        need, and where the processes would make arrays of different shapes.
+        Raises `LoaderError` if the loader's options (`host_index`, `host_count`) select other rows than the devices
+        need, or if the processes would make arrays of different shapes.
         """
         sharding = _batch_sharding(devices)
         rows = global_rows(self._loader, sharding, self.skip_keys)
@@ -71,21 +71,21 @@ class JaxDataLoader(ConvertedLoader):
             functions = (*functions, functools.partial(map_leaves, functools.partial(_sharded, sharding)))
         return self._with("shard", _sharding=sharding, _rows=rows, _functions=functions)
 
-    def source_elements(self) -> Any:
+    def source_elements(self) -> Iterable[Any]:
         return told(super().source_elements(), self._rows)
 
     def prefetch_to_devices(self, size: int = 2) -> JaxDataLoader:
-        """Keeps `size` elements ready on the devices, and as many on the host, from threads that iteration ends."""
+        """Keeps `size` elements ready on the devices, and as many on the host; the threads end with the iteration."""
         options = PrefetchOptions(host_buffer=size, device_buffer=size)
         return self._with("prefetch_to_devices", _prefetch=options)
 
-    def _host(self, sample: Any) -> Any:
+    def _host(self, sample: Nested) -> Nested:
         return sample if self._owns_arrays else to_host(sample)
 
-    def _place(self, host: Any) -> Any:
+    def _place(self, host: Nested) -> Nested:
         return map_leaves(_on_default_device if self._sharding is None else self._to_shards, host)
 
-    def _arrived(self, element: Any) -> None:
+    def _arrived(self, element: Nested) -> None:
         jax.block_until_ready(element)  # type: ignore[no-untyped-call]
 
     def _placement(self) -> Callable[[Any], Any]:
@@ -93,7 +93,7 @@ class JaxDataLoader(ConvertedLoader):
         settings: Any = jax.config
         enable_x64, device = settings.jax_enable_x64, settings.jax_default_device
 
-        def place(host: Any) -> Any:
+        def place(host: Nested) -> Nested:
             with jax.enable_x64(enable_x64), jax.default_device(device):
                 return self._place(host)
 
@@ -107,7 +107,7 @@ class JaxDataLoader(ConvertedLoader):
         return _sharded(self._sharding, array, key)
 
 
-def _checked(value: Any, key: str) -> np.ndarray[Any, Any]:
+def _checked(value: object, key: str) -> np.ndarray[Any, Any]:
     """The array of a host value in a dtype that JAX has, or `ConversionError`."""
     array = require_numeric(value, key, "JAX")
     try:
@@ -117,7 +117,7 @@ def _checked(value: Any, key: str) -> np.ndarray[Any, Any]:
     return narrowed(array, dtype, key, REMEDY)
 
 
-def _on_default_device(value: Any, key: str) -> jax.Array:
+def _on_default_device(value: object, key: str) -> jax.Array:
     """A host value that nothing else holds as an array of JAX.
 
     On a CPU, memory at a multiple of `ALIGNMENT_BYTES` is taken over and other memory is copied, by the call inside
@@ -201,6 +201,6 @@ def _batch_sharding(devices: int | Sequence[jax.Device] | Mesh | NamedSharding |
     return NamedSharding(devices, _spec(devices.axis_names))
 
 
-def _spec(*axes: Any) -> PartitionSpec:
+def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
     spec: PartitionSpec = PartitionSpec(*axes)  # type: ignore[no-untyped-call]
     return spec

@@ -1,19 +1,19 @@
 """`model.fit(loader)`: a DataLoader as Keras takes data, under each of its backends.
 
-Keras looks at what it gets with `isinstance`, and takes objects of its class `DataAdapter` as they are. `keras_class`
-is the class that a DataLoader names as its own (`__class__`) once Keras is imported: DataLoader and `DataAdapter` in
-one. What Keras then asks of it is answered by `KerasData`:
+Keras checks its data with `isinstance`, and uses objects of its class `DataAdapter` directly. `keras_class` is the
+class that a DataLoader reports as its own (`__class__`) once Keras is imported: DataLoader and `DataAdapter` in one.
+`KerasData` answers what Keras then asks:
 
     fit, TensorFlow   get_tf_dataset        → loader.dataset: every iteration is the next epoch of the cache
     fit, JAX          get_jax_iterator      → NumPy batches, of the native loader where no tf.data stands between
     fit, torch        get_torch_dataloader  → the same, as tensors
     steps_per_epoch   num_batches           → len(loader)
 
-With JAX and torch Keras builds a model from a batch that it looks at before the first epoch. That iteration does not
-count: the first epoch of a fit is `loader.epoch`, whether the model was built before or not.
+With JAX and torch, Keras builds a model from a batch that it reads before the first epoch. That iteration does not
+count: the first epoch of a fit is `loader.epoch`, whether the model was built earlier or not.
 
-Keras drops `y`, `sample_weight` and `class_weight` where it is given an adapter. They are refused instead: whoever asks
-for the number of batches is Keras' `EpochIterator`, which has them.
+Given an adapter, Keras ignores `y`, `sample_weight` and `class_weight`. Here they raise an error instead: Keras'
+`EpochIterator`, which holds them, is what asks for the number of batches.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
+from beam_pipes.extras import TfDataset
 
 _ADAPTER_MODULE = "keras.src.trainers.data_adapters.data_adapter"
 # What Keras asks of an adapter.
@@ -43,16 +44,16 @@ NAMES = frozenset(
         "partial_batch_size",
     }
 )
-# The method of Keras' trainers that looks at a batch, and starts anew behind it.
+# The method of Keras' trainers that reads one batch, then starts over.
 _LOOKS = "_symbolic_build"
 _NOT_TAKEN = ("y", "sample_weight", "class_weight")
 
 
 class Batches(Protocol):
-    """A loader of batches; its length is that of one iteration."""
+    """A loader of batches; its length is the number of batches in one iteration."""
 
     @property
-    def dataset(self) -> Any: ...
+    def dataset(self) -> TfDataset: ...
 
     def to_numpy(self) -> Iterable[Any]: ...
 
@@ -70,12 +71,12 @@ def keras_class(cls: type) -> type:
 
 @functools.cache
 def _both(cls: type, adapter: type) -> type:
-    # Only looked at; its objects are of `cls`.
+    # Only for isinstance; its objects are of `cls`.
     return type(cls)(cls.__name__, (cls, adapter), {"__module__": cls.__module__})
 
 
 class KerasData:
-    """What Keras asks of data, answered for a loader."""
+    """Answers for a loader what Keras asks of its data."""
 
     batch_size = None
     has_partial_batch = None
@@ -86,14 +87,14 @@ class KerasData:
 
     @property
     def num_batches(self) -> int | None:
-        """Steps of an epoch; None for what has no end, and needs `steps_per_epoch`."""
+        """Steps per epoch; None for an endless loader, which needs `steps_per_epoch`."""
         _refuse_what_keras_drops()
         try:
             return len(self._loader)
         except (TypeError, UnboundedLoaderError):
             return None
 
-    def get_tf_dataset(self) -> Any:
+    def get_tf_dataset(self) -> TfDataset:
         return self._loader.dataset
 
     def get_numpy_iterator(self) -> Iterator[Any]:
@@ -102,12 +103,13 @@ class KerasData:
     def get_jax_iterator(self) -> Iterator[Any]:
         return iter(self)
 
-    def get_torch_dataloader(self) -> Any:
+    def get_torch_dataloader(self) -> Iterable[Any]:
         utils = importlib.import_module("keras.src.trainers.data_adapters.data_adapter_utils")
-        return utils.get_torch_dataloader(self)
+        loader: Iterable[Any] = utils.get_torch_dataloader(self)
+        return loader
 
     def __iter__(self) -> Iterator[Any]:
-        """NumPy batches of the next pass. It begins with the first batch, and only then is it known who asks."""
+        """NumPy batches of the next pass. Only with the first batch does it know who is asking."""
         batches = iter(self._loader.to_numpy())
         yield from self._loader._uncounted(batches) if _keras_only_looks() else batches
 
@@ -115,7 +117,7 @@ class KerasData:
         """Nothing: an iteration knows its epoch."""
 
     def on_epoch_end(self) -> None:
-        """Nothing either."""
+        """Nothing, for the same reason."""
 
 
 def _keras_only_looks() -> bool:
@@ -134,9 +136,9 @@ def _refuse_what_keras_drops() -> None:
             given = [name for name in _NOT_TAKEN if frame.f_locals.get(name) is not None]
             if given:
                 raise LoaderError(
-                    f"{', '.join(f'{name}=' for name in given)} cannot be given beside a DataLoader, whose batches are "
-                    "(inputs, targets) or (inputs, targets, sample_weights): loader.map(lambda batch: …). Keras makes "
-                    "weights of class_weight= itself for loader.dataset."
+                    f"{', '.join(f'{name}=' for name in given)} cannot be combined with a DataLoader, whose batches "
+                    "are (inputs, targets) or (inputs, targets, sample_weights): loader.map(lambda batch: …). Keras "
+                    "makes weights of class_weight= itself for loader.dataset."
                 )
             return
         if frame.f_back is None:

@@ -1,4 +1,4 @@
-"""What all loaders of this room share: the list of what was done to them, and conversion element by element.
+"""What all loaders of this room share: a list of their transformations, and conversion element by element.
 
     TrackedLoader ◄── DataLoader                       tf.data and caches
                   ◄── LambdaDataLoader                 one function of each element
@@ -9,8 +9,8 @@ Two stages of prefetching in a row overlap reading (host) with placing (device):
 
     source ──thread──► host buffer ──thread──► device buffer ──► consumer
 
-Every chain is a list of `Transformation`s: labels that users compare (`tf.data.Dataset.map` for what TensorFlow does,
-`midas.JaxDataLoader.shard` for what a loader class does), and steps that can be done again.
+A chain is a list of `Transformation`s: labels for users to compare (`tf.data.Dataset.map` for a step of TensorFlow,
+`midas.JaxDataLoader.shard` for one of a loader class), and steps that can be replayed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from beam_pipes.errors import LoaderError
+from beam_pipes.extras import TfDataset
 from beam_pipes.loader.prefetch import END_SECS, OrderedPrefetcher, SharedIterator
-from beam_pipes.on_device.conversions import checked_skip_keys, skipping, to_host, unskipped
+from beam_pipes.on_device.conversions import Nested, checked_skip_keys, skipping, to_host, unskipped
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -32,7 +33,7 @@ U = TypeVar("U")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrefetchOptions:
-    """How many elements wait on the host and on the device; each buffer holds that many, its thread one more."""
+    """How many elements each buffer keeps ready, on the host and on the device; its thread holds one more."""
 
     host_buffer: int = 2
     device_buffer: int = 2
@@ -45,7 +46,7 @@ class PrefetchOptions:
 
 
 class Stage(OrderedPrefetcher[T, U], Generic[T, U]):
-    """An iterator over `function` of the items that a thread keeps up to `size` results ahead, and one in work.
+    """Iterates over `function` of the items; a thread stays up to `size` results ahead, with one more in progress.
 
     Dropping the stage, or leaving a `with` block, closes it; closing it closes the stage before it.
     """
@@ -60,7 +61,7 @@ class Stage(OrderedPrefetcher[T, U], Generic[T, U]):
         return min(super().ready, self._size)
 
     def close(self, *, most_secs: float | None = END_SECS) -> None:
-        """Ends the thread and drops what waits; done twice it does nothing."""
+        """Ends the thread and drops pending results; closing again does nothing."""
         super().close(most_secs=most_secs)
 
     def __enter__(self) -> Stage[T, U]:
@@ -82,11 +83,11 @@ class Transformation:
     method: str = ""
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    dataset: Any = None
-    # False for sources and static constructors: they are no method of the dataset in front of them.
+    dataset: TfDataset = None  # None for a step outside tf.data
+    # False for sources and static constructors: they are not methods of the dataset before them.
     replayable: bool = False
 
-    def applied_to(self, dataset: Any) -> Transformation:
+    def applied_to(self, dataset: TfDataset) -> Transformation:
         """The same call on another dataset."""
         produced = getattr(dataset, self.method)(*self.args, **self.kwargs)
         return dataclasses.replace(self, dataset=produced)
@@ -103,7 +104,23 @@ def loader_label(owner: str, method: str) -> str:
 
 
 L = TypeVar("L", bound="TrackedLoader")
-# An element on its way to the device, and the state of the native loader behind it.
+
+
+class NativeLoader(Protocol):
+    """A loader with a cursor and a state: `beam_pipes.Loader`, or one that is read like it."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
+# An element on its way to the device, and the native loader's state after it.
 _Placed = tuple[Any, dict[str, Any] | None]
 
 
@@ -117,11 +134,11 @@ class TrackedLoader:
         return [step.label for step in self._history]
 
     def get_python_iterator_n_samples(self) -> int:
-        """The number of samples of the source; where nobody knows it, by a pass over the source."""
+        """The number of samples in the source, counted by a pass over it if unknown."""
         raise NotImplementedError
 
     def get_n_samples(self) -> int:
-        """The number of elements of one iteration, batches counted as one."""
+        """The number of elements in one iteration; a batch counts as one."""
         raise NotImplementedError
 
     def __bool__(self) -> bool:
@@ -133,7 +150,7 @@ class TrackedLoader:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' → '.join(self.get_transformation_list()) or 'of a dataset'}>"
 
-    def _extended(self: L, history: tuple[Transformation, ...], **changes: Any) -> L:
+    def _extended(self: L, history: tuple[Transformation, ...], **changes: object) -> L:
         """A copy with a longer history and other attributes."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
@@ -147,7 +164,7 @@ C = TypeVar("C", bound="ConvertedLoader")
 
 
 class LambdaDataLoader(TrackedLoader):
-    """Extend it with `lambda_transformation`, or give it a function of one element.
+    """Define `lambda_transformation` in a subclass, or pass a function of one element.
 
         class ToLists(LambdaDataLoader):
             def lambda_transformation(self, sample):
@@ -157,19 +174,19 @@ class LambdaDataLoader(TrackedLoader):
 
     `dataloader` is a DataLoader, or any iterable of elements (a native loader of a cache, a list of dicts of arrays).
 
-    A subclass written for MIDAS works as it is: it defines `_transform(data)`, which gets an element without the values
-    of `skip_keys`, and may hand `input_dataset`, `python_iterable`, `python_iterable_n_samples`, `transform_f` and
-    `transformation_tracker` on to this constructor. The source and its count are known from `input_dataset`.
+    A subclass written for MIDAS works unchanged: it defines `_transform(data)`, which receives an element without the
+    values of `skip_keys`, and may pass `input_dataset`, `python_iterable`, `python_iterable_n_samples`, `transform_f`
+    and `transformation_tracker` to this constructor. The source and its count come from `input_dataset`.
     """
 
     def __init__(
         self,
-        dataloader: Any = None,
+        dataloader: Iterable[Any] | None = None,
         lambda_transformation: Callable[[Any], Any] | None = None,
         *,
         skip_keys: str | Iterable[str] = (),
-        input_dataset: Any = None,
-        python_iterable: Any = None,
+        input_dataset: Iterable[Any] | None = None,
+        python_iterable: object = None,
         transform_f: Callable[[Any], Any] | None = None,
         python_iterable_n_samples: int | None = None,
         transformation_tracker: Sequence[str] = (),
@@ -177,7 +194,7 @@ class LambdaDataLoader(TrackedLoader):
         dataloader = input_dataset if dataloader is None else dataloader
         lambda_transformation = transform_f if lambda_transformation is None else lambda_transformation
         if lambda_transformation is not None:
-            # An attribute of the instance stands in front of the method of the class.
+            # An attribute of the instance takes precedence over the method of the class.
             self.__dict__["lambda_transformation"] = lambda_transformation
         elif not hasattr(self, "_transform") and (
             type(self).lambda_transformation is LambdaDataLoader.lambda_transformation
@@ -194,14 +211,15 @@ class LambdaDataLoader(TrackedLoader):
         self._history += tuple(Transformation(label=label) for label in transformation_tracker[len(self._history) :])
         self.skip_keys = checked_skip_keys(skip_keys, self._known_spec() if skip_keys else None)
 
-    def lambda_transformation(self, sample: Any) -> Any:
+    def lambda_transformation(self, sample: Nested) -> Any:
         """One element → what the loop gets."""
         raise NotImplementedError
 
     @property
-    def input_dataset(self) -> Any:
-        """What is converted."""
-        return self._loader
+    def input_dataset(self) -> Iterable[Any]:
+        """The loader that is converted."""
+        loader: Iterable[Any] = self._loader
+        return loader
 
     def __iter__(self) -> Iterator[Any]:
         return SharedIterator(self._iterate())
@@ -209,7 +227,7 @@ class LambdaDataLoader(TrackedLoader):
     def __deepcopy__(self: D, memo: dict[int, Any]) -> D:
         copied = object.__new__(type(self))
         memo[id(self)] = copied
-        # What it is made of stays: devices of JAX, for one, exist once in a process.
+        # Its parts are shared: JAX devices, for example, exist once per process.
         copied.__setstate__({**self._own_state(), "_loader": copy.deepcopy(self._loader, memo)})
         return copied
 
@@ -226,7 +244,7 @@ class LambdaDataLoader(TrackedLoader):
         for element in self._elements():
             yield self._converted(element)
 
-    def _converted(self, element: Any) -> Any:
+    def _converted(self, element: Nested) -> Nested:
         if hasattr(self, "_transform"):
             return _beside_skipped(self._transform, element, self.skip_keys)
         return unskipped(self.lambda_transformation(skipping(element, self.skip_keys)))
@@ -243,19 +261,19 @@ class LambdaDataLoader(TrackedLoader):
         raise AttributeError(name)
 
     def get_python_iterator_n_samples(self) -> int:
-        """As of the loader that was converted."""
+        """The same as for the converted loader."""
         if isinstance(self._loader, TrackedLoader):
             return self._loader.get_python_iterator_n_samples()
         return len(self._loader)
 
     def get_n_samples(self) -> int:
-        """As of the loader that was converted."""
+        """The same as for the converted loader."""
         if isinstance(self._loader, TrackedLoader):
             return self._loader.get_n_samples()
         return len(self._loader)
 
-    def _known_spec(self) -> Any:
-        """The element spec of a tf.data chain; a cache is not asked, which would import TensorFlow."""
+    def _known_spec(self) -> Nested:
+        """The element spec of a tf.data chain; None for a cache, which would have to import TensorFlow."""
         over_tf = getattr(self._loader, "converts_tensors", False)
         return self._loader.element_spec if over_tf else None
 
@@ -268,14 +286,14 @@ class LambdaDataLoader(TrackedLoader):
         self._history = (*self._history, step)
         return self
 
-    def _with(self: D, method: str, **changes: Any) -> D:
+    def _with(self: D, method: str, **changes: object) -> D:
         """A copy with other attributes, its history longer by a method of this class."""
         step = Transformation(label=loader_label(type(self).__name__, method))
         return self._extended((*self._history, step), **changes)
 
 
-def _beside_skipped(function: Callable[[Any], Any], element: Any, skip_keys: Collection[str]) -> Any:
-    """`function` of a dict without the skipped keys, and their values beside what it returns."""
+def _beside_skipped(function: Callable[[Any], Any], element: Nested, skip_keys: Collection[str]) -> Nested:
+    """Calls `function` on a dict without the skipped keys, and adds their values to what it returns."""
     if not skip_keys or not isinstance(element, dict):
         return function(element)
     skipped = {key: value for key, value in element.items() if key in skip_keys}
@@ -286,14 +304,14 @@ class ConvertedLoader(LambdaDataLoader):
     """A LambdaDataLoader in the three steps that prefetching takes apart.
 
     `_host` (element → private NumPy memory) and `_place` (→ the framework's arrays) may run on threads; `_receive`
-    runs in the consumer's. Over a native loader the state is that of the last element handed out, whatever was
-    prefetched, and leaving a loop loses nothing.
+    runs in the consumer's. Over a native loader the state follows the last element handed out, however much was
+    prefetched, so leaving a loop loses nothing.
     """
 
-    def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._functions: tuple[Callable[[Any], Any], ...] = ()
-        self._owns_arrays = False  # whether nothing else holds the arrays of an element, so that they need no copy
+        self._owns_arrays = False  # whether nothing else uses the arrays of an element, so that they need no copy
         self._handed_out: dict[str, Any] | None = None
         self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
         self._iteration: weakref.ref[SharedIterator[Any]] | None = None
@@ -305,16 +323,16 @@ class ConvertedLoader(LambdaDataLoader):
         super().__setstate__(state)
         handed_out, self._handed_out = self._handed_out, None
         if handed_out is not None:  # the native loader had read ahead of that
-            _go_back(self._native(), handed_out)
+            _go_back(self._stateful(), handed_out)
 
     @property
-    def stateful_loader(self) -> Any:
-        """The native loader whose cursor moves with iterating over this one; None where there is none."""
+    def stateful_loader(self) -> NativeLoader | None:
+        """The native loader whose cursor moves as this one is iterated, or None."""
         return self._native()
 
     @property
     def cursor(self) -> tuple[int, int] | None:
-        """(epoch, position) of the native loader behind the last element handed out; None where there is none."""
+        """(epoch, position) of the native loader after the last element handed out; None without a native loader."""
         native = self._native()
         if native is None:
             return None
@@ -324,27 +342,27 @@ class ConvertedLoader(LambdaDataLoader):
 
     @property
     def ready_elements(self) -> int | None:
-        """Elements that wait on the device; None while nothing is prefetched."""
+        """Elements ready on the device; None while nothing is prefetched."""
         placed = None if self._placed is None else self._placed()
         return None if placed is None else placed.ready
 
     def lambda_transformation(self: C, transform_f: Callable[[Any], Any]) -> C:
-        """A loader of `transform_f(element)`, an element being a dict of arrays that the function may change.
+        """A loader that calls `transform_f` on each element, a dict of arrays that the function may change.
 
             jdl.lambda_transformation(lambda batch: {**batch, "norm": jnp.linalg.norm(batch["x"], axis=-1)})
             {'x': (8, 3)}  →  {'x': (8, 3), 'norm': (8,)}
 
-        It is called in the thread that iterates, on arrays that are already on their devices, and does not get the
-        values of `skip_keys`. May be repeated, before and behind `shard` and `prefetch_to_devices`.
+        It runs in the iterating thread, on arrays that are already on their devices, without the values of `skip_keys`.
+        Call it any number of times, before and after `shard` and `prefetch_to_devices`.
         """
         if not callable(transform_f):
             raise LoaderError(f"lambda_transformation expects a function of one element, got {transform_f!r}.")
         return self._with("lambda_transformation", _functions=(*self._functions, transform_f))
 
-    def _converted(self, element: Any) -> Any:
+    def _converted(self, element: Nested) -> Nested:
         return self._finished(self._place(self._host(skipping(element, self.skip_keys))))
 
-    def _finished(self, placed: Any) -> Any:
+    def _finished(self, placed: Nested) -> Nested:
         element = self._receive(placed)
         if self.skip_keys:
             element = unskipped(element)
@@ -357,22 +375,22 @@ class ConvertedLoader(LambdaDataLoader):
         return dict(self._stateful().state_dict() if self._handed_out is None else self._handed_out)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues from `state_dict`, with the next iteration; one that is under way is ended."""
+        """The next iteration continues from `state_dict`; one in progress ends."""
         self._end_iteration()
         self._handed_out = None
         self._stateful().load_state_dict(state_dict)
 
-    def _host(self, sample: Any) -> Any:
+    def _host(self, sample: Nested) -> Nested:
         raise NotImplementedError
 
-    def _place(self, host: Any) -> Any:
+    def _place(self, host: Nested) -> Nested:
         return host
 
-    def _receive(self, placed: Any) -> Any:
+    def _receive(self, placed: Nested) -> Nested:
         return placed
 
-    def _arrived(self, element: Any) -> None:
-        """Waits until the arrays of an element are where they were sent."""
+    def _arrived(self, element: Nested) -> None:
+        """Waits until the arrays of an element have arrived."""
 
     def timed(self, elements: Iterable[Any]) -> Iterator[tuple[float, float]]:
         """Seconds of conversion (to private host memory) and of transfer (until on the device), for each element."""
@@ -391,10 +409,11 @@ class ConvertedLoader(LambdaDataLoader):
         reader = getattr(self._loader if converted is None else converted(), "_reader", None)
         self._owns_arrays = bool(getattr(reader, "gives_own_arrays", False))
 
-    def source_elements(self) -> Any:
+    def source_elements(self) -> Iterable[Any]:
         """What is converted: a native loader, or another iterable."""
         own_elements = getattr(self._loader, "conversion_elements", None)
-        return self._loader if own_elements is None else own_elements()
+        elements: Iterable[Any] = self._loader if own_elements is None else own_elements()
+        return elements
 
     def _placement(self) -> Callable[[Any], Any]:
         """`_place` for another thread: what is local to the consumer's thread is bound here."""
@@ -403,24 +422,24 @@ class ConvertedLoader(LambdaDataLoader):
     def _elements(self) -> Iterator[Any]:
         return iter(self.source_elements())
 
-    def _native(self) -> Any:
+    def _native(self) -> NativeLoader | None:
         """The native loader whose cursor moves with this iteration, if there is one."""
         if isinstance(self._loader, TrackedLoader):
             return getattr(self._loader, "native_loader", None)
         return self._loader if hasattr(self._loader, "load_state_dict") else None
 
-    def _stateful(self) -> Any:
+    def _stateful(self) -> NativeLoader:
         native = self._native()
         if native is None:
             raise LoaderError(
                 "only a native loader has a state: make it with beam_pipes.Loader and pass it to DataLoader.from_cache "
-                f"or {type(self).__name__}, without tf.data transformations between."
+                f"or {type(self).__name__}, without tf.data transformations in between."
             )
         return native
 
     def __iter__(self) -> Iterator[Any]:
         if self._native() is not None:
-            self._end_iteration()  # it has read ahead: what it has not handed out is for this one
+            self._end_iteration()  # it has read ahead: this one begins with what it did not hand out
         self._find_owner()
         iteration = SharedIterator(self._iterate())
         self._iteration = weakref.ref(iteration)
@@ -446,24 +465,24 @@ class ConvertedLoader(LambdaDataLoader):
                     yield self._finished(element)
             ended = True
         finally:
-            # The threads have read ahead: the next iteration goes on behind the last element handed out.
-            if native is not None and not ended:
+            # The threads have read ahead: the next iteration continues after the last element handed out.
+            if native is not None and self._handed_out is not None and not ended:
                 _go_back(native, self._handed_out)
             self._handed_out = self._placed = None
 
-    def _prefetching(self, native: Any) -> Stage[_Placed, _Placed]:
+    def _prefetching(self, native: NativeLoader | None) -> Stage[_Placed, _Placed]:
         assert self._prefetch is not None
         skip_keys, host, place, elements = self.skip_keys, self._host, self._placement(), self._elements()
 
-        def on_host(element: Any) -> _Placed:
+        def on_host(element: Nested) -> _Placed:
             return host(skipping(element, skip_keys)), None if native is None else native.state_dict()
 
         hosted = Stage(on_host, elements, self._prefetch.host_buffer, name="host")
         return Stage(lambda pair: (place(pair[0]), pair[1]), hosted, self._prefetch.device_buffer, name="device")
 
 
-def _go_back(native: Any, state: dict[str, Any] | None) -> None:
-    """Puts a loader back to what it has handed out; of its own kind it is not told that a state was restored."""
+def _go_back(native: NativeLoader, state: dict[str, Any]) -> None:
+    """Rewinds a loader to the last element handed out; ours do not count this as a restored state."""
     go_back = getattr(native, "_go_back", None)
     (native.load_state_dict if go_back is None else go_back)(state)
 
@@ -474,5 +493,5 @@ class NumpyDataLoader(ConvertedLoader):
     Scalars become NumPy scalars, strings `bytes`, ragged values an object array of rows.
     """
 
-    def _host(self, sample: Any) -> Any:
+    def _host(self, sample: Nested) -> Nested:
         return to_host(sample)

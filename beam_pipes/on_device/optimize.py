@@ -2,36 +2,36 @@
 
     map, filter → filter, map      map, batch → batch, map
 
-First the pairs of neighbouring transformations that can change places, with the proof or the reason why not; then
-`optimized`, which moves what is proved; then `suggestions`, which tell what wastes work, and what does not do what it
-looks like.
+First come the pairs of adjacent transformations that can swap, each with its proof or the reason against it; then
+`optimized`, which applies the proved swaps; then `suggestions`, which report wasted work and surprising orders.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, require
+from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.lambda_loader import Transformation
 from beam_pipes.on_device.traced_function import TracedFunction, UnreadableFunctionError
 
 
 class Chain(Protocol):
-    """A `DataLoader`, as far as its transformations are looked at and put in another order."""
+    """The part of a `DataLoader` that inspects and reorders its transformations."""
 
     _history: tuple[Transformation, ...]
 
     @property
-    def dataset(self) -> Any: ...
+    def dataset(self) -> TfDataset: ...
 
     @property
-    def _root(self) -> Any: ...
+    def _root(self) -> TfDataset: ...
 
-    def _batched_runs(self, *args: Any, **kwargs: Any) -> Any: ...
+    def _batched_runs(self, *args: object, **kwargs: object) -> TfDataset | None: ...
 
-    def _extended(self: C, history: tuple[Transformation, ...], **changes: Any) -> C: ...
+    def _extended(self: C, history: tuple[Transformation, ...], **changes: object) -> C: ...
 
 
 C = TypeVar("C", bound=Chain)
@@ -45,11 +45,11 @@ class Swap:
     detail: str
 
 
-def filter_before_map(mapping: Transformation, filtering: Transformation, element_spec: Any) -> Swap | None:
+def filter_before_map(mapping: Transformation, filtering: Transformation, element_spec: Nested) -> Swap | None:
     """`map(f).filter(p)` → `filter(p).map(f)`, when `p` reads only what `f` passes through. `None`: no such pair.
 
-    Exact when both are stateless and `p` computes the same from an element before `f` as from one after it. What `f`
-    raises on an element that `p` drops is then not raised any more.
+    Exact when both are stateless and `p` computes the same from an element before `f` as from one after it. Errors
+    that `f` raises on elements that `p` drops then disappear.
     """
     if (mapping.method, filtering.method) != ("map", "filter"):
         return None
@@ -72,7 +72,7 @@ def filter_before_map(mapping: Transformation, filtering: Transformation, elemen
     return Swap(exact=same and stateless and _in_order(mapping), detail=detail)
 
 
-def batch_before_map(mapping: Transformation, batching: Transformation, element_spec: Any) -> Swap | None:
+def batch_before_map(mapping: Transformation, batching: Transformation, element_spec: Nested) -> Swap | None:
     """`map(f).batch(n)` → `batch(n).map(f)`, when `f` works element by element. `None`: no such pair.
 
     No pair either where `f` leaves out a feature of varying shape, with which elements may not batch.
@@ -102,8 +102,9 @@ def batch_before_map(mapping: Transformation, batching: Transformation, element_
     return Swap(exact=grade == "exact" and same and _in_order(mapping), detail=detail)
 
 
-def _function(step: Transformation, keyword: str) -> Any:
-    return step.args[0] if step.args else step.kwargs[keyword]
+def _function(step: Transformation, keyword: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = step.args[0] if step.args else step.kwargs[keyword]
+    return function
 
 
 def _in_order(mapping: Transformation) -> bool:
@@ -112,11 +113,10 @@ def _in_order(mapping: Transformation) -> bool:
 
 
 def optimized(loader: C) -> C:
-    """`map, filter` → `filter, map` and `map, batch` → `batch, map`, each where it is proved.
+    """`map, filter` → `filter, map` and `map, batch` → `batch, map`, each where proved.
 
-    Transformations before a `zip` or another static constructor stay as they are, and so does everything when the
-    dataset's options allow elements out of order. The transformation list shows the new order; a `cache()` is filled
-    again.
+    Transformations before a `zip` or another static constructor do not change, and nothing changes if the dataset's
+    options allow elements out of order. The transformation list shows the new order; a `cache()` is filled again.
     """
     if loader.dataset.options().deterministic is False:
         return loader
@@ -140,12 +140,12 @@ def optimized(loader: C) -> C:
     return loader._extended((*loader._history[:start], *steps), _dataset=steps[-1].dataset, _n_samples=None)
 
 
-def _provable(first: Transformation, second: Transformation, element_spec: Any) -> bool:
+def _provable(first: Transformation, second: Transformation, element_spec: Nested) -> bool:
     swaps = (filter_before_map(first, second, element_spec), batch_before_map(first, second, element_spec))
     return any(swap is not None and swap.exact for swap in swaps)
 
 
-def _applied(dataset: Any, steps: list[Transformation], loader: Chain) -> list[Transformation]:
+def _applied(dataset: TfDataset, steps: list[Transformation], loader: Chain) -> list[Transformation]:
     applied = []
     for step in steps:
         first_batch = dataset is loader._root and step.method == "batch"
@@ -156,14 +156,14 @@ def _applied(dataset: Any, steps: list[Transformation], loader: Chain) -> list[T
 
 
 def _first_replayable(history: tuple[Transformation, ...]) -> int:
-    """The index behind the last step that is no plain Dataset method."""
+    """The index after the last step that is not a plain Dataset method."""
     barriers = [index for index, step in enumerate(history) if not step.replayable]
     return barriers[-1] + 1 if barriers else 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """One remark on a loader: `positions` index `get_transformation_list()`; `optimized` if `optimize()` does it."""
+    """One remark on a loader: `positions` index `get_transformation_list()`; `optimized` if `optimize()` applies it."""
 
     positions: tuple[int, ...]
     finding: str
@@ -209,7 +209,7 @@ def _pairs(loader: Chain) -> Iterator[Suggestion]:
 
 
 def _orders(history: tuple[Transformation, ...]) -> Iterator[Suggestion]:
-    """What can be seen from the names alone."""
+    """What the names of the transformations alone reveal."""
     methods = [step.method for step in history]
     for index, method in enumerate(methods):
         for later in range(index + 1, len(methods)):
@@ -248,9 +248,8 @@ def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
         later = [cache for cache in caches if cache > index]
         if step.method != "map" or not later:
             continue
-        function = step.args[0] if step.args else step.kwargs["map_func"]
         try:
-            stateless = TracedFunction(function, _input(loader, index).element_spec).stateless
+            stateless = TracedFunction(_function(step, "map_func"), _input(loader, index).element_spec).stateless
         except UnreadableFunctionError:
             continue
         if not stateless:
@@ -261,5 +260,5 @@ def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
             )
 
 
-def _input(loader: Chain, index: int) -> Any:
+def _input(loader: Chain, index: int) -> TfDataset:
     return loader._root if index == 0 else loader._history[index - 1].dataset

@@ -1,8 +1,8 @@
-"""Python samples into tf.data a run at a time: one hand-over per run instead of one per sample.
+"""Feeds Python samples to tf.data in runs: one hand-over per run instead of one per sample.
 
-`PythonSource` is the iterable: fresh passes over it, its count, and the error that it raised.
-`tf.data.Dataset.from_generator` takes some 300 µs for every value it is handed. Here it is handed runs of samples that
-were stacked in NumPy, and TensorFlow takes them apart again in C++.
+`PythonSource` wraps the iterable: fresh passes over it, its count, and the error that it raised.
+`tf.data.Dataset.from_generator` spends some 300 µs on every value. Here it receives runs of samples stacked in NumPy,
+which TensorFlow takes apart again in C++.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import pickle
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from beam_pipes.errors import LoaderError, SpecError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, TfTensor, require
+from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.inference import (
     ColumnSignature,
+    Path,
     WastefulPaddingError,
     array_dtype,
     build_column,
@@ -31,6 +33,12 @@ from beam_pipes.on_device.inference import (
     tensor_dtype,
 )
 from beam_pipes.on_device.values import STRING, UnfitValueError, check_numbers, convert, read_value
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+#: What makes samples: a generator function or a class, or an iterable of dicts.
+Samples: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
 
 # A one-shot iterator that is inferred over all its samples is kept in memory up to here, then in a temporary file.
 SPOOL_BYTES = 64 * 2**20
@@ -68,11 +76,11 @@ def table_columns(table: Any) -> dict[str, Any] | None:
 class PythonSource:
     """Passes over a generator function, a class, an iterable or a one-shot iterator.
 
-    A one-shot iterator can be passed over once: the samples read for inference come first, none is lost, and a
-    second pass is refused. The last error of a pass is kept in `error`, because TensorFlow forwards only its text.
+    A one-shot iterator allows one pass: the samples read for inference come first, so none is lost, and a second pass
+    is refused. The last error of a pass is kept in `error`, because TensorFlow forwards only its text.
     """
 
-    def __init__(self, python_iterable: Any, n_samples: int | None = None) -> None:
+    def __init__(self, python_iterable: Samples, n_samples: int | None = None) -> None:
         self.error: BaseException | None = None
         self._open = _opener(python_iterable)
         self.one_shot = not isinstance(python_iterable, type) and isinstance(python_iterable, Iterator)
@@ -80,7 +88,7 @@ class PythonSource:
         self._spool: _Spool | None = None
         self._started = False
         self._lock = threading.Lock()
-        if n_samples is None and not isinstance(python_iterable, type) and hasattr(python_iterable, "__len__"):
+        if n_samples is None and not isinstance(python_iterable, type) and isinstance(python_iterable, Sized):
             n_samples = len(python_iterable)
         if n_samples is not None and (isinstance(n_samples, bool) or int(n_samples) != n_samples or n_samples < 0):
             raise LoaderError(f"python_iterable_n_samples should be an int of at least 0, got {n_samples!r}.")
@@ -89,7 +97,7 @@ class PythonSource:
 
     @property
     def known_n_samples(self) -> int | None:
-        """The number of samples where it was declared, or seen in a whole pass."""
+        """The number of samples if it was declared, or seen in a whole pass."""
         return self._counted if self.declared is None else self.declared
 
     def sampled(self, infer_k: int) -> Iterator[Any]:
@@ -112,7 +120,7 @@ class PythonSource:
                 yield sample
 
     def __iter__(self) -> Iterator[Any]:
-        """One pass; a pass that ends is counted, and must have the declared number of samples."""
+        """One pass; a complete pass sets the count, and must have the declared number of samples."""
         samples = self._begin()
         number = 0
         try:
@@ -134,7 +142,7 @@ class PythonSource:
         self._counted = number
 
     def recording(self, items: Iterator[Any]) -> Iterator[Any]:
-        """`items`, made from a pass; what is raised on the way is kept in `error`."""
+        """`items`, made from a pass; an exception on the way is kept in `error`."""
         try:
             yield from items
         except Exception as error:
@@ -142,7 +150,7 @@ class PythonSource:
             raise
 
     def count(self) -> int:
-        """The number of samples, by a pass over the iterable where it is not known."""
+        """The number of samples, counted by a pass over the iterable if it is unknown."""
         if self.known_n_samples is None:
             self.refuse_consuming("count its samples")
             for _ in self:
@@ -152,7 +160,7 @@ class PythonSource:
         return known
 
     def refuse_consuming(self, purpose: str) -> None:
-        """Raises when a pass made only to learn something would use up a one-shot iterator."""
+        """Raises if a pass only for information would use up a one-shot iterator."""
         if self.one_shot and self._spool is None and self._counted is None:
             raise LoaderError(
                 f"to {purpose} would use up a one-shot iterator. Pass python_iterable_n_samples, "
@@ -175,7 +183,7 @@ class PythonSource:
         return itertools.chain(head, self._open())
 
 
-def _opener(python_iterable: Any) -> Callable[[], Iterator[Any]]:
+def _opener(python_iterable: Samples) -> Callable[[], Iterator[Any]]:
     if isinstance(python_iterable, Iterable) and not isinstance(python_iterable, type | str | bytes | dict):
         return lambda: iter(python_iterable)
     if callable(python_iterable):
@@ -186,7 +194,7 @@ def _opener(python_iterable: Any) -> Callable[[], Iterator[Any]]:
     )
 
 
-def _checked(opened: Any) -> Iterable[Any]:
+def _checked(opened: object) -> Iterable[Any]:
     if not isinstance(opened, Iterable) or isinstance(opened, str | bytes | dict):
         raise LoaderError(
             f"calling python_iterable gave a {type(opened).__name__}, expected something to iterate over. "
@@ -202,7 +210,7 @@ def _close(samples: Iterator[Any]) -> None:
 
 
 class _Spool:
-    """Samples written once and read any number of times; beyond `SPOOL_BYTES` they lie on disk."""
+    """Samples written once and read any number of times; beyond `SPOOL_BYTES` they are kept on disk."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
@@ -213,7 +221,7 @@ class _Spool:
     def __len__(self) -> int:
         return self._length
 
-    def append(self, sample: Any) -> None:
+    def append(self, sample: object) -> None:
         with self._lock:
             self._file.seek(self._end)
             pickle.dump(sample, self._file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -230,7 +238,7 @@ class _Spool:
             yield sample
 
 
-# Nested values, and beside them lengths or shapes by key: what `from_generator` is handed at once.
+# Nested values, with lengths or shapes by key: what `from_generator` takes at once.
 Run = tuple[dict[Any, Any], dict[str, Any]]
 
 
@@ -238,8 +246,8 @@ Run = tuple[dict[Any, Any], dict[str, Any]]
 class RunLimits:
     """How far a generator is read ahead: a run ends at the first of these.
 
-    A run starts at one sample and doubles, so that `take(3)` reads about three. `seconds` keeps a slow generator from
-    being waited for: at 1 ms a sample a run has about 10, and the hand-over still costs only 4 % of the time.
+    Runs start at one sample and double, so that `take(3)` reads about three. `seconds` avoids waiting for a slow
+    generator: at 1 ms per sample a run has about 10, and the hand-over still costs only 4 % of the time.
     """
 
     samples: int = 1024
@@ -252,7 +260,7 @@ class RunLimits:
 
 
 def runs(samples: Iterable[Any], columns: Sequence[ColumnSignature], limits: RunLimits) -> Iterator[Run]:
-    """Runs of samples as columns; samples in front of a failing one are given before its error is raised."""
+    """Runs of samples as columns; samples before a failing one are yielded before its error is raised."""
     stream = iter(samples)
     number, target = 0, 1
     failure: BaseException | None = None
@@ -286,7 +294,7 @@ def runs(samples: Iterable[Any], columns: Sequence[ColumnSignature], limits: Run
 
 
 def _structures(run: list[Any], columns: Sequence[ColumnSignature], number: int) -> Iterator[Run]:
-    """The run as one structure, or as several where one would waste memory, or up to a sample that fails."""
+    """The run as one structure; as several if one would waste memory, or up to the first sample that fails."""
     if not run:
         return
     try:
@@ -389,13 +397,13 @@ def batched_dataset(
     return dataset, None
 
 
-def _run_spec(column: ColumnSignature) -> Any:
+def _run_spec(column: ColumnSignature) -> tf.TensorSpec:
     tf = require("tensorflow", purpose="DataLoader")
     shape = column.shape if column.layout == "concatenated" else (None, *column.shape)
     return tf.TensorSpec(shape, tensor_dtype(column.dtype))
 
 
-def taken_apart(values: Any, extents: Any, columns: Sequence[ColumnSignature]) -> Any:
+def taken_apart(values: Nested, extents: Mapping[str, TfTensor], columns: Sequence[ColumnSignature]) -> TfDataset:
     """A run as a dataset of its samples, without a function call per sample (25 µs each where it was measured)."""
     tf = require("tensorflow", purpose="DataLoader")
     extents = dict(extents)
@@ -411,7 +419,7 @@ def taken_apart(values: Any, extents: Any, columns: Sequence[ColumnSignature]) -
     return tf.data.Dataset.zip((samples, shapes) if shapes else samples)
 
 
-def _pieces(value: Any, lengths: Any, column: ColumnSignature) -> Any:
+def _pieces(value: TfTensor, lengths: TfTensor, column: ColumnSignature) -> TfDataset:
     """Concatenated values as a dataset of their pieces: a rebatching whose batch sizes are the lengths."""
     tf = require("tensorflow", purpose="DataLoader")
     spec = tf.TensorSpec(column.shape, tensor_dtype(column.dtype))
@@ -426,7 +434,7 @@ def _pieces(value: Any, lengths: Any, column: ColumnSignature) -> Any:
     return tf.data.experimental.from_variant(rebatched, spec).take(tf.size(lengths, tf.int64))
 
 
-def _cut(values: Any, shapes: Mapping[str, Any]) -> Any:
+def _cut(values: Nested, shapes: Mapping[str, Any]) -> Nested:
     """Cuts padded values back to their own shapes."""
     tf = require("tensorflow", purpose="DataLoader")
     cut = []
@@ -436,7 +444,7 @@ def _cut(values: Any, shapes: Mapping[str, Any]) -> Any:
     return nest(cut)
 
 
-def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> Any:
+def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> TfDataset:
     """Samples one by one, for signatures that columns cannot hold (ragged specs, tensors of unknown rank)."""
     tf = require("tensorflow", purpose="DataLoader")
     expected = dict(flatten_sample(signature, 0))
@@ -448,7 +456,7 @@ def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> Any:
                 raise keys_error(number, expected=expected, found=row)
             yield nest((path, _to_spec(row[path], spec, path, number)) for path, spec in expected.items())
 
-    def _to_spec(value: Any, spec: Any, path: Any, number: int) -> Any:
+    def _to_spec(value: object, spec: Nested, path: Path, number: int) -> Nested:
         try:
             if isinstance(spec, tf.TensorSpec):
                 return convert(read_value(value), array_dtype(spec.dtype), declared=True)

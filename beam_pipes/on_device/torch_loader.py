@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from beam_pipes.on_device.conversions import map_leaves, require_numeric, to_host, unsupported_dtype
+from beam_pipes.on_device.conversions import Nested, map_leaves, require_numeric, to_host, unsupported_dtype
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
-# What NumPy has no type of its own for: the carrier with the same bits, and what it is seen as.
+# Types that NumPy lacks: the NumPy type that carries their bits, and the torch type to view them as.
 _SEEN_AS: dict[str, tuple[Any, torch.dtype]] = {
     "bfloat16": (np.int16, torch.bfloat16),
     "float8_e4m3fn": (np.uint8, torch.float8_e4m3fn),
@@ -28,31 +28,31 @@ class TorchDataLoader(ConvertedLoader):
     Tensors own their memory and keep their dtype (64 bit too).
     """
 
-    def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._device: torch.device | None = None
 
     def prefetch_to_devices(self, size: int = 2, *, device: torch.device | str | None = None) -> TorchDataLoader:
-        """Keeps `size` elements ready on `device`, and as many on the host, from threads that iteration ends.
+        """Keeps `size` elements ready on `device`, and as many on the host; the threads end with the iteration.
 
-        On CUDA (the default where there is one) elements go through pinned memory and are copied on a side stream,
-        beside the computation. The consumer's stream waits for the copy, the consumer's thread does not.
+        On CUDA (the default if available) elements pass through pinned memory and are copied on a side stream, parallel
+        to the computation. The consumer's stream waits for the copy; the consumer's thread does not.
         """
         if device is None:
             device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
         options = PrefetchOptions(host_buffer=size, device_buffer=size)
         return self._with("prefetch_to_devices", _prefetch=options, _device=torch.device(device))
 
-    def _host(self, sample: Any) -> Any:
+    def _host(self, sample: Nested) -> Nested:
         return map_leaves(own_tensor, sample if self._owns_arrays else to_host(sample))
 
-    def _place(self, host: Any) -> Any:
+    def _place(self, host: Nested) -> Nested:
         return host if self._device is None else map_leaves(lambda tensor, _: tensor.to(self._device), host)
 
-    def _receive(self, placed: Any) -> Any:
+    def _receive(self, placed: Nested) -> Nested:
         return placed.received() if isinstance(placed, _Copying) else placed
 
-    def _arrived(self, element: Any) -> None:
+    def _arrived(self, element: Nested) -> None:
         if self._device is not None and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -64,7 +64,7 @@ class TorchDataLoader(ConvertedLoader):
         def copy(tensor: torch.Tensor, _: str) -> torch.Tensor:
             return tensor.pin_memory().to(device, non_blocking=True)
 
-        def place(host: Any) -> _Copying:
+        def place(host: Nested) -> _Copying:
             with torch.cuda.stream(stream):
                 # The pinned block may be dropped at once: torch reuses it only after the stream is past the copy.
                 return _Copying(map_leaves(copy, host), stream.record_event(), device)
@@ -74,13 +74,13 @@ class TorchDataLoader(ConvertedLoader):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Copying:
-    """Tensors whose copy to the device is under way until `copied`."""
+    """Tensors that are being copied to the device until `copied`."""
 
-    element: Any
+    element: Nested
     copied: torch.cuda.Event
     device: torch.device
 
-    def received(self) -> Any:
+    def received(self) -> Nested:
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(self.copied)
 
@@ -92,14 +92,14 @@ class _Copying:
         return map_leaves(used_here, self.element)
 
 
-def to_tensor(value: Any, key: str) -> torch.Tensor:
-    """A tensor of a host value, with the same dtype and values, over its memory where the value owns that."""
+def to_tensor(value: object, key: str) -> torch.Tensor:
+    """A tensor with the dtype and values of a host value, sharing its memory if the value owns it."""
     array = require_numeric(value, key, "torch")
     return own_tensor(array if array.flags.owndata else array.copy(), key)
 
 
-def own_tensor(value: Any, key: str) -> torch.Tensor:
-    """`to_tensor` of a value whose memory nothing else holds: no copy, unless it is read-only."""
+def own_tensor(value: object, key: str) -> torch.Tensor:
+    """`to_tensor` of a value whose memory nothing else uses: no copy, unless it is read-only."""
     array = require_numeric(value, key, "torch")
     if not array.flags.writeable:
         array = array.copy()

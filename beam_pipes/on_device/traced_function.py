@@ -1,15 +1,19 @@
 """What a function given to `map` or `filter` computes, read from TensorFlow's trace of it.
 
-An *expression* is what an output is made of: `("AddV2", attributes, (("input", ("x",)), ("Const", …)))`. Two equal
-expressions compute the same value. What cannot be judged (nested functions, control flow) has none.
+An *expression* says how an output is computed: `("AddV2", attributes, (("input", ("x",)), ("Const", …)))`. Two equal
+expressions compute the same value. Nested functions and control flow have no expression.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.extras import require
+from beam_pipes.on_device.conversions import Nested
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 Path = tuple[Any, ...]
 Expression = tuple[Any, ...]
@@ -32,13 +36,13 @@ _DESCRIPTIVE = frozenset(["_output_shapes", "_user_specified_name", "shape", "_c
 
 
 class UnreadableFunctionError(Exception):
-    """The function cannot be traced on these elements, or computes what cannot be judged."""
+    """The function cannot be traced on these elements, or uses operations without an expression."""
 
 
 class TracedFunction:
     """A trace of `function` on elements of `element_spec`; raises `UnreadableFunctionError`."""
 
-    def __init__(self, function: Callable[..., Any], element_spec: Any) -> None:
+    def __init__(self, function: Callable[..., Any], element_spec: Nested) -> None:
         tf = require("tensorflow", purpose="DataLoader.explain")
         arguments = element_spec if isinstance(element_spec, tuple) else (element_spec,)
         inputs = list(_leaves(arguments))
@@ -71,15 +75,15 @@ class TracedFunction:
         return found
 
     def ignores_varying(self) -> bool:
-        """Whether an input of a varying shape is not read: only with it do elements of other shapes not batch."""
+        """Whether the function ignores an input of varying shape, without which elements of any shape would batch."""
         return any(not spec.shape.is_fully_defined() for path, spec in self._specs.items() if path not in self.reads())
 
     def expressions(self) -> dict[Path, Expression]:
         """The expression of every output."""
         return {path: self.expression(tensor) for path, tensor in self.outputs.items()}
 
-    def expression(self, tensor: Any) -> Expression:
-        """What a tensor of the trace is made of."""
+    def expression(self, tensor: tf.Tensor) -> Expression:
+        """How a tensor of the trace is computed."""
         path = self._inputs.get(tensor.ref())
         if path is not None:
             return ("input", path)
@@ -105,12 +109,12 @@ class TracedFunction:
             return None
         return "rounded" if "rounded" in grades else "exact"
 
-    def _grade(self, tensor: Any) -> str | None:
+    def _grade(self, tensor: tf.Tensor) -> str | None:
         if not list(_inputs_of(self.expression(tensor))):
             return None  # a constant has no batch dimension
         return self._grade_of_inner(tensor)
 
-    def _grade_of_inner(self, tensor: Any) -> str | None:
+    def _grade_of_inner(self, tensor: tf.Tensor) -> str | None:
         if tensor.ref() in self._inputs:
             return "exact"
         operation = tensor.op
@@ -134,7 +138,7 @@ class TracedFunction:
         return "rounded" if operation.type in ROUNDED_OPS | EXACT_INTEGER_OPS else None
 
 
-def _leaves(structure: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _leaves(structure: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Leaves in the order in which TensorFlow flattens: dicts by sorted key."""
     if isinstance(structure, dict):
         for name in sorted(structure):
@@ -154,15 +158,15 @@ def _inputs_of(expression: Expression) -> Iterator[Path]:
             yield from _inputs_of(made_of)
 
 
-def _saturates(operation: Any) -> bool:
+def _saturates(operation: tf.Operation) -> bool:
     """Whether numbers beyond the range of a narrow integer become others alone (-1.0 → 255) than in a vector (→ 0)."""
     source, target = operation.inputs[0].dtype, operation.outputs[0].dtype
     return bool((source.is_floating or source.is_complex) and target.is_integer and target.size < 8)
 
 
-def _stateful(operation: Any) -> bool:
+def _stateful(operation: tf.Operation) -> bool:
     return operation.type != "Placeholder" and bool(operation.op_def.is_stateful)
 
 
-def _calls_functions(operation: Any) -> bool:
+def _calls_functions(operation: tf.Operation) -> bool:
     return any(value.HasField("func") or value.list.func for value in operation.node_def.attr.values())

@@ -8,10 +8,11 @@ conversion is that of `beam_pipes.cache.exact`, except that a declared dtype als
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, array_of, brief, cast_exactly, exact_numbers
 
@@ -20,14 +21,14 @@ STRING = np.dtype(object)  # arrays of `bytes`
 
 
 class UnfitValueError(ValueError):
-    """Why a value cannot become the array that is wanted; the caller adds the sample and the key."""
+    """Why a value cannot become the wanted array; the caller adds the sample and the key."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
-    """An array and how sure its dtype is: `weak` is "int", "float", "empty" or "" (the dtype is what it is).
+    """An array and how firm its dtype is: `weak` is "int", "float", "empty" or "" (the dtype is firm).
 
-    Weak numbers that int64 or float64 does not hold are an array of Python's own, until a dtype is known.
+    Weak numbers that int64 or float64 does not hold stay Python numbers until a dtype is known.
     """
 
     array: np.ndarray[Any, Any]
@@ -46,7 +47,7 @@ class Value:
         return dtype
 
 
-def read_value(value: Any) -> Value:
+def read_value(value: object) -> Value:
     """`[1, 2]` → a weak int array of shape (2,); `"né"` → the array of its UTF-8 bytes, shape ()."""
     if isinstance(value, bool):
         return Value(np.asarray(value))
@@ -62,8 +63,9 @@ def read_value(value: Any) -> Value:
         return Value(np.asarray(value))
     if value is None:
         raise UnfitValueError("it is None, which is not a tensor; leave such samples out or give them a value")
-    if callable(getattr(value, "numpy", None)):
-        value = value.numpy()
+    to_numpy = getattr(value, "numpy", None)
+    if callable(to_numpy):
+        value = to_numpy()
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         try:
             return Value(_plain_array(array_of(value)))
@@ -100,7 +102,7 @@ def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray
     raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
 
 
-def check_numbers(value: Any, dtype: np.dtype[Any]) -> None:
+def check_numbers(value: object, dtype: np.dtype[Any]) -> None:
     """Raises `UnfitValueError` where uneven nested lists hold a Python number that has no place in `dtype`."""
     leaves = _leaves(value) if isinstance(value, list | tuple) else []
     if set(map(type, leaves)) <= {int, float}:
@@ -116,7 +118,7 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def exact_integers(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def exact_integers(value: npt.ArrayLike, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Integers, as an array or a list of Python's own, in an integer `dtype`, or `UnfitValueError`."""
     try:
         return exact_numbers(value, dtype)
@@ -128,7 +130,7 @@ def exact_integers(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def _exact_python(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray[Any, Any]:
-    """Weak numbers of which an int is beyond int64, or beyond what the float64 beside it holds."""
+    """Converts weak numbers with an int beyond int64, or beyond what float64 holds exactly."""
     if value.weak == "int" and is_integer(dtype):
         return exact_integers(value.array, dtype)
     if is_float(dtype) and (declared or value.weak == "float"):
@@ -235,7 +237,7 @@ def _read_list(value: list[Any] | tuple[Any, ...]) -> Value:
     if kinds == {int, float}:
         if all(-256 <= leaf <= 256 for leaf in leaves):  # where every float dtype holds the ints
             return Value(np.array(leaves, np.float64).reshape(shape), "float")
-        return Value(_objects(leaves, shape), "float")  # what is exact, and what may be rounded, the elements tell
+        return Value(_objects(leaves, shape), "float")  # the elements decide what is exact and what may be rounded
     if kinds <= {str, bytes}:
         return Value(_strings(value, shape))
     if kinds <= {complex}:
@@ -256,20 +258,20 @@ def _read_arrays(values: list[Value], shape: tuple[int, ...]) -> Value:
     return Value(np.stack(arrays).reshape(*shape, *arrays[0].shape))
 
 
-def _leaves(value: Any) -> list[Any]:
+def _leaves(value: Iterable[Any]) -> list[Any]:
     """The innermost items of nested lists, in order."""
     if not any(isinstance(item, list | tuple) for item in value):
         return list(value)
     return [leaf for item in value for leaf in (_leaves(item) if isinstance(item, list | tuple) else [item])]
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(value: object) -> tuple[int, ...]:
     """The shape of nested lists, which must be rectangular."""
     if not isinstance(value, list | tuple):
         return ()
     shapes = {_shape(item) for item in value}
     if len(shapes) > 1:
         raise UnfitValueError(
-            "its inner lists have different lengths; pad them, or give them flat beside a list of lengths"
+            "its inner lists have different lengths; pad them, or flatten them and add a list of lengths"
         )
     return (len(value), *(shapes.pop() if shapes else ()))

@@ -6,12 +6,10 @@ get_dataset("wmt", {"targets": 512}, converter)     what a model takes, as a `tf
 
 from __future__ import annotations
 
-from typing import Any
-
 from beam_pipes.errors import NotANameError, TaskError, UnknownNameError, logger
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
-from beam_pipes.tasks.provider import SequenceLength, ShardInfo, check_converter
+from beam_pipes.tasks.provider import DatasetConverter, SequenceLength, ShardInfo, check_converter
 from beam_pipes.tasks.registry import TaskRegistry, did_you_mean
 from beam_pipes.tasks.task import Task
 
@@ -22,7 +20,7 @@ def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:
     """The mixture of a name, or else the task.
 
     Raises:
-        UnknownNameError: there is neither; the message has the nearest names.
+        UnknownNameError: neither exists; the message lists similar names.
     """
     if task_or_mixture_name in MixtureRegistry.names():
         return MixtureRegistry.get(task_or_mixture_name)
@@ -52,9 +50,9 @@ def get_subtasks(task_or_mixture: Task | Mixture) -> list[Task]:
 
 
 def get_dataset(
-    mixture_or_task_name: Any,
+    mixture_or_task_name: str | Task | Mixture,
     task_feature_lengths: SequenceLength,
-    feature_converter: Any,
+    feature_converter: DatasetConverter,
     dataset_split: str = "train",
     use_cached: bool = False,
     shuffle: bool = False,
@@ -97,7 +95,7 @@ def get_dataset(
         num_epochs=num_epochs,
         trim_output_features=trim_output_features,
     )
-    dataset = feature_converter(dataset, task_feature_lengths=task_feature_lengths)
+    dataset = feature_converter(dataset, task_feature_lengths)
     if batch_size is not None:
         dataset = dataset.batch(batch_size, drop_remainder=True)
     if verbose:

@@ -1,8 +1,8 @@
 """Columns of many examples: the library's preprocessors on them, and cutting and padding for tf.data.
 
-A `TokenColumn` is one feature of many examples: their lengths, and where they are needed their values. A column form
-makes something of each feature that depends on this feature alone, and works without values too: then it says how long
-the results are, which is what loaders plan rows by.
+A `TokenColumn` is one feature of many examples: their lengths, and their values if needed. A column form transforms
+each feature depending on this feature alone, and works without values too: then it gives the lengths of the results,
+by which loaders plan rows.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class TokenColumn:
 
     Attributes:
         lengths: (n,) int64, of each example.
-        values: (sum of lengths, ...); None where only the lengths are asked for, as in planning.
+        values: (sum of lengths, ...); None if only the lengths are needed, as in planning.
         truncated: entries that were cut off on the way here.
-        added: entries that were put in.
+        added: entries that were inserted.
     """
 
     lengths: Lengths
@@ -48,7 +48,7 @@ class TokenColumn:
         return self._kept(count, from_end=True)
 
     def with_end(self, entry: int) -> TokenColumn:
-        """One entry more behind each: `[5, 6], []` with 1 → `[5, 6, 1], [1]`."""
+        """Appends one entry to each: `[5, 6], []` with 1 → `[5, 6, 1], [1]`."""
         lengths = self.lengths + 1
         added = self.added + len(lengths)
         if self.values is None:
@@ -114,7 +114,7 @@ def _first(column: TokenColumn, lengths: Sequence[int | None]) -> TokenColumn:
 
 
 def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives a preprocessor a form over columns that means the same."""
+    """Gives a preprocessor an equivalent form over columns."""
 
     def decorate(preprocessor: Callable[..., object]) -> Callable[..., object]:
         preprocessor.__dict__["column_form"] = form
@@ -154,7 +154,7 @@ def trim_and_pad_dataset(dataset: TfDataset, feature_lengths: SequenceLength) ->
     """Cuts and pads (with 0, "" or False) features to fixed lengths: `[3, 9]` with length 4 → `[3, 9, 0, 0]`.
 
     A length is a number for the first axis, or a list with one for each axis, None for no limit. Features without a
-    length stay as they are. The static shapes of the result are known, so it can be batched.
+    length are unchanged. The static shapes of the result are known, so it can be batched.
     """
     tf = tensorflow("trim_and_pad_dataset")
 
@@ -173,7 +173,7 @@ def trim_tensor(value: TfTensor, length: Length) -> TfTensor:
 
 
 def pad_tensor(value: TfTensor, length: Length) -> TfTensor:
-    """`trim_tensor`, then padding behind each axis up to its length."""
+    """`trim_tensor`, then padding at the end of each axis up to its length."""
     tf = tensorflow("trim_and_pad_dataset")
     if length is None or value.shape.rank == 0:
         return value

@@ -1,19 +1,12 @@
-"""Tasks and mixtures made of others: with another vocabulary, with less data, without what lacks a split.
+"""Tasks and mixtures derived from others: with another vocabulary, with less data, without tasks that lack a split.
 
-The same mixture without the tasks that lack a split.
-
-The same task with another vocabulary.
-
-A copy of a task or mixture, with one change in every task.
-
-The same task with less data.
+Each is a copy of a task or mixture with one change in every task.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
@@ -22,7 +15,7 @@ from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.signatures import parameters
-from beam_pipes.tasks.sources.data_source import LibrarySource
+from beam_pipes.tasks.sources.data_source import DataSourceInterface, LibrarySource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
 from beam_pipes.tasks.task import Task
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
@@ -31,13 +24,13 @@ from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
 def mixture_with_missing_task_splits_removed(
     mixture_name: str, split: str, new_mixture_name: str, *, add_to_seqio_registry: bool = True
 ) -> Mixture:
-    """A mixture of those entries of another one that have the split, at the same rates: functions stay functions.
+    """A mixture of the entries of another one that have the split, at the same rates; functions stay functions.
 
-    A mixture inside stays, under its name, if some task of it has the split. Tasks of it that have not are left out
-    whenever the new mixture is read (`skip_missing_splits`), and its other tasks keep their rates.
+    A nested mixture stays, under its name, if one of its tasks has the split. Its other tasks are left out whenever
+    the new mixture is read (`skip_missing_splits`), and the rest keep their rates.
 
     Raises:
-        TaskError: none has it.
+        TaskError: no entry has the split.
     """
     original = MixtureRegistry.get(mixture_name)
     kept = [(entry, rate) for entry, rate in original.entries if split in entry.splits]
@@ -67,10 +60,10 @@ def mixture_or_task_with_new_vocab(
             name}.{mixture}`, and their tasks `{new name}.{mixture}.{task}`. Rates that are functions are called with
             the new tasks.
         new_vocab: the vocabulary of every feature.
-        new_output_features: the features, instead.
-        add_to_seqio_registry: register what is made.
-        add_cache_placeholder: where there is no `CacheDatasetPlaceholder`, put one before the first step that asks for
-            `sequence_length`, or behind the last one: as late as it can be.
+        new_output_features: the new features, instead of a vocabulary.
+        add_to_seqio_registry: register the results.
+        add_cache_placeholder: if there is no `CacheDatasetPlaceholder`, put one before the first step that asks for
+            `sequence_length`, or after the last one: as late as possible.
         validate_features: new features must have the names, dtypes and ranks of the old ones.
 
     Raises:
@@ -117,8 +110,8 @@ def rebuilt(
 ) -> Task | Mixture:
     """`change(task, name)` of the task, or of every entry of the mixture as `{new_name}.{entry}`.
 
-    A mixture keeps its rates as they were declared: one that is a function is called with the new task. A mixture
-    inside is copied as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
+    A mixture keeps its declared rates; a rate that is a function is called with the new task. A nested
+    mixture is copied as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
     """
     original = maybe_get_mixture_or_task(mixture_or_task)
     tasks: dict[str, Task] = {}
@@ -146,11 +139,13 @@ class TruncatedDatasetProvider(LibrarySource):
 
     Args:
         child: the source.
-        split_sizes: split → number of examples; splits that are not named are whole.
+        split_sizes: split → number of examples; other splits are unchanged.
         shuffle_buffer_size: size of the buffer that shuffles the examples that are left.
     """
 
-    def __init__(self, child: Any, split_sizes: Mapping[str, int], shuffle_buffer_size: int | None = None) -> None:
+    def __init__(
+        self, child: DataSourceInterface, split_sizes: Mapping[str, int], shuffle_buffer_size: int | None = None
+    ) -> None:
         self.child = child
         self.split_sizes = dict(split_sizes)
         self.shuffle_buffer_size = shuffle_buffer_size
@@ -158,7 +153,7 @@ class TruncatedDatasetProvider(LibrarySource):
 
     @property
     def splits(self) -> Sequence[str]:
-        return self.child.splits  # type: ignore[no-any-return]
+        return self.child.splits
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -175,14 +170,14 @@ class TruncatedDatasetProvider(LibrarySource):
             raise TaskError("`TruncatedDatasetProvider` does not support low-level sharding.")
         if split not in self.split_sizes:
             return self.child.get_dataset(split=split, shuffle=shuffle, seed=seed)
-        # The same examples whatever the seed: those that come first.
+        # The same first examples, whatever the seed.
         dataset = self.child.get_dataset(split=split, shuffle=False).take(self.split_sizes[split]).cache()
         return dataset.shuffle(self.shuffle_buffer_size, seed=seed) if shuffle and self.shuffle_buffer_size else dataset
 
     def num_input_examples(self, split: str) -> int | None:
         count = self.child.num_input_examples(split)
         if split not in self.split_sizes:
-            return count  # type: ignore[no-any-return]
+            return count
         return self.split_sizes[split] if count is None else min(count, self.split_sizes[split])
 
 

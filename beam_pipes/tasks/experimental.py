@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.tasks.column_forms import trim_dataset
@@ -32,7 +32,7 @@ from beam_pipes.tasks.task import SHUFFLE_BUFFER_SIZE, Task
 def fully_cached_name(original_name: str, sequence_length: Mapping[str, int]) -> str:
     """`("base", {"inputs": 512, "targets": 114})` → `base_i512_t114`; one feature alone needs no letter: `base_512`.
 
-    Longer prefixes where names begin alike; the order is that of the lengths.
+    Prefixes are longer if names begin alike; the order is that of the lengths.
     """
     size = 0
     while len({name[:size] for name in sequence_length}) < len(sequence_length):
@@ -43,7 +43,7 @@ def fully_cached_name(original_name: str, sequence_length: Mapping[str, int]) ->
 def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], disallow_shuffling: bool = False) -> Task:
     """Registers a task like another one, with all of its steps before the cut, for one sequence length.
 
-    Steps that take `sequence_length` may be cached that way. The task can be read from its cache only, with this length
+    Steps that take `sequence_length` may be cached that way. The task can only be read from its cache, with this length
     or with none. If it is registered already, it is returned.
 
     Args:
@@ -89,7 +89,7 @@ def add_fully_cached_mixture(
 ) -> Mixture:
     """Registers a mixture of the fully cached tasks of another one, at the same rates.
 
-    A rate that is a function is called with the fully cached task, whose number of examples may be another one.
+    A rate that is a function is called with the fully cached task, whose number of examples may differ.
     """
 
     def cached(entry: Task | Mixture) -> Task | Mixture:
@@ -104,7 +104,7 @@ def add_fully_cached_mixture(
     return mixture
 
 
-# A name keeps what tells of its split, or of its version, at the end: `squad_train` → `squad_1_sentinel_train`.
+# A name keeps its split or its version at the end: `squad_train` → `squad_1_sentinel_train`.
 _SUFFIXES = ("_train", "_dev", "_test", "_eval", ".")
 
 
@@ -113,9 +113,9 @@ def add_task_with_sentinels(task_name: str, num_sentinels: int | None = 1) -> Ta
 
     With a vocabulary of 262 ids and two sentinels: inputs `[5, 6]` → `[5, 6, 261, 260]`, targets `[7]` → `[261, 260,
     7]`. A task that ends with `append_eos_after_trim` has them before its EOS, and keeps the last two tokens of what is
-    cut. The text of the sentinels is taken out of model outputs before the task's postprocessor sees them.
+    cut. The text of the sentinels is removed from model outputs before the task's postprocessor sees them.
 
-    In the new name they stand before `_train`, `_dev`, `_test`, `_eval` or the first dot.
+    In the new name `_{n}_sentinel` precedes `_train`, `_dev`, `_test`, `_eval` or the first dot.
     """
     task = TaskRegistry.get(task_name)
     number = num_sentinels or 1
@@ -216,7 +216,7 @@ def disable_registry() -> None:
     def ignore(cls: type, *args: Any, **kwargs: Any) -> None:
         return None
 
-    def refuse(cls: type, name: str) -> Any:
+    def refuse(cls: type, name: str) -> NoReturn:
         raise UnknownNameError(f"Disabled {cls.__name__}.get call: {name}", name=name)
 
     for registry in (TaskRegistry, MixtureRegistry):
@@ -236,7 +236,7 @@ class FewshotDataSource(LibrarySource):
 
     Args:
         original_source: where examples come from.
-        num_shots: exemplars an example; 0 gives `{"eval": ...}` only.
+        num_shots: exemplars per example; 0 gives `{"eval": ...}` only.
         train_preprocessors: dataset functions for exemplars.
         eval_preprocessors: dataset functions for the examples themselves.
         train_split: the split of exemplars.
@@ -313,7 +313,7 @@ class FewshotDataSource(LibrarySource):
         return dataset
 
     def _exemplars(self, split: str, shuffle: bool, seed: int | None) -> TfDataset:
-        # Exemplars are drawn at random even when examples are not shuffled: then always the same ones.
+        # Exemplars are random even if examples are not shuffled, but then always the same.
         seed = seed if shuffle else _FIXED_SEED
         dataset = self._prepared(self._train_split, self._train_preprocessors, shuffle, seed)
         dataset = dataset.map(
@@ -324,7 +324,7 @@ class FewshotDataSource(LibrarySource):
         if fixed:
             shots = dataset.shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
             return shots.take(self._num_shots).batch(self._num_shots).repeat()
-        # Batched behind the repetition: a train split smaller than the number of shots still fills them.
+        # Batched after the repetition: a train split smaller than the number of shots still fills them.
         return dataset.shuffle(self._shuffle_buffer_size, seed=seed).repeat().batch(self._num_shots)
 
 
@@ -336,14 +336,14 @@ def fewshot_preprocessor(
     prompt: str = "",
     reverse: bool = False,
 ) -> TfDataset:
-    """Writes the exemplars and the question of a `FewshotDataSource` as one text; of a batch of questions one each.
+    """Writes the exemplars and the question of a `FewshotDataSource` as one text, one for each question of a batch.
 
     With `inputs_prefix="Q: "`, `targets_prefix=" A: "`, one exemplar and the prompt "Answer.":
     `Answer.\\n\\nQ: 1+1? A: 2\\n\\nQ: 2+2? A:`
 
     Args:
         inputs_prefix: before each input.
-        targets_prefix: between an input and its target; its trailing space is left off at the end.
+        targets_prefix: between an input and its target; its trailing space is removed at the end.
         example_separator: between exemplars.
         prompt: before everything.
         reverse: exemplars in the opposite order.

@@ -32,7 +32,7 @@ def mixing_rate_num_examples(
         task: the task.
         maximum: cap of the scaled number, so that large tasks do not drown small ones.
         scale: factor, applied before the cap.
-        temperature: 1 is proportional; larger is nearer to equal shares.
+        temperature: 1 is proportional; larger values approach equal shares.
         fallback_to_num_input_examples: without a cache, count raw examples instead of preprocessed ones.
         split: the split that is counted.
 
@@ -80,20 +80,19 @@ def mixing_rate_num_characters(task: Task, temperature: float = 1.0, char_count_
 
 
 def unimax_rates(sizes: Mapping[str, float], budget: float, max_epochs: float = 1.0) -> dict[str, float]:
-    """Rates as equal as can be, with no task read more than `max_epochs` times (UniMax, Chung et al., 2023).
+    """Rates as equal as possible, with no task read more than `max_epochs` times (UniMax, Chung et al., 2023).
 
-    Tasks take equal shares of the budget, smallest first; one that is too small for its share takes what it
-    has, and the others
-    share the rest: `unimax_rates({"a": 10, "b": 100, "c": 1000}, budget=300, max_epochs=2)` → `{"a": 20, "b":
-    140, "c": 140}`.
+    Tasks take equal shares of the budget, smallest first; one that is too small for its share takes all it has, and
+    the others share the rest: `unimax_rates({"a": 10, "b": 100, "c": 1000}, budget=300, max_epochs=2)` →
+    `{"a": 20, "b": 140, "c": 140}`.
 
     Args:
         sizes: task → examples (or characters, or tokens).
-        budget: what is read in the whole of training, in the same unit.
+        budget: the total to read in training, in the same unit.
         max_epochs: how often a task may be read.
 
     Returns:
-        Task → what is read of it; usable as `tasks=list(rates.items())`.
+        Task → how much of it to read; usable as `tasks=list(rates.items())`.
 
     Raises:
         TaskError: a size, the budget or the epochs are not positive.

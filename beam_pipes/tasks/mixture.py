@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 Rate: TypeAlias = "float | Callable[[Task], float]"
-# For annotations of programs: what a rate is, what stands in a mixture, what mixes its datasets.
+# For annotations in programs: a rate, an entry of a mixture, and a function that mixes datasets.
 MixtureRate = int | float | Callable[[Any], float]
-SubtaskOrName = Any  # a Task, a Mixture or a name
+SubtaskOrName: TypeAlias = "Task | Mixture | str"
 SampleFn = Callable[[Sequence[Any], Sequence[float], int | None], Any]
 
 
@@ -27,19 +27,19 @@ class Mixture(DatasetProviderBase):
     """Examples of several tasks, in proportion to their rates: exactly so in every prefix, not only on average.
 
     `Mixture("all", [("task1", 1), ("task2", 7)])` gives one example of task1 for seven of task2. Rates need not add up
-    to 1. A mixture inside counts as one entry, whose rate is divided by its own proportions. A task that is named
+    to 1. A nested mixture counts as one entry, whose rate is divided by its own proportions. A task that is named
     several times, or reached in several ways, has the sum of its rates.
 
     Args:
         name: as a task's.
         tasks: names or objects, or pairs of one and its rate: a number, or a function of the task.
-        default_rate: rate of those without one.
+        default_rate: rate of entries without one.
         sample_fn: mixes the datasets instead: called with datasets, rates and a seed, as
             `tf.data.Dataset.sample_from_datasets`.
         source_info: where the mixture was declared.
-        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" goes on with the
-            others, so that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the
-            end; "repeat" starts the task again, without end.
+        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" continues with
+            the others, so that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to
+            the end; "repeat" starts the task again, without end.
         skip_missing_splits: leave out tasks that lack the split being read; by default that is an error.
 
     Raises:
@@ -115,14 +115,14 @@ class Mixture(DatasetProviderBase):
 
     @property
     def has_rate_functions(self) -> bool:
-        """Some rate, here or in a mixture inside, is a function of the task."""
+        """Whether some rate, here or in a nested mixture, is a function of the task."""
         inside = (entry.has_rate_functions for entry, _ in self._entries if isinstance(entry, Mixture))
         return any(callable(rate) for _, rate in self._entries) or any(inside)
 
     def with_entries(
         self, name: str, entries: Sequence[tuple[Task | Mixture, Rate]], *, skip_missing_splits: bool | None = None
     ) -> Mixture:
-        """A mixture under another name, of other entries, that mixes them in the same way."""
+        """A mixture with another name and other entries that mixes in the same way."""
         return Mixture(
             name,
             entries,
@@ -134,7 +134,7 @@ class Mixture(DatasetProviderBase):
 
     @property
     def tasks(self) -> list[Task]:
-        """All tasks, those of nested mixtures included, each once, sorted by name."""
+        """All tasks, including those of nested mixtures, each once, sorted by name."""
         found: dict[str, Task] = {}
         for entry, _ in self._entries:
             for task in entry.tasks if isinstance(entry, Mixture) else [entry]:
@@ -148,7 +148,7 @@ class Mixture(DatasetProviderBase):
 
     @property
     def rate_per_task_name(self) -> Mapping[str, Rate]:
-        """Rate of each entry by its name, as declared; those of an entry that is named twice are added."""
+        """Rate of each entry by its name, as declared; an entry that is named twice has the sum."""
         rates: dict[str, Rate] = {}
         for entry, rate in self._entries:
             known = rates.get(entry.name)
@@ -166,7 +166,7 @@ class Mixture(DatasetProviderBase):
         return total
 
     def get_rate(self, task: Task) -> float:
-        """Rate of a task in all: its own, and its part in nested mixtures.
+        """Total rate of a task: its own, and its part in nested mixtures.
 
         With `mix1` of `task1` at 1 and `task2` at 7, and `mix3` of `mix1` and `task1` at 1 each: `task1` has
         1/8 + 1 in `mix3`.
@@ -211,7 +211,7 @@ class Mixture(DatasetProviderBase):
 
     @property
     def splits(self) -> Sequence[str]:
-        """Splits that some task has, sorted."""
+        """Splits that at least one task has, sorted."""
         return tuple(sorted({split for task in self.tasks for split in task.splits}))
 
     @property
@@ -219,7 +219,7 @@ class Mixture(DatasetProviderBase):
         return self.tasks[0].output_features
 
     def num_input_examples(self, split: str) -> int | None:
-        """Raw examples of all tasks that have the split; None where one is not known."""
+        """Raw examples of all tasks that have the split; None if one is unknown."""
         counts = [task.num_input_examples(split) for task in self.tasks if split in task.splits]
         return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
 
@@ -246,10 +246,10 @@ class Mixture(DatasetProviderBase):
     # Examples.
 
     def rated_tasks(self, split: str, skip_missing: bool = False) -> list[tuple[Task, float]]:
-        """The tasks with a positive rate, all of which have the split, and their rates.
+        """The tasks with a positive rate and their rates; all of them have the split.
 
         Raises:
-            UnknownNameError: one of them has not, unless `skip_missing`; or none has.
+            UnknownNameError: one of them lacks it, unless `skip_missing`; or all lack it.
         """
         rates = self.rates()
         asked = [task for task in self.tasks if rates[task.name] > 0]
@@ -289,7 +289,7 @@ class Mixture(DatasetProviderBase):
     ) -> TfDataset:
         """Examples of all tasks with the split, mixed, as a `tf.data.Dataset`.
 
-        Examples hold only the output features and those asked for in addition. Other arguments as for
+        Examples hold only the output features and the requested additional ones. Other arguments as for
         `Task.get_dataset`.
 
         Args:
@@ -298,7 +298,7 @@ class Mixture(DatasetProviderBase):
             compute_stats_empirically: log mean lengths of the first examples of each task.
             log_mixing_proportions: log the rates.
             passthrough_features: names of further features to keep.
-            skip_missing_splits: leave out tasks that do not have the split; None for what the mixture says.
+            skip_missing_splits: leave out tasks that do not have the split; None for the mixture's own setting.
             exhaustion: another policy than the mixture's.
 
         Raises:
@@ -419,7 +419,7 @@ def checked_exhaustion(exhaustion: Any, mixture: str) -> Exhaustion:
     return exhaustion  # type: ignore[no-any-return]
 
 
-def _resolve(task: Any, mixture: str) -> Task | Mixture:
+def _resolve(task: object, mixture: str) -> Task | Mixture:
     if isinstance(task, (Task, Mixture)):
         return task
     if not isinstance(task, str):

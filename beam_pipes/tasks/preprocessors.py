@@ -10,7 +10,7 @@ from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
-from beam_pipes.tasks.provider import Feature, SequenceLength, axis_lengths
+from beam_pipes.tasks.provider import DatasetConverter, Feature, SequenceLength, axis_lengths
 from beam_pipes.tasks.python_forms import (
     append_eos_to_features,
     check_is_sequence,
@@ -47,12 +47,12 @@ def tokenize(
 
     `{"targets": "hi"}` → `{"targets_pretokenized": "hi", "targets": [107, 108]}` with a `ByteVocabulary`.
 
-    A feature that is a vector of strings becomes ragged. Features that are not output features stay as they are.
+    A feature that is a vector of strings becomes ragged. Other features are unchanged.
 
     Args:
         copy_pretokenized: keep the text.
-        with_eos: append EOS where the feature asks for it (`add_eos`). Of several texts in a vector, which are one
-            sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` puts one behind each.
+        with_eos: append EOS to features with `add_eos`. Of several texts in a vector, which are one
+            sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` appends one to each.
     """
 
     def tokenize_one(example: Mapping[str, object]) -> Mapping[str, object]:
@@ -80,15 +80,15 @@ def tokenize_impl(
 def tokenize_and_append_eos(
     dataset: TfDataset, output_features: OutputFeatures, copy_pretokenized: bool = True
 ) -> TfDataset:
-    """`tokenize(..., with_eos=True)`: EOS at the end of every feature that asks for it, in one pass."""
+    """`tokenize(..., with_eos=True)`: EOS at the end of every feature with `add_eos`, in one pass."""
     return tokenize(dataset, output_features, copy_pretokenized, with_eos=True)
 
 
 @with_python_form(python_forms.print_dataset)
 @map_over_dataset
 def print_dataset(features: Mapping[str, object], summarize: int = 3) -> Mapping[str, Any]:
-    """Prints every example as it passes, the first and last `summarize` entries of each feature. For looking
-    into pipelines."""
+    """Prints every example as it passes, the first and last `summarize` entries of each feature. For debugging
+    pipelines."""
     tf = tensorflow("print_dataset")
     tf.print(features, summarize=summarize)
     return features
@@ -142,7 +142,7 @@ def append_eos_after_trim_impl(
 
 
 def _check_eos(dataset: TfDataset, output_features: OutputFeatures) -> None:
-    """Raises here what would be wrapped by AutoGraph if it were raised inside `map`."""
+    """Raises here, since AutoGraph would wrap the error if it were raised inside `map`."""
     spec = dataset.element_spec
     for name, feature in output_features.items():
         if feature.add_eos and name in spec:
@@ -163,9 +163,9 @@ def _append_to_last_axis(value: TfTensor, scalar: int) -> TfTensor:
 
 
 def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
-    """EOS behind the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
+    """Appends EOS to the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
 
-    A sequence without items has no end to put it to, and stays empty.
+    A sequence without items has no end, and stays empty.
     """
     tf = tensorflow("tokenize")
     rank = value.shape.rank
@@ -198,7 +198,9 @@ def truncate_inputs_left(
     return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
 
 
-def apply_feature_converter(dataset: TfDataset, sequence_length: SequenceLength, feature_converter: Any) -> TfDataset:
+def apply_feature_converter(
+    dataset: TfDataset, sequence_length: SequenceLength, feature_converter: DatasetConverter
+) -> TfDataset:
     """A feature converter as a preprocessor, to cache model features rather than task features."""
     return feature_converter(dataset, sequence_length)
 
@@ -210,7 +212,7 @@ def preprocess_tensorflow_examples(
 ) -> dict[str, TfTensor]:
     """Writes inputs and targets from templates: `"question: {q}"` with `{"q": "why?"}` → `"question: why?"`.
 
-    `{name}` stands for a string feature; numbers are written out.
+    `{name}` refers to a string feature; numbers are written out.
     """
     tf = tensorflow("preprocess_tensorflow_examples")
 

@@ -1,4 +1,4 @@
-"""What is declared of examples: element types, features, and what all providers of datasets have in common.
+"""Declarations about examples: element types, features, and what all providers of datasets share.
 
 `DType` names an element type without importing TensorFlow. `Feature` is what a task promises about one field of its
 examples. `ShardInfo`, `SourceInfo` and `DatasetProviderBase` are shared by tasks, mixtures and sources. `RowConverter`
@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from beam_pipes.cache.dtypes import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
 from beam_pipes.errors import TaskError, WrongConverterError
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
+
+if TYPE_CHECKING:
+    from beam_pipes.loader.row_source import MeasuredSplit
 
 _ALIASES = {"float": "float32", "int": "int32", "str": "string", "bytes": "string", "object": "string"}
 _NAMES = frozenset({*INTEGERS, *FLOATS, BOOL, "string", "complex64", "complex128"})
@@ -39,7 +42,7 @@ class DType(str):
 
     __slots__ = ()
 
-    def __new__(cls, dtype: Any) -> DType:
+    def __new__(cls, dtype: object) -> DType:
         return super().__new__(cls, _name_of(dtype))
 
     @property
@@ -164,6 +167,12 @@ def feature_from(value: object) -> Feature:
     raise TaskError(f"output_features maps names to Feature objects, got {value!r}{hint}", value=value)
 
 
+class DatasetConverter(Protocol):
+    """A converter as a dataset of model features is made with it."""
+
+    def __call__(self, ds: TfDataset, task_feature_lengths: SequenceLength, /) -> TfDataset: ...
+
+
 class RowConverter(Protocol):
     """A converter as a loader of cached tasks uses it.
 
@@ -183,7 +192,7 @@ class RowConverter(Protocol):
 
     def planned_features(self, output_features: Iterable[str]) -> Sequence[str]: ...
 
-    def planned_split(self, split: Any) -> Any: ...
+    def planned_split(self, split: MeasuredSplit) -> MeasuredSplit: ...
 
     def planned_lengths(self, task_feature_lengths: SequenceLength) -> dict[str, int | None]: ...
 

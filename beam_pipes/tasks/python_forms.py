@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
@@ -31,13 +32,13 @@ def rekey(x: Example, key_map: Mapping[str, str] | None = None) -> Example:
 def tokenize(
     example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
 ) -> dict[str, Any]:
-    def encode(name: str, feature: Feature, value: Any) -> Any:
+    def encode(name: str, feature: Feature, value: object) -> object:
         return _encode(name, feature, value, eos_of(name, feature) if with_eos and feature.add_eos else None)
 
     return tokenize_features(example, output_features, copy_pretokenized, encode)
 
 
-def _encode(name: str, feature: Feature, value: Any, eos: int | None) -> Any:
+def _encode(name: str, feature: Feature, value: object, eos: int | None) -> object:
     """The ids of a text or of a vector of texts; of several, the last one ends in `eos`."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         rows = [np.asarray(feature.vocabulary.encode(text), np.int32) for text in value]
@@ -91,7 +92,7 @@ def append_eos_after_trim(
     )
 
 
-def _with_eos(name: str, value: object, eos: int) -> Any:
+def _with_eos(name: str, value: npt.ArrayLike, eos: int) -> np.ndarray:
     array = np.asarray(value)
     check_is_sequence(name, array.ndim)
     return np.concatenate([array, np.full((*array.shape[:-1], 1), eos, array.dtype)], axis=-1)
@@ -188,7 +189,7 @@ def tokenize_features(
     copy_pretokenized: bool,
     encode: Callable[[str, Feature, Any], object],
 ) -> dict[str, Any]:
-    """Output features encoded by `encode(name, feature, value)`, others as they are; the text as `_pretokenized`."""
+    """Output features encoded by `encode(name, feature, value)`, others unchanged; the text as `_pretokenized`."""
     result: dict[str, object] = {}
     for name, value in example.items():
         feature = output_features.get(name)
@@ -209,7 +210,7 @@ def append_eos_to_features(
     trim: Callable[[Value, Any], Value],
     append: Callable[[str, Value, int], Value],
 ) -> dict[str, Value]:
-    """EOS behind every output feature with `add_eos`: `append(name, value, eos)`.
+    """Appends EOS to every output feature with `add_eos`: `append(name, value, eos)`.
 
     A feature with a length is cut before, by `trim(value, length)`, so that EOS fits.
     """
@@ -249,7 +250,7 @@ def eos_of(name: str, feature: Feature) -> int:
 
 
 def check_is_sequence(name: str, rank: int | None) -> None:
-    """Raises `TaskError` for a scalar, which no EOS can stand behind."""
+    """Raises `TaskError` for a scalar, to which EOS cannot be appended."""
     if rank == 0:
         raise TaskError(
             f"EOS is appended to a sequence, but feature '{name}' is a scalar; declare it with add_eos=False",

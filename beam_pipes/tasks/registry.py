@@ -8,13 +8,17 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo
 from beam_pipes.tasks.signatures import MetricFn
 from beam_pipes.tasks.task import Task
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 
 class DatasetProviderRegistry:
@@ -24,7 +28,7 @@ class DatasetProviderRegistry:
     _PROVIDER_TYPE: ClassVar[type] = DatasetProviderBase
 
     @classmethod
-    def add_provider(cls, name: str, provider: Any) -> None:
+    def add_provider(cls, name: str, provider: object) -> None:
         """Registers an object under a name.
 
         Raises:
@@ -72,7 +76,7 @@ class DatasetProviderRegistry:
         """The object of a name.
 
         Raises:
-            UnknownNameError: there is none; the message has the nearest names.
+            UnknownNameError: it does not exist; the message lists similar names.
         """
         if name not in cls._REGISTRY:
             raise UnknownNameError(
@@ -124,7 +128,7 @@ class TaskRegistry(DatasetProviderRegistry):
     def add(  # type: ignore[override]
         cls,
         name: str,
-        source: Any,
+        source: DataSourceInterface,
         output_features: Mapping[str, Feature],
         preprocessors: Sequence[Any] | None = None,
         postprocess_fn: Callable[..., Any] | None = None,
@@ -195,13 +199,15 @@ def registration_provenance_tracking_is_on() -> bool:
     return _provenances is not None
 
 
-def maybe_record_provenance(frame: object, name: str, provider_type: str) -> None:
+def maybe_record_provenance(frame: FrameType, name: str, provider_type: str) -> None:
     """Keeps the calls above `frame`, if tracking is on."""
     if _provenances is not None:
         _provenances[name] = (provider_type, informative_upstream_callsites_from_frame(frame))
 
 
-def informative_upstream_callsites_from_frame(cur_frame: Any, max_num_frames: int = _MAX_CALLS) -> list[str]:
+def informative_upstream_callsites_from_frame(
+    cur_frame: FrameType | None, max_num_frames: int = _MAX_CALLS
+) -> list[str]:
     """`file:line` of the calls above a frame, the nearest first, without this library and the machinery of imports."""
     calls: list[str] = []
     while cur_frame is not None and len(calls) < max_num_frames:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor
 from beam_pipes.tasks.provider import ShardInfo
 
 KeyedBy = Literal["position", "content", "nothing"]
@@ -29,7 +29,7 @@ KeyedBy = Literal["position", "content", "nothing"]
 class SeedManager:
     """Hands out step seeds: by the number of the step, and within a step in the order in which it asks.
 
-    So a step has the same seeds wherever it runs, alone or behind others.
+    So a step has the same seeds wherever it runs, alone or after others.
     """
 
     seed: int | None = None
@@ -56,7 +56,7 @@ class StepSeed:
     keyed_by: KeyedBy
     shard_info: ShardInfo | None
 
-    def position_key(self, position: Any) -> Any:
+    def position_key(self, position: int | TfTensor) -> int | TfTensor:
         """Place of an example in the order of all hosts together: no two hosts have one in common."""
         if self.keyed_by == "nothing":
             raise TaskError(
@@ -107,7 +107,7 @@ def map_seed_manager(
 
 
 def set_preprocessor_seed(preprocessor_fn: Callable[..., object], seed: int | None = None) -> Callable[..., Any]:
-    """The preprocessor with a seed of its own: it draws the same whatever seed its task is loaded with."""
+    """The preprocessor with its own seed: it draws the same whatever seed its task is loaded with."""
     import functools
 
     @functools.wraps(preprocessor_fn)

@@ -1,6 +1,6 @@
 """Nested dicts as flat ones, and back.
 
-What a function takes, and what it is called.
+What a function takes, and its name.
 
 Metric functions sorted by what they take: predictions, scores, or predictions with auxiliary values.
 """
@@ -57,8 +57,10 @@ def fully_qualified_class_name(instance: object) -> str:
     return f"{type(instance).__module__}.{type(instance).__qualname__}"
 
 
-def parameters(function: Any) -> dict[str, inspect.Parameter]:
+def parameters(function: object) -> dict[str, inspect.Parameter]:
     """Parameters by name; those that a `functools.partial` binds by keyword have a default."""
+    if not callable(function):
+        return {}
     try:
         return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # some builtins have no signature
@@ -83,7 +85,7 @@ def injectable(transform: object) -> frozenset[str]:
     return _fields(transform) | (parameters(transform).keys() - bound_names(transform))
 
 
-def add_kwargs_to_transform(transform: Any, **kwargs: Any) -> Any:
+def add_kwargs_to_transform(transform: Any, **kwargs: object) -> Any:
     """A function or a callable dataclass with those arguments that it takes: `f(ds, output_features)` → `f(ds)`.
 
     Fields of a dataclass are replaced, whatever they hold. What a `functools.partial` has bound stays. A function with

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
@@ -22,6 +22,9 @@ from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 BoundStep = Callable[[Any, int], Iterable[Any]]
 
@@ -183,7 +186,7 @@ class Step:
         return [normalised(one, features) for one in made or ()]
 
     def _run_pipeline(
-        self, context: StepContext, seed: StepSeed, record: RecordContext, example: Any, position: int
+        self, context: StepContext, seed: StepSeed, record: RecordContext, example: object, position: int
     ) -> Iterable[object]:
         record.record_id_of = functools.partial(_record_id, seed, example)
         record.index = position
@@ -254,7 +257,7 @@ def num_streamed_steps(steps: Sequence[Step]) -> int:
 
 
 def dataset_steps(steps: Sequence[Step]) -> list[Step]:
-    """The first steps, as far as they are worth running in tf.data: up to the last one that exists nowhere else.
+    """The first steps, as far as running them in tf.data pays: up to the last one that exists only there.
 
     Steps with both forms before it stay in tf.data too: the way out and in costs more than either form.
     """
@@ -325,7 +328,7 @@ class DeclaredTask(Protocol):
     def name(self) -> str: ...
 
     @property
-    def source(self) -> Any: ...
+    def source(self) -> DataSourceInterface: ...
 
     @property
     def output_features(self) -> Mapping[str, Feature]: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
@@ -20,6 +20,9 @@ from beam_pipes.tasks.provider import (
 from beam_pipes.tasks.seeds import map_seed_manager
 from beam_pipes.tasks.signatures import MetricFn, metric_kind, metrics_of_kind
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder, Step, StepContext, run_over_dataset
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 SHUFFLE_BUFFER_SIZE = 1000
 
@@ -61,7 +64,7 @@ class Task(DatasetProviderBase):
     def __init__(
         self,
         name: str,
-        source: Any,
+        source: DataSourceInterface,
         output_features: Mapping[str, Feature],
         preprocessors: Sequence[Any] | None = None,
         postprocess_fn: Callable[..., Any] | None = None,
@@ -130,14 +133,14 @@ class Task(DatasetProviderBase):
                     step=step.name,
                 )
 
-    # What it is made of.
+    # Its parts.
 
     @property
     def name(self) -> str:
         return self._name
 
     @property
-    def source(self) -> Any:
+    def source(self) -> DataSourceInterface:
         return self._source
 
     @property
@@ -153,7 +156,7 @@ class Task(DatasetProviderBase):
         splits = self._source.splits
         if not splits:
             raise TaskError(f"Task {self.name} has no splits", task=self.name)
-        return splits  # type: ignore[no-any-return]
+        return splits
 
     @property
     def preprocessors(self) -> Sequence[Any]:
@@ -217,9 +220,9 @@ class Task(DatasetProviderBase):
         return type(self)(**{**arguments, **kwargs})
 
     def num_input_examples(self, split: str) -> int | None:
-        return self._source.num_input_examples(split)  # type: ignore[no-any-return]
+        return self._source.num_input_examples(split)
 
-    def postprocess_fn(self, decoded_model_output: Any, **postprocess_kwargs: Any) -> Any:
+    def postprocess_fn(self, decoded_model_output: object, **postprocess_kwargs: object) -> Any:
         """The decoded output as metrics compare it; itself without a postprocessor."""
         if self._postprocess_fn is None:
             return decoded_model_output
@@ -288,7 +291,7 @@ class Task(DatasetProviderBase):
 
     @property
     def cache_dir(self) -> str | None:
-        """Directory of the finished cache of this task under a global cache directory; None where there is none."""
+        """Directory of the finished cache of this task under a global cache directory; or None."""
         from beam_pipes.tasks.caches.places import find_cache_dir
 
         return find_cache_dir(self.name)

@@ -1,8 +1,8 @@
-"""`diagnose_loader`: is training bound by its input, and by which stage of it?
+"""`diagnose_loader`: is training input-bound, and which stage is the slowest?
 
-Two measurements of the real loader. First its stages one after the other, in the thread that asks: what each costs a
-batch (`stages_of` knows the stages of each kind of loader). Then the loader as it is, with its threads and buffers,
-before a consumer that takes `step_ms` for each batch: how long that one waits.
+It measures the real loader twice. First its stages one after the other, in the calling thread: the cost of each per
+batch (`stages_of` knows the stages of each kind of loader). Then the loader itself, with its threads and buffers,
+feeding a consumer that takes `step_ms` per batch: how long the consumer waits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader
@@ -19,19 +19,22 @@ from beam_pipes.loader.batches import Batch
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, TrackedLoader
 from beam_pipes.telemetry.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from beam_pipes.map_style import DataLoader as MapStyleLoader
+
 # A loop that waits for less than this part of its time is not bound by its input.
 WAIT_FRAC = 0.05
-# Batches before what is measured: frameworks start and compile, buffers fill, files are opened.
+# Batches before the measurement: frameworks start and compile, buffers fill, files are opened.
 WARM_UP = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoaderDiagnosis:
-    """`stage_ms`: milliseconds a batch by stage, measured without threads; `stage`: the one that costs most.
+    """`stage_ms`: milliseconds per batch by stage, measured without threads; `stage`: the slowest.
 
-    `batch_ms`: from one batch of the whole loader to the next. `wait_ms`, `wait_frac`: what the consumer waited of it.
-    `input_bound`: whether that is more than a twentieth; None without a `step_ms`, since nobody knows what a step
-    takes. `batches`: how many were measured.
+    `batch_ms`: from one batch of the whole loader to the next. `wait_ms`, `wait_frac`: the consumer's share of waiting.
+    `input_bound`: whether that is more than a twentieth; None without `step_ms`, since the duration of a step is
+    unknown. `batches`: how many were measured.
     """
 
     input_bound: bool | None
@@ -61,7 +64,7 @@ class LoaderDiagnosis:
 
 
 def diagnose_loader(
-    loader: Any, *, step_ms: float | None = None, batches: int = 20, max_secs: float = 20.0
+    loader: Iterable[Any], *, step_ms: float | None = None, batches: int = 20, max_secs: float = 20.0
 ) -> LoaderDiagnosis:
     """Says whether training from `loader` is input-bound, and which stage costs most.
 
@@ -72,7 +75,7 @@ def diagnose_loader(
     Args:
       loader: a native `Loader`; a `DataLoader` or what it converts to;
         `beam_pipes.map_style.DataLoader`; or any iterable.
-      step_ms: what a training step takes without its input; None, the default: only what the loader can give.
+      step_ms: the duration of a training step without its input; None, the default, measures the loader alone.
       batches: how many to measure in each of the two passes, after two to warm up.
       max_secs: each pass ends after this time, having measured at least one batch.
 
@@ -82,8 +85,8 @@ def diagnose_loader(
     beyond reading. A map-style dataset has "storage read" (its innermost dataset), "transform" and "conversion"
     (`collate_fn`); anything else has "iteration".
 
-    A native loader stands afterwards where it stood. Iterables that can be read once only are used up. Raises
-    `LoaderError` where a loader gives no batch, and for numbers out of range.
+    Afterwards a native loader is back where it was. Iterables that allow one pass are used up. Raises `LoaderError` if
+    a loader gives no batch, and for numbers out of range.
     """
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise LoaderError(f"batches should be an integer of at least 1, got {batches!r}")
@@ -105,7 +108,7 @@ def diagnose_loader(
             break
         if step_ms:
             time.sleep(step_ms / 1000)
-    if state is not None:
+    if state is not None and hasattr(loader, "load_state_dict"):
         loader.load_state_dict(state)
     window = telemetry.totals().since(before)
     if not window.batches:  # fewer batches than it takes to warm up
@@ -127,7 +130,7 @@ def diagnose_loader(
 
 
 def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) -> dict[str, float]:
-    """Milliseconds a batch by stage."""
+    """Milliseconds per batch, by stage."""
     sums: dict[str, float] = {}
     seen = measured = 0
     started = time.perf_counter()
@@ -149,14 +152,15 @@ def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) ->
     return {name: 1000 * secs / measured for name, secs in sums.items()}
 
 
-def _state_of(loader: Any) -> dict[str, object] | None:
-    """The state to go back to; None where there is none."""
+def _state_of(loader: Iterable[Any]) -> dict[str, object] | None:
+    """The state to restore, or None."""
     if isinstance(loader, Loader):
         return loader.state_dict()
-    if getattr(type(loader), "state_dict", None) is None:
+    state_dict = getattr(loader, "state_dict", None) if hasattr(type(loader), "state_dict") else None
+    if state_dict is None:
         return None
     try:
-        state: dict[str, Any] = loader.state_dict()
+        state: dict[str, Any] = state_dict()
     except LoaderError:  # a conversion of something without a state
         return None
     return state
@@ -168,7 +172,7 @@ ITERATION = "iteration"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Seconds by stage for so many batches. `elements`: the batches themselves."""
+    """Seconds by stage for a number of batches. `elements`: the batches themselves."""
 
     batches: int
     secs: dict[str, float]
@@ -178,15 +182,15 @@ class Stages:
         return {name: 1000 * secs / max(1, self.batches) for name, secs in self.secs.items()}
 
 
-def stages_of(loader: Any) -> Iterator[Stages]:
-    """Batches of a loader with the seconds of its stages; a native loader's cursor stays."""
-    from beam_pipes.map_style import DataLoader as MapStyleLoader
+def stages_of(loader: Iterable[Any]) -> Iterator[Stages]:
+    """Batches of a loader with the seconds of its stages; a native loader's cursor does not move."""
+    from beam_pipes.map_style import DataLoader
 
     if isinstance(loader, Loader):
         return _of_native(loader)
     if isinstance(loader, ConvertedLoader):
         return _of_converted(loader)
-    if isinstance(loader, MapStyleLoader):
+    if isinstance(loader, DataLoader):
         return _of_map_style(loader)
     native = _under_tf_data(loader) if isinstance(loader, TrackedLoader) else None
     return _of_iterable(loader) if native is None else _of_tf_data(loader, native)
@@ -213,8 +217,8 @@ def _of_iterable(elements: Iterable[object]) -> Iterator[Stages]:
         yield Stages(batches=1, secs={ITERATION: secs}, elements=[element])
 
 
-def _of_tf_data(loader: Any, native: Loader) -> Iterator[Stages]:
-    """A pipeline of tf.data over a cache: reading is measured beside it, the rest is what its transformations cost."""
+def _of_tf_data(loader: Iterable[Any], native: Loader) -> Iterator[Stages]:
+    """A pipeline of tf.data over a cache: reading is measured separately, its transformations cost the rest."""
     native_rows, reads = 0, timed_batches(native)
     read = gather = 0.0
     for secs, element in _timed(loader):
@@ -228,7 +232,7 @@ def _of_tf_data(loader: Any, native: Loader) -> Iterator[Stages]:
         yield Stages(batches=1, secs={**costs, TRANSFORM: max(0.0, secs - sum(costs.values()))}, elements=[element])
 
 
-def _of_map_style(loader: Any) -> Iterator[Stages]:
+def _of_map_style(loader: MapStyleLoader) -> Iterator[Stages]:
     """A dataset's examples are read at the innermost dataset first, then through its transforms; then collated."""
     from beam_pipes.map_style.views import TransformDataset
 
@@ -277,9 +281,9 @@ def _rows(element: object) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimedBatches:
-    """Batches as the loader makes them at once, and the seconds for all of them.
+    """Batches that the loader makes together, and the seconds for all of them.
 
-    `read_secs`: what reading them for the first time cost more than reading them again, that is, fetching shards and
+    `read_secs`: the extra cost of reading them for the first time, that is, of fetching shards and
     pages; `gather_secs`: finding their records and copying them once they are in memory; `transform_secs`: the loader's
     `transform`, and the columns it adds.
     """
@@ -291,7 +295,7 @@ class TimedBatches:
 
 
 def timed_batches(loader: Loader) -> Iterator[TimedBatches]:
-    """The batches from the loader's cursor on, epoch after epoch without end; the cursor stays."""
+    """The batches from the loader's cursor, epoch after epoch without end; the cursor does not move."""
     clock, reader = time.perf_counter, loader._reader
     steps_without_end = dataclasses.replace(loader._steps, epochs=None)
     for steps in steps_without_end.groups(loader._cursor, reader.stream.size_of, reader.group_length):

@@ -1,7 +1,7 @@
-"""Where totals of a loader go: to Prometheus as counters, to TensorBoard as scalars.
+"""Sends the totals of a loader to Prometheus as counters, and to TensorBoard as scalars.
 
-Prometheus makes rates of counters over any window. TensorBoard is written to without TensorFlow or TensorBoard: an
-event file is a TFRecord file of `Event` protos, of which a scalar needs six fields, shown as those of `tf.summary` are.
+Prometheus computes rates of counters over any window. TensorBoard files need neither TensorFlow nor TensorBoard: an
+event file is a TFRecord file of `Event` protos; a scalar needs six of their fields, shown like those of `tf.summary`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class PrometheusCollector:
     """A collector of prometheus_client: `prometheus_client.REGISTRY.register(PrometheusCollector(telemetry))`.
 
     `beam_pipes_data_wait_seconds_total`, `…_busy_seconds_total`, `…_batches_total`, `…_rows_total`, `…_tokens_total`,
-    `…_queued_batches_total` and, by `source`, `…_source_rows_total`, each with the label `loader`. They are read when
-    somebody scrapes; a training loop pays nothing for it.
+    `…_queued_batches_total` and, by `source`, `…_source_rows_total`, each with the label `loader`. They are read on
+    each scrape, at no cost to the training loop.
 
-        rate(beam_pipes_data_wait_seconds_total[1m])   →  the part of the time that is waited
-        rate(beam_pipes_data_tokens_total[1m])         →  tokens a second
+        rate(beam_pipes_data_wait_seconds_total[1m])   →  the fraction of time spent waiting
+        rate(beam_pipes_data_tokens_total[1m])         →  tokens per second
 
-    `loader` tells several loaders of one process apart. Raises `MissingExtraError` without prometheus_client.
+    `loader` distinguishes several loaders of one process. Raises `MissingExtraError` without prometheus_client.
     """
 
     def __init__(self, telemetry: Telemetry, *, loader: str = "train") -> None:
@@ -43,7 +43,7 @@ class PrometheusCollector:
         self._loader = loader
 
     def collect(self) -> Iterator[Any]:
-        """The metrics of this moment, as prometheus_client asks for them."""
+        """The current metrics, as prometheus_client expects them."""
         totals = self._telemetry.totals()
         numbers = {
             "wait_seconds": ("Seconds that the training loop waited for batches", totals.wait_secs),
@@ -79,7 +79,7 @@ _TAG, _SIMPLE_VALUE = 0x0A, 0x15
 
 
 class TensorBoardWriter:
-    """Writes what a loader's telemetry says to an event file in `directory`; each `write` tells of its window.
+    """Writes a loader's telemetry to an event file in `directory`; each `write` covers the window since the last one.
 
         with TensorBoardWriter(telemetry, "runs/first") as writer:
             for step, batch in enumerate(telemetry):
@@ -87,11 +87,11 @@ class TensorBoardWriter:
                 if step % 100 == 0:
                     writer.write(step)
 
-    The scalars bear the names of `Telemetry.metrics`. Every `write` reaches the file. `directory` is made where it is
-    not there; it may hold event files of others, whose names differ. Raises `LoaderError` for one on an object store,
-    where files do not grow.
+    The scalars have the names of `Telemetry.metrics`. Every `write` reaches the file. `directory` is created if needed;
+    it may hold event files of others, whose names differ. Raises `LoaderError` for one on an object store, where files
+    do not grow.
 
-    Who has a `SummaryWriter` already needs no other: `writer.add_scalar(name, value, step)` for each of
+    If you already have a `SummaryWriter`, use it: `writer.add_scalar(name, value, step)` for each of
     `telemetry.metrics()`.
     """
 
@@ -113,7 +113,7 @@ class TensorBoardWriter:
         self._records.flush()
 
     def write(self, step: int) -> dict[str, float]:
-        """Writes, and returns, the metrics since the last `write`; nothing where no batch has come since."""
+        """Writes and returns the metrics since the last `write`; nothing if no batch came since."""
         now = self._telemetry.totals()
         metrics = now.since(self._since).metrics()
         if metrics:

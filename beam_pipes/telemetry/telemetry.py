@@ -1,9 +1,9 @@
 """`Telemetry`: a loader, measured while it is iterated over.
 
-What it has delivered since its telemetry began is kept as sums (`Totals`); the difference of two gives a window.
-`TokenCounter` counts the tokens that are not padding. Arrays may lie on a device: their count is asked for at
+Sums since the start (`Totals`) hold what it delivered; the difference of two gives a window.
+`TokenCounter` counts the tokens that are not padding. Arrays may be on a device: their count is started at
 once and fetched later, so that counting never makes a training loop wait for the device.
-`SourceRows` says how many rows each source of a mixture has given, computed from positions.
+`SourceRows` counts the rows that each source of a mixture has given, from positions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Sized
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from beam_pipes.on_device.lambda_loader import ConvertedLoader
 
 
 class Telemetry:
-    """Iterates over a loader and measures what the training loop waits for it.
+    """Iterates over a loader and measures how long the training loop waits for it.
 
         telemetry = Telemetry(loader)
         for step, batch in enumerate(telemetry):
@@ -37,18 +37,18 @@ class Telemetry:
       loader: a native `Loader`, a `DataLoader` or what it converts to (`to_jax`, `to_torch`, …),
         `beam_pipes.map_style.DataLoader`, or any iterable of batches. It is not touched:
         without a wrapper around it nothing is measured, and nothing is paid.
-      tokens: features whose tokens are counted. By default those that show by themselves what is padding: ragged ones
+      tokens: features whose tokens are counted. By default those whose padding is recognizable: ragged ones
         as values and lengths, packed ones with segment ids. In the padded rows of a feature named here, whatever is not
         the pad value is a token.
       pad_value: of the padded features in `tokens`; by default that of a native loader, else 0.
       source_names: names of a mixture's sources in `data/mix/<source>`; the names of their directories by default.
-      clock: what tells the time, in seconds.
+      clock: the time, in seconds.
 
     A batch costs three readings of the clock and the counting of its tokens. Arrays on a device are counted there, and
-    the counts fetched when they are asked for. What the wrapper says is of this host, but for `data/mix`, which is of
-    all. Metrics may be read from another thread.
+    the counts fetched on request. The figures are those of this host, except `data/mix`, which covers all hosts.
+    Metrics may be read from another thread.
 
-    Raises `LoaderError` where `tokens` names a feature that batches do not have, or `source_names` are too few or many.
+    Raises `LoaderError` if `tokens` names a feature that batches lack, or for too few or too many `source_names`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Telemetry:
         loader: Any,
         *,
         tokens: str | Sequence[str] | None = None,
-        pad_value: Any = None,
+        pad_value: object = None,
         source_names: Sequence[str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -103,18 +103,18 @@ class Telemetry:
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise not_copied(
             "a Telemetry, which counts what its process waits for,", "Send its loader, and wrap that there."
         )
 
     def state_dict(self) -> dict[str, object]:
-        """The loader's."""
+        """The loader's state."""
         state: dict[str, Any] = self.loader.state_dict()
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """The loader's."""
+        """Restores the loader's state."""
         self.loader.load_state_dict(state_dict)
 
     def totals(self) -> Totals:
@@ -137,8 +137,8 @@ class Telemetry:
         """Means and rates since `since`, or since the beginning; empty before the first batch.
 
         `data/wait_ms` (a batch), `data/wait_frac` (of the time), `data/batches_per_s`, `data/rows_per_s`,
-        `data/tokens_per_s` where tokens are known, `data/queue_depth` (batches that were ready when one was asked for)
-        where something prefetches, `data/mix/<source>` for a native loader of a mixture.
+        `data/tokens_per_s` if tokens are known, `data/queue_depth` (batches that were ready on request) if something
+        prefetches, `data/mix/<source>` for a native loader of a mixture.
         """
         totals = self.totals()
         return (totals if since is None else totals.since(since)).metrics()
@@ -159,7 +159,7 @@ class Telemetry:
                 self._sources.moved_to(epoch, position)
 
     def _ready(self, iterator: object) -> int | None:
-        """How many batches wait to be taken; None where nothing is made ahead."""
+        """How many batches are ready; None if nothing is prefetched."""
         if isinstance(iterator, LoaderIterator):
             return iterator.ready_batches
         return self.loader.ready_elements if isinstance(self.loader, ConvertedLoader) else None
@@ -206,7 +206,7 @@ def _rows_of(batch: object) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Sums over all batches. `tokens`, `queued` and `rows_by_source` are None where the loader does not tell.
+    """Sums over all batches. `tokens`, `queued` and `rows_by_source` are None if the loader does not say.
 
     `wait_secs`: what the consumer waited for batches; `busy_secs`: what it did between them. `queued`: the sum over
     batches of how many were ready when one was asked for. `rows_by_source`: rows over all hosts, by name of a source.
@@ -266,7 +266,7 @@ class SourceRows:
     """Rows by source, over all hosts, of what a loader of a mixture handed out.
 
     rows = SourceRows(loader)                     # at the loader's cursor
-    rows.moved_to(loader.epoch, loader.position)  # behind every batch
+    rows.moved_to(loader.epoch, loader.position)  # after every batch
     rows.counts()  →  (70, 30)
     """
 
@@ -284,13 +284,13 @@ class SourceRows:
         return isinstance(loader, Loader) and isinstance(loader._reader.stream, MixtureStream)
 
     def names(self) -> list[str]:
-        """The sources by the last part of their cache's path; with their number where several have the same name."""
+        """The sources by the last part of their cache's path, numbered if several have the same name."""
         paths = [str(stored_split(rows.split).path) for rows in self._stream.sources]
         names = [path.rstrip("/").rpartition("/")[2] for path in paths]
         return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names)]
 
     def moved_to(self, epoch: int, position: int) -> None:
-        """Says that a batch was handed out and where the loader stands now."""
+        """Records that a batch was handed out, and where the loader is now."""
         now, stream = Cursor(epoch, position), self._loader._reader.stream
         if stream is not self._stream or now <= self._at:  # other rates, a restored state, a new run
             follows = now > self._at and epoch == self._at.epoch and position - self._at.position <= self._batch_size
@@ -326,7 +326,7 @@ class SourceRows:
 
 _LENGTHS = "/lengths"
 _SEGMENT_IDS = "segment_ids"
-# So many counts may be on their way; by then the oldest are long done.
+# The number of counts in flight; by then the oldest are long done.
 _PENDING = 256
 
 
@@ -339,7 +339,7 @@ class TokenCounter:
         {'tokens': [[5, 6, 0]], 'segment_ids': [[1, 1, 0]]}  →  2
     """
 
-    def __init__(self, names: Sequence[str] | None, pad_value: Any = 0) -> None:
+    def __init__(self, names: Sequence[str] | None, pad_value: object = 0) -> None:
         if isinstance(names, str):
             names = (names,)
         self._names = None if names is None else tuple(names)
@@ -347,7 +347,7 @@ class TokenCounter:
         self._pending: list[Any] = []
         self._total: int | None = None
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: object) -> None:
         """Counts one batch."""
         if not isinstance(batch, Mapping):
             return
@@ -362,13 +362,13 @@ class TokenCounter:
             self._count(self._tokens_of(batch, name))
 
     def total(self) -> int | None:
-        """All tokens so far; None where no batch had anything to count."""
+        """All tokens so far; None if no batch had anything to count."""
         pending, self._pending = self._pending, []
         if pending:
             self._total = (self._total or 0) + sum(int(count) for count in pending)
         return self._total
 
-    def _count(self, count: Any) -> None:
+    def _count(self, count: object) -> None:
         if isinstance(count, int):
             self._total = (self._total or 0) + count
             return
@@ -393,10 +393,10 @@ class TokenCounter:
 
 
 def _different(array: object, value: object) -> object:
-    """How many elements are not `value`: an int for memory of the host, an array for that of a device."""
+    """How many elements are not `value`: an int for host memory, an array for device memory."""
     if isinstance(array, np.ndarray):
         return int(np.count_nonzero(array if value == 0 else array != value))
     different = array != value
     if hasattr(different, "sum"):  # JAX and torch
         return different.sum()
-    return int(np.count_nonzero(np.asarray(different)))  # TensorFlow, whose eager tensors lie on the host
+    return int(np.count_nonzero(np.asarray(different)))  # TensorFlow, whose eager tensors are on the host

@@ -61,7 +61,7 @@ class Cause:
 def calls_of(run: Callable[[], object]) -> dict[str, Cause]:
     """The calls of functions whose results do not depend on their arguments alone: kind → the first of them."""
     found: dict[str, Cause] = {}
-    run()  # what is imported or compiled at the first call makes such calls of its own
+    run()  # imports and compilation in the first call make such calls themselves
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
     def look(frame: types.FrameType, event: str, argument: Any) -> None:
@@ -114,7 +114,7 @@ class State:
     variables: dict[str, str]
 
     @classmethod
-    def of(cls, stage: Any) -> State:
+    def of(cls, stage: object) -> State:
         return cls(_attributes(stage), _variables(stage))
 
 
@@ -122,7 +122,7 @@ def cause_of(one: OneUnit, at: int, before: State) -> Cause:
     """Why the outcome of record `at` changes within a process, from one run to the next; `before` all runs."""
     stage: Any = one.unit.stage
 
-    def run(stage: Any = None) -> str:
+    def run(stage: object = None) -> str:
         return one.run([at], stage=stage).outcomes[at].digest
 
     generators = _moved_generators(run)

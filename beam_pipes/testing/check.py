@@ -63,7 +63,7 @@ def check_declaration(
         declaration: a `Declaration`, or its reference, `package.module:name`. One that is held by a module is found
             there by other processes; one that is not has to be picklable, and that is part of the verdict. Where it is
             neither, its stages are tried in this process only.
-        max_records: about so many records are tried, of a few source shards that are spaced evenly. Planning reads the
+        max_records: about how many records are tried, from a few evenly spaced source shards. Planning reads the
             whole input once, as every plan does. 256 find what shows in one record of a hundred with 92 %.
         batch_sizes: sizes tried for stages with `transform_batch`; all records at once are tried too.
         kill_at: steps at which a build of the sample is killed, one after the other, before it is let finish: labels

@@ -19,7 +19,7 @@ Inputs = Sequence[Mapping[Ref, Frozen]]
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """What a unit gave for one record: `values` by output, or `failure` in words; `digest` tells outcomes apart.
+    """What a unit gave for one record: `values` by output, or `failure` in words; `digest` distinguishes outcomes.
 
     `compared` is what of the failure counts: of a record that is dropped or stops the build, the words go nowhere.
     """
@@ -36,7 +36,7 @@ class Outcome:
         return brief_value(values[0] if len(values) == 1 else self.values)
 
     def digest_now(self) -> str:
-        """The digest of the values as they are by now."""
+        """The digest of the current values."""
         return _digest(self.values, self.compared)
 
 
@@ -125,7 +125,7 @@ class OneUnit:
 class _element_method_only:
     """While a runner is made, hides the batch method of a stage from it."""
 
-    def __init__(self, stage: Any, hide: bool) -> None:
+    def __init__(self, stage: object, hide: bool) -> None:
         self._stage = stage
         self._hide = hide and getattr(stage, "transform_batch", None) is not None and hasattr(stage, "__dict__")
 

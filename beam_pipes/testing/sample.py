@@ -70,7 +70,7 @@ class SampledSource(Source):
             if left <= 0:
                 return
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         return self.source.parse(raw, file=file, position=position)
 
     def fingerprint_config(self) -> Mapping[str, object]:
@@ -127,7 +127,7 @@ def take_sample(declaration: Declaration, *, max_records: int) -> Sample:
 
 
 def first_difference(declaration: Declaration, sample: Sample) -> tuple[str, Any, Any] | None:
-    """Reads the sample again: the id of the first record that is another one now, what it was and what it is."""
+    """Reads the sample again: the id of the first record that changed, its old and its new value."""
     again = list(_records(declaration, sample.shards, sample.records_per_shard))
     for position, record_id in enumerate(sample.ids):
         before = sample.values[position].thaw()
@@ -172,7 +172,7 @@ def build_sample(order: BuildOrder) -> str:
 
 
 def analyse_sample(order: BuildOrder) -> dict[str, BoundResult]:
-    """Runs the analyzers over the sample; their results, which lie in the order's directory."""
+    """Runs the analyzers over the sample; their results are in the order's directory."""
     tell_progress("analysing the sample")
     declaration = order.handle.get()
     with build_lock(order.to):

@@ -27,7 +27,7 @@ _WORDS = {
         "them out."
     ),
     "identity": (
-        "gives something else for the same input: it uses `{what}`, where an object lies in memory. Use a key that "
+        "gives something else for the same input: it uses `{what}`, the address of an object in memory. Use a key that "
         "follows from the value."
     ),
     "process": "gives something else in another process: it asks for `{what}`. Leave out what belongs to one run.",
@@ -148,7 +148,7 @@ def _mutation(one: OneUnit, run: Run) -> Iterator[Finding]:
     for at, left in itertools.islice(run.changed.items(), 1):
         before = [value for frozen in one.inputs[at].values() for value in frozen.thaw()]
         if lazy_part(before) is not None:
-            continue  # an iterator is used up by whoever reads it: that is up to the stage which gave it
+            continue  # an iterator is used up by its first reader: the stage that returned it is to blame
         yield Finding(
             kind="mutation",
             stage=one.unit.name,
@@ -307,7 +307,7 @@ def _statistics(one: OneUnit, reference: Run, again: Run) -> Iterator[Finding]:
                 )
 
 
-def _json_of(statistic: Statistic | None) -> Any:
+def _json_of(statistic: Statistic | None) -> dict[str, Any] | None:
     return None if statistic is None else to_json(statistic)
 
 

@@ -12,7 +12,7 @@ import locale
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from beam_pipes.building.declaration import Declaration
@@ -73,7 +73,7 @@ SHIFT_SECS = 400 * 86_400 + 5 * 3_600
 
 
 def shift_clock(shift_secs: int = SHIFT_SECS) -> None:
-    """Sets `time` and `datetime` of this process forward, for good; monotonic clocks stay as they are."""
+    """Sets `time` and `datetime` of this process forward for good; monotonic clocks are unchanged."""
     real_time, real_time_ns = time.time, time.time_ns
     real_datetime, real_date = datetime_module.datetime, datetime_module.date
     shift = datetime_module.timedelta(seconds=shift_secs)
@@ -81,10 +81,10 @@ def shift_clock(shift_secs: int = SHIFT_SECS) -> None:
     def now(secs: float | None = None) -> float:
         return real_time() + shift_secs if secs is None else secs
 
-    def of_time(function: Any) -> object:
+    def of_time(function: Callable[[float], object]) -> object:
         return lambda secs=None: function(now(secs))
 
-    def of_tuple(function: Any, localtime: Any, before: int) -> object:
+    def of_tuple(function: Callable[..., object], localtime: Callable[[float], object], before: int) -> object:
         return lambda *arguments: function(*arguments, *([localtime(now())] if len(arguments) == before else []))
 
     class AnyOf(type):

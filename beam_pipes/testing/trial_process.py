@@ -21,7 +21,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
 
 _START = "from beam_pipes.testing.trial_server import serve; serve()"
 _GRACE_SECS = 60.0
@@ -32,7 +31,7 @@ class Ended:
     """How a trial ended: with a `result`, or with an `error` (its type and words), by a `signal`, or `late` at what it
     was doing."""
 
-    result: Any = None
+    result: object = None
     error: tuple[str, str] | None = None
     signal: int = 0
     late: str | None = None
@@ -48,7 +47,7 @@ class TrialProcesses:
     def run(
         self,
         function: str,
-        argument: Any,
+        argument: object,
         *,
         timeout_secs: float,
         hash_seed: int = 1,
@@ -131,7 +130,7 @@ class _Server:
         self._lock = threading.Lock()
 
     def ask(self, order: Mapping[str, object], timeout_secs: float) -> int | None:
-        """The wait status of the trial; None where it was late, or where there is no answer at all."""
+        """The wait status of the trial; None if it was late or did not answer."""
         with self._lock:
             assert self._process.stdin is not None and self._process.stdout is not None
             try:
@@ -171,7 +170,7 @@ def _ended(directory: Path, status: int | None) -> Ended:
     return Ended(result=result, error=error)
 
 
-# Where this process says what it is at; its parent reads it when it loses patience.
+# Where this process notes what it is doing; its parent reads that when it loses patience.
 _progress: Path | None = None
 
 

@@ -1,4 +1,4 @@
-"""The process that forks for each trial: `TrialProcesses` starts it, with the pipe that tells it when to end.
+"""The process that forks for each trial: `TrialProcesses` starts it, with a pipe that signals when to end.
 
 It has imported this package and nothing of the user's. A fork at that point is safe (no thread of the user's libraries
 is there yet) and cheap; the child imports the user's modules itself, so nothing of an earlier trial is left in it. A

@@ -44,7 +44,7 @@ class Frozen:
 
     __slots__ = ("_data", "_value", "problem")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self._data: bytes | None = None
         self._value: object = None
         self.problem: str | None = None
@@ -76,7 +76,7 @@ class Frozen:
 
 
 def lazy_part(value: object, depth: int = _DEPTH) -> str | None:
-    """The type of an iterator inside a value: `{"ids": map(int, …)}` → `map`; None where there is none."""
+    """The type of an iterator inside a value: `{"ids": map(int, …)}` → `map`; None without one."""
     if isinstance(value, Iterator):
         return type(value).__name__
     if not depth:
@@ -84,7 +84,7 @@ def lazy_part(value: object, depth: int = _DEPTH) -> str | None:
     return next(filter(None, (lazy_part(part, depth - 1) for part in _parts(value))), None)
 
 
-def nearly_equal(one: Any, other: Any, depth: int = _DEPTH) -> bool:
+def nearly_equal(one: object, other: object, depth: int = _DEPTH) -> bool:
     """Whether two values differ in the last digits of floats at most."""
     if isinstance(one, (float, complex, np.ndarray, np.generic)) and type(one) is type(other):
         first, second = np.asarray(one), np.asarray(other)
@@ -112,7 +112,7 @@ def brief_value(value: Any) -> str:
     return _short.repr(value)
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[Any]:
     if isinstance(value, Mapping):
         return list(value.values())
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -132,7 +132,7 @@ KINDS = {
     "environment": "an environment variable shows",
     "fails": "the build would stop: a record fails, or cannot be stored",
     "hash_seed": "the order of a set, or `hash()` of a string, shows",
-    "identity": "`id()` shows: where an object lies in memory",
+    "identity": "`id()` shows: the address of an object in memory",
     "key_order": "the order of a dict's keys, or of a set, goes from one stage to the next",
     "late": "a trial did not end in time",
     "lazy": "an iterator is given, which is worked out later and only once",

@@ -16,13 +16,16 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipes.cache.framing import RecordWriter, read_records
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -39,7 +42,7 @@ class Inputs(NamedTuple):
     """How inputs look: name → `tf.io` feature, and the schema of their record batches."""
 
     feature_spec: Mapping[str, Any]
-    arrow_schema: Any
+    arrow_schema: pa.Schema
 
 
 def analyze(preprocessing_fn: PreprocessingFn, inputs: Inputs, batches: str, target: str) -> None:
@@ -51,7 +54,7 @@ def analyze(preprocessing_fn: PreprocessingFn, inputs: Inputs, batches: str, tar
         analysis = _Analysis(preprocessing_fn, inputs, scratch)
         keys = analysis.entry_keys()
         if next(read_batches(batches), None) is None:
-            keys = []  # what has seen nothing adds nothing
+            keys = []  # an empty shard adds nothing
         if keys:
             with _pipeline() as pipeline:
                 data = pipeline | "Inputs" >> beam.Create([batches], reshuffle=False) | beam.FlatMap(read_batches)
@@ -85,7 +88,7 @@ def merge(
         paths = pipeline | "Analyses" >> beam.Create(list(analyses), reshuffle=False)
         tags = [_tag(at) for at in range(len(keys))]
         read = paths | "Read" >> beam.ParDo(_ReadAnalysis(keys, inputs)).with_outputs(*tags, _INPUTS)
-        # Without a single entry there is nothing to begin with: analyzers then see that there are no inputs.
+        # Without any entry there is nothing to merge: analyzers then see that there are no inputs.
         known = any(json.loads(next(read_records(path)))["entries"] for path in analyses)
         data = read[_INPUTS] if analysis.needs_inputs(keys) or not known else None
         cache = {key: read[tag] for key, tag in zip(keys, tags, strict=True)} if known else {}
@@ -131,7 +134,7 @@ class _Analysis:
         )
         return bool(keys_read)
 
-    def entries(self, pipeline: Any, data: Any) -> Iterator[tuple[bytes, Any]]:
+    def entries(self, pipeline: beam.Pipeline, data: beam.PCollection) -> Iterator[tuple[bytes, Any]]:
         """The entries of `data` alone, each with a PCollection of its values.
 
         What `AnalyzeDatasetWithCache` does, without what comes after the entries: the SavedModel, and later phases,
@@ -169,7 +172,7 @@ class _Analysis:
         for key, node in sorted(found[self._key].items()):
             yield key, traverser.visit_value_node(node)
 
-    def transform_fn(self, pipeline: object, data: object, cache: Mapping[bytes, object]) -> Any:
+    def transform_fn(self, pipeline: object, data: object, cache: Mapping[bytes, object]) -> object:
         """The transform function of what `cache` holds, and of `data` where that is not enough."""
         known = {self._key: self._tft_beam.analyzer_cache.DatasetCache(cache, None)} if cache else {}
         with self._tft_beam.Context(temp_dir=self._scratch):
@@ -204,7 +207,7 @@ def read_batches(path: str) -> Iterator[Any]:
         yield from stream
 
 
-def _pipeline() -> Any:
+def _pipeline() -> beam.Pipeline:
     return beam.Pipeline(runner=_RUNNER, options=PipelineOptions([]))
 
 

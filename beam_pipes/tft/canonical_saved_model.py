@@ -1,7 +1,7 @@
 """A SavedModel in canonical form: the same function and the same constants give the same bytes.
 
 TensorFlow numbers the functions that it traces by a counter of the process, names lookup tables by the temporary paths
-of their vocabularies, and writes a random id beside the model. None of it means anything to who loads the model.
+of their vocabularies, and writes a random id next to the model. None of it matters to a program that loads the model.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ import graphlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.message import Message
+    from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
 
 _PURPOSE = "writing a transform function"
 _NUMBERED = re.compile(r"(.*)_([0-9]+)")
@@ -47,14 +52,14 @@ def make_canonical(directory: str, *, scratch: str) -> None:
     _write_fingerprint(directory)
 
 
-def _numbers(library: Any) -> dict[str, str]:
-    """The numbers of functions → their ranks: functions are numbered in the order in which they were traced."""
+def _numbers(library: FunctionDefLibrary) -> dict[str, str]:
+    """The numbers of functions → their ranks; functions are numbered in the order of tracing."""
     found = {match[2] for function in library.function if (match := _NUMBERED.fullmatch(function.signature.name))}
     return {number: str(rank) for rank, number in enumerate(sorted(found, key=int))}
 
 
-def _renaming(library: Any, numbers: Mapping[str, str], scratch: str) -> Rewrite:
-    """Names of functions get their ranks, and paths lose what is temporary of them."""
+def _renaming(library: FunctionDefLibrary, numbers: Mapping[str, str], scratch: str) -> Rewrite:
+    """Replaces function numbers by ranks, and removes temporary directories from paths."""
     names = {}
     for function in library.function:
         if match := _NUMBERED.fullmatch(function.signature.name):
@@ -68,7 +73,7 @@ def _renaming(library: Any, numbers: Mapping[str, str], scratch: str) -> Rewrite
     return rewrite
 
 
-def _name_captured(function: Any, concrete: Any) -> None:
+def _name_captured(function: FunctionDef, concrete: Mapping[str, Any]) -> None:
     """Names what a function takes from around it by position: TensorFlow's names hold numbers of the process.
 
     Callers give these by position; only the names of what a user calls a function with mean something.
@@ -84,7 +89,7 @@ def _name_captured(function: Any, concrete: Any) -> None:
     _rename_within(function, lambda each: renamed.get(each, each))
 
 
-def _renumber(function: Any, numbers: Mapping[str, str]) -> None:
+def _renumber(function: FunctionDef, numbers: Mapping[str, str]) -> None:
     """Gives operations and arguments that are named after a function that function's rank."""
 
     def renumbered(text: str) -> str:
@@ -95,7 +100,7 @@ def _renumber(function: Any, numbers: Mapping[str, str]) -> None:
     _rename_within(function, renumbered)
 
 
-def _order(function: Any) -> None:
+def _order(function: FunctionDef) -> None:
     """Puts operations after those that they read from, and otherwise by name: pruning leaves them in no fixed order."""
     operations = {node.name: node for node in function.node_def}
     sorter = graphlib.TopologicalSorter[str]()
@@ -115,7 +120,7 @@ def _order(function: Any) -> None:
     function.node_def.extend(copies)
 
 
-def _rename_within(function: Any, rename: Rewrite) -> None:
+def _rename_within(function: FunctionDef, rename: Rewrite) -> None:
     """Renames what operations and results of a function refer to."""
 
     def reference(text: str) -> str:
@@ -130,8 +135,8 @@ def _rename_within(function: Any, rename: Rewrite) -> None:
             returned[key] = reference(returned[key])
 
 
-def _rewrite(message: Any, rewrite: Rewrite) -> None:
-    """Rewrites all strings of a proto but those that are data: constants."""
+def _rewrite(message: Message, rewrite: Rewrite) -> None:
+    """Rewrites all strings of a proto except constants, which are data."""
     if message.DESCRIPTOR.name == "TensorProto":
         return
     for field, value in message.ListFields():
@@ -148,7 +153,7 @@ def _rewrite(message: Any, rewrite: Rewrite) -> None:
                 setattr(message, field.name, _rewritten(value, rewrite))
 
 
-def _rewrite_entry(entries: Any, key: Any, value_field: Any, rewrite: Rewrite) -> None:
+def _rewrite_entry(entries: Any, key: str | int, value_field: FieldDescriptor, rewrite: Rewrite) -> None:
     new = rewrite(key) if isinstance(key, str) else key
     if value_field.type == value_field.TYPE_MESSAGE:
         _rewrite(entries[key], rewrite)
@@ -159,7 +164,7 @@ def _rewrite_entry(entries: Any, key: Any, value_field: Any, rewrite: Rewrite) -
         entries[new] = _rewritten(value, rewrite) if isinstance(value, str | bytes) else value
 
 
-def _is_repeated(value: Any) -> bool:
+def _is_repeated(value: object) -> bool:
     return not hasattr(value, "DESCRIPTOR") and not isinstance(value, str | bytes)
 
 

@@ -16,15 +16,21 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache.dtypes import BOOL, INTEGERS
 from beam_pipes.cache.feature_values import exact_array
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import SpecError
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import tensorflow as tf
 
 Varying = Literal["sparse", "ragged"]
 
@@ -142,7 +148,7 @@ class RawFeatures:
 
     # Columns → Arrow
 
-    def record_batch(self, examples: Sequence[Mapping[str, object]]) -> Any:
+    def record_batch(self, examples: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
         """Examples as a `pyarrow.RecordBatch` of lists, the form in which tensorflow-transform analyses them."""
         pa = require("pyarrow", purpose="the analysis of a preprocessing_fn")
         columns, arrays = self.columns(examples), []
@@ -157,7 +163,7 @@ class RawFeatures:
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     @functools.cached_property
-    def arrow_schema(self) -> Any:
+    def arrow_schema(self) -> pa.Schema:
         """The schema of `record_batch`."""
         pa = require("pyarrow", purpose="the analysis of a preprocessing_fn")
         return pa.schema([(feature.name, pa.large_list(self._arrow_type(feature))) for feature in self.features])
@@ -196,7 +202,7 @@ class RawFeatures:
             if feature.name in batch
         }
 
-    def _tensor(self, feature: RawFeature, value: Any, lengths: Any) -> Any:
+    def _tensor(self, feature: RawFeature, value: npt.ArrayLike | tf.Tensor, lengths: object) -> tf.Tensor:
         tf = require("tensorflow", purpose="a preprocessing_fn")
         if feature.shape is not None:
             value = _cast(tf, feature, tf.convert_to_tensor(value))
@@ -218,7 +224,7 @@ class RawFeatures:
             value = tf.convert_to_tensor(value)
             if lengths is None or value.shape.rank not in (None, 1):
                 raise SpecError(
-                    f"feature {feature.name!r} varies by example: expected all its values in one array beside "
+                    f"feature {feature.name!r} varies by example: expected all its values in one array with "
                     f"'{feature.name}{LENGTHS}', a RaggedTensor or a SparseTensor, got an array of shape "
                     f"{tuple(value.shape)}{' without lengths' if lengths is None else ''}. Read the cache with "
                     "ragged='values'.",
@@ -228,8 +234,8 @@ class RawFeatures:
         value = value.with_row_splits_dtype(tf.int64).with_flat_values(_cast(tf, feature, value.flat_values))
         return value if self.varying == "ragged" else value.to_sparse()
 
-    def absent(self, feature: RawFeature, num_rows: Any) -> Any:
-        """What stands for a feature that is not given, where no output that is asked for depends on it."""
+    def absent(self, feature: RawFeature, num_rows: tf.Tensor | None) -> tf.Tensor:
+        """A placeholder for a missing feature, if no requested output depends on it."""
         tf = require("tensorflow", purpose="a preprocessing_fn")
         dtype = tf.dtypes.as_dtype(feature.dtype)
         if feature.shape is not None:
@@ -242,7 +248,7 @@ def _raw_feature(name: str, feature: FeatureSpec) -> RawFeature:
     if feature.shape != (None,) and None in feature.shape:
         raise SpecError(
             f"feature {name!r}: expected a fixed shape, or (None,) for any number of values, got {feature.shape}, for "
-            "which tensorflow-transform has no type. Flatten the values, and give the shape in a feature of its own.",
+            "which tensorflow-transform has no type. Flatten the values, and give the shape in a separate feature.",
             feature=name,
             expected=(None,),
             found=feature.shape,
@@ -302,11 +308,11 @@ def _text_values(feature: RawFeature, value: object) -> np.ndarray:
     return made
 
 
-def _with_values(tf: Any, feature: RawFeature, sparse: Any) -> Any:
+def _with_values(tf: ModuleType, feature: RawFeature, sparse: tf.SparseTensor) -> tf.SparseTensor:
     return tf.SparseTensor(sparse.indices, _cast(tf, feature, sparse.values), sparse.dense_shape)
 
 
-def _cast(tf: Any, feature: RawFeature, value: Any) -> Any:
+def _cast(tf: ModuleType, feature: RawFeature, value: tf.Tensor) -> tf.Tensor:
     """To the feature's dtype where every value of the tensor's dtype is exact in it."""
     wanted = tf.dtypes.as_dtype(feature.dtype)
     if value.dtype == wanted:

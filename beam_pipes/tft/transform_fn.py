@@ -15,7 +15,8 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.analysis import Accumulator, AnalysisError, Analyzer, Result
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
@@ -25,6 +26,9 @@ from beam_pipes.tft.canonical_saved_model import make_canonical
 from beam_pipes.tft.raw_features import RawFeatures, Varying
 from beam_pipes.tft.transform_function import FEATURES_NAME, TransformFunction
 from beam_pipes.typed import Pipeline
+
+if TYPE_CHECKING:
+    from beam_pipes.tft.beam_passes import Inputs
 
 PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -58,7 +62,7 @@ class TransformFn(Analyzer):
         )
         Declaration(..., analyzers=(learned,))
 
-    The result is the directory that `tft.TFTransformOutput` reads, an asset of the cache. Apply it behind a loader or
+    The result is the directory that `tft.TFTransformOutput` reads, an asset of the cache. Apply it after a loader or
     at serving (`TransformFunction`), or in the build itself (`ApplyTransformFn`).
 
     Analyzers run on Beam, source shard by source shard. What they found is kept for each, so that a later build
@@ -76,7 +80,7 @@ class TransformFn(Analyzer):
     A fingerprint covers the code of the function and all the code it refers to, the features, and the versions of
     TensorFlow and tensorflow-transform.
 
-    Raises `DeclarationError` where the function is none, `SpecError` for features that tensorflow-transform cannot
+    Raises `DeclarationError` if it is not a function, `SpecError` for features that tensorflow-transform cannot
     take. What fails while it is analysed raises `AnalysisError`; a library that is missing, `MissingExtraError`.
     """
 
@@ -178,9 +182,10 @@ class TransformFn(Analyzer):
         }
         return ", ".join(f"{name} ({form})" for name, form in forms.items())
 
-    def _inputs(self) -> Any:
+    def _inputs(self) -> Inputs:
         raw = self.raw_features
-        return _beam_passes().Inputs(raw.feature_spec(), raw.arrow_schema)
+        inputs: Inputs = _beam_passes().Inputs(raw.feature_spec(), raw.arrow_schema)
+        return inputs
 
     def _write_raw_metadata(self, directory: str) -> None:
         """The schema of what the function takes: `tft.TFTransformOutput.raw_feature_spec()`."""
@@ -240,7 +245,7 @@ class _ShardInputs(Accumulator):
                 ) from error
 
 
-def _beam_passes() -> Any:
+def _beam_passes() -> ModuleType:
     """The module of that name; raises `MissingExtraError` where a library of it is not installed."""
     for module in ("apache_beam", "tensorflow", "tensorflow_transform"):
         require(module, purpose=_PURPOSE)
@@ -270,7 +275,7 @@ def _words_of(error: BaseException) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ApplyTransformFn(Pipeline):
-    """Raw examples → examples as the transform function makes them, beside the raw features in `keep`.
+    """Raw examples → examples as the transform function makes them, plus the raw features in `keep`.
 
         tft = TransformFn("tft", of=ParseReview(), preprocessing_fn=preprocess, features=RAW)
         pipeline = DAGPipeline({parse: Input(str), (apply := ApplyTransformFn(result=tft.result)): parse,

@@ -1,6 +1,6 @@
 """`TransformFunction`: a transform function, applied as it was learned, by TensorFlow alone.
 
-The same SavedModel runs when records are transformed in a build, behind a loader, and at serving.
+The same SavedModel transforms records in a build, after a loader, and at serving.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from beam_pipes.extras import require
 from beam_pipes.tft.raw_features import RawFeatures
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from beam_pipes.cache.reader import Cache
 
 FEATURES_NAME = "features.json"
@@ -34,7 +37,7 @@ class TransformFunction:
 
     A call takes NumPy arrays or tensors and gives tensors; it can be traced (`Dataset.map`, `tf.function`). Features
     that a batch lacks, as labels at serving, cost the outputs that depend on them; features that the function does not
-    take are refused, unless they are named in `keep`: those pass through as they are.
+    take are refused, unless they are named in `keep`: those pass through unchanged.
 
     Not picklable: give another process the directory. Safe from several threads.
     """
@@ -58,9 +61,9 @@ class TransformFunction:
         return cls(cache.asset_path(name), keep=keep)
 
     @functools.cached_property
-    def _loaded(self) -> Any:
+    def _loaded(self) -> tf.Module:
         tf = require("tensorflow", purpose=_PURPOSE)
-        with tf.init_scope():  # its tables outlive the graph of whoever asks first
+        with tf.init_scope():  # its tables outlive the graph of the first caller
             return tf.saved_model.load(os.path.join(self.directory, "transform_fn"))
 
     @functools.cached_property
@@ -84,14 +87,14 @@ class TransformFunction:
         return sorted(self._inputs_of)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises `SpecError` for features that are none of the function's, or not as it takes them."""
+        """Raises `SpecError` for features that the function does not take, or not in this form."""
         tf = require("tensorflow", purpose=_PURPOSE)
         lengths = {f"{name}/lengths" for name in batch}
         strange = sorted(set(batch) - set(self.raw_features.names) - set(self.keep) - lengths)
         if strange:
             raise SpecError(
                 f"the transform function in {self.directory!r} takes {self.raw_features.names}, and got {strange} "
-                f"besides. Leave them out, or name what is to pass through as it is: keep={strange}.",
+                f"besides. Leave them out, or name those to pass through unchanged: keep={strange}.",
                 feature=strange[0],
             )
         given = self.raw_features.tensors(batch)
@@ -136,7 +139,7 @@ class TransformFunction:
         return rows
 
 
-def _names(tf: Any, signature: Mapping[str, Any]) -> list[str]:
+def _names(tf: ModuleType, signature: Mapping[str, Any]) -> list[str]:
     """The features of the flat inputs of a function, each with the number of its component."""
     return [
         f"{name}\0{at}"
@@ -157,7 +160,7 @@ def _ancestors(tensors: Sequence[Any]) -> set[str]:
     return seen
 
 
-def _rows(tf: Any, name: str, value: Any, count: int) -> list[Any]:
+def _rows(tf: ModuleType, name: str, value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor, count: int) -> list[Any]:
     """One transformed feature, row by row."""
     if isinstance(value, tf.SparseTensor):
         if value.shape.rank != 2:

@@ -8,7 +8,7 @@
 | `dict | None` | a `dict`, or nothing |
 | `Iterator[dict]`, `Iterable[dict]`, `Generator[dict, None, None]` | any number of `dict` |
 | `Any`, `object` | anything |
-| nothing | what the stage before gives, or the stage behind takes |
+| nothing | what the stage before gives, or the stage after takes |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from beam_pipes.errors import InvalidTypeSignatureException
 
 Classes = tuple[type, ...]
 
-# What stands for several outputs, one after the other; a list is one value, such as the words of a line.
+# What denotes several outputs, one after the other; a list is one value, such as the words of a line.
 _SEVERAL = (
     collections.abc.Iterator,
     collections.abc.Iterable,
@@ -43,10 +43,10 @@ class Given:
 
 
 def parameters_of(function: Callable[..., object], where: str) -> dict[str, inspect.Parameter]:
-    """The parameters of a stage function, the record first. Raises where it takes no record."""
+    """The parameters of a stage function, the record first. Raises if it takes no record."""
     try:
         parameters = dict(inspect.signature(function).parameters)
-    except ValueError:  # a builtin that does not tell: it takes a record
+    except ValueError:  # a builtin without a signature: it takes a record
         return {"record": inspect.Parameter("record", inspect.Parameter.POSITIONAL_ONLY)}
     first = next(iter(parameters.values()), None)
     if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
@@ -113,7 +113,7 @@ def given_classes(function: Callable[..., Any], where: str, *, batched: bool) ->
 
 
 def single_class(classes: Classes | None) -> type:
-    """The one class that stands for all of these where a signature has room for one: `object` for several."""
+    """One class for all of these, for a signature that holds only one: `object` for several."""
     return classes[0] if classes is not None and len(classes) == 1 else object
 
 
@@ -128,19 +128,19 @@ def has_fields(cls: type) -> bool:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass or NamedTuple as a dict; values stay as they are."""
+    """The fields of a dataclass or NamedTuple as a dict; values are unchanged."""
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return dict(value._asdict())
 
 
-def _bare(function: Callable[..., object]) -> Any:
+def _bare(function: Callable[..., object]) -> Callable[..., object]:
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
-def _resolved(function: Callable[..., Any], annotation: Any, place: str) -> Any:
+def _resolved(function: Callable[..., Any], annotation: object, place: str) -> Any:
     """An annotation as an object: `from __future__ import annotations` leaves text."""
     bare = inspect.unwrap(_bare(function))
     names = dict(getattr(bare, "__globals__", {}))
@@ -160,7 +160,7 @@ def _resolved(function: Callable[..., Any], annotation: Any, place: str) -> Any:
 
 
 def _members(annotation: object) -> list[object]:
-    """The members of a union, None left out, with aliases and `Annotated` taken off."""
+    """The members of a union without None, with aliases and `Annotated` resolved."""
     annotation = _plain(annotation)
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [each for one in typing.get_args(annotation) for each in _members(one)]
@@ -218,7 +218,7 @@ def _class(member: object) -> type | None:
 
 
 def _element_of_batch(annotation: object, place: str, example: str) -> object:
-    """The element of `list[T]`; None where it does not say."""
+    """The element of `list[T]`, or None if unspecified."""
     annotation = _plain(annotation)
     origin = typing.get_origin(annotation) or annotation
     if not (isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)) or origin in (str, bytes, dict):

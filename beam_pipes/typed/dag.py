@@ -2,7 +2,7 @@
 
 A DAG is a dict of `destination: dependency`. A destination is a `Pipeline` or an `Output`; a dependency is a
 `Pipeline`, a `Key`, an `Input`, or a dict of name → one of these. Both ends of each pair have a type signature, and
-the two have to be equal.
+the two must be equal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from beam_pipes.typed.pipeline import Key, Pipeline, signature_of
 
 
 class Input:
-    """Where a DAG's input enters: `Input(str)`. Several with the same type stand for the same input."""
+    """Where a DAG's input enters: `Input(str)`. Several with the same type denote the same input."""
 
     def __init__(self, type_: Signature) -> None:
         check_signature(type_, where="Input")
@@ -70,9 +70,9 @@ class DAGPipeline(Pipeline):
         DAGPipeline(dag).transform('to be')  →  {'words': ['TO', 'BE']}
 
     A pipeline is run once for each of its inputs, and its outputs are the concatenation. A pipeline that takes a dict
-    is run for every combination of the upstream lists (`join="zip"`: position by position, the lists being of the
-    same length); one input that makes more than 100,000 combinations is refused. Where a list is empty the pipeline is
-    not run, and what lies behind gets nothing. Independent pipelines run in a fixed order.
+    is run for every combination of the upstream lists (`join="zip"`: position by position, for lists of the same
+    length); an input with more than 100,000 combinations is an error. If a list is empty the pipeline is
+    not run, and pipelines after it get nothing. Independent pipelines run in a fixed order.
 
     Statistics are collected from all pipelines, their names prefixed: `DAGPipeline_SplitWords_words`.
 
@@ -106,7 +106,7 @@ class DAGPipeline(Pipeline):
         )
         super().__init__(input_type, dict(self.graph.output_type), pipeline_name)
 
-    def transform(self, input_object: Any) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[Any]]:
         """Runs the DAG over one input; returns one list for each output."""
         problem = mismatch(input_object, self.input_type)
         if problem is not None:
@@ -114,7 +114,7 @@ class DAGPipeline(Pipeline):
         here = current_context()
         assert here is not None  # set by whoever calls `transform`, see `Pipeline`
         place = (here.unit, here.seed, here.epoch)
-        if self._runner is None or self._place != place:  # one instance may stand in several DAGs
+        if self._runner is None or self._place != place:  # one instance may be part of several DAGs
             self._runner = GraphRunner(self.graph, prefix="", path=here.unit, seed=here.seed, epoch=here.epoch)
             self._place = place
         index, item, record_id_of = here.index, here.item, here.record_id_of

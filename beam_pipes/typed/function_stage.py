@@ -1,8 +1,8 @@
 """`stage`: a function as a stage of a pipeline.
 
 The first parameter of the function is the record, its annotations are the types, its other parameters are options or
-what the engine knows about the record (`rng`, `record_id`). What it returns is one output; nothing for `None` and
-`drop("reason")`; any number where it yields.
+what the engine knows about the record (`rng`, `record_id`). It returns one output, `None` or `drop("reason")` for
+none, or yields any number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Parameters that the engine fills in, by name. Of a batch there is no single record that they could be about.
+# Parameters that the engine fills in, by name. A batch has no single record for them to refer to.
 _FILLED_IN: Mapping[str, Callable[[RecordContext], Any]] = {
     "rng": lambda context: generator_of(context.key()),
     "record_id": lambda context: context.record_id,
@@ -51,7 +51,7 @@ _OWN_OPTIONS = ("name", "version", "on_error", "record_timeout_secs", "record_me
 
 
 class FunctionStage(Pipeline, Generic[P, R]):
-    """A function as a stage: `@stage` in front of it makes one. Calling it calls the function.
+    """A function as a stage, made by the decorator `@stage`. Calling it calls the function.
 
         @stage
         def tokenize(line: str, *, min_length: int = 1) -> dict[str, object]: ...
@@ -61,11 +61,11 @@ class FunctionStage(Pipeline, Generic[P, R]):
         tokenize.transform("to be")    → a list of outputs, as every stage gives
         tokenize.get_stats()           → what that call has counted
 
-    It is never changed: `bind` makes another one. Pickled by the name of its module where it can be imported there.
+    It never changes: `bind` makes another one. It is pickled by name if its module can be imported.
     """
 
     name: str
-    #: It holds nothing of a call, so that threads may share one object.
+    #: It keeps no state of a call, so threads may share one object.
     is_shared = True
     #: Whether the function takes a list of records.
     batched = False
@@ -87,7 +87,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         self.function = function
         self.options: Mapping[str, Any] = {}
         self.name = own_name if name is None else name
-        self.types: tuple[type, type] | None = None  # where the place in a pipeline says more than annotations
+        self.types: tuple[type, type] | None = None  # if the place in a pipeline says more than annotations
         self.gives_fields = False  # whether outputs become dicts of their fields
         parameters = parameters_of(function, self.name)
         self._parameters = parameters
@@ -103,7 +103,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     # Options.
 
-    def bind(self, **options: Any) -> FunctionStage[..., R]:
+    def bind(self, **options: object) -> FunctionStage[..., R]:
         """The same stage with options: `tokenize.bind(min_length=3)`.
 
         Raises `DeclarationError` for an option that the function does not have; it lists the existing ones.
@@ -129,9 +129,11 @@ class FunctionStage(Pipeline, Generic[P, R]):
                 )
         return self.changed(options={**self.options, **options})
 
-    def changed(self, **attributes: Any) -> FunctionStage[..., R]:
+    def changed(self, **attributes: object) -> FunctionStage[..., R]:
         """A copy with other attributes, such as `name` or `on_error`."""
-        made = cast("FunctionStage[..., R]", object.__new__(type(self)))  # not `copy`: what has a name is not copied
+        made = cast(
+            "FunctionStage[..., R]", object.__new__(type(self))
+        )  # not `copy`, which does not copy importable objects
         vars(made).update({**self.__getstate__(), **attributes})
         return made
 
@@ -140,7 +142,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         return [name for name in self._option_names() if name not in self.options and self._is_required(name)]
 
     def require_options(self) -> None:
-        """Raises `DeclarationError` where an option without a default is not bound."""
+        """Raises `DeclarationError` if an option without a default is not bound."""
         missing = self.missing_options()
         if missing:
             raise DeclarationError(
@@ -163,7 +165,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             if self._parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY and self._is_required(name):
                 raise InvalidTypeSignatureException(
                     f"stage {self.name!r}: the parameter {name!r} can only be given by position, and a stage is called "
-                    "with the record alone. Write it behind a `*`, as an option.",
+                    "with the record alone. Write it after a `*`, as an option.",
                     stage=self.name,
                 )
 
@@ -171,7 +173,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     @functools.cached_property
     def takes(self) -> Classes | None:
-        """The classes of record that the function takes; None where it does not say."""
+        """The classes of record that the function takes; None if it is not annotated."""
         return taken_classes(self.function, self.name, batched=self.batched)
 
     @functools.cached_property
@@ -204,14 +206,14 @@ class FunctionStage(Pipeline, Generic[P, R]):
         if self.batched:
             record, result = f"{first.name}: list[str]", "list[dict[str, object]]"
         return InvalidTypeSignatureException(
-            f"stage {self.name!r} does not say what it {what}, and nothing beside it in the pipeline does. Write "
+            f"stage {self.name!r} does not say what it {what}, and no neighbouring stage in the pipeline does. Write "
             f"`def {self.__name__}({record}) -> {result}:`, with the types of its record and of its result.",
             stage=self.name,
         )
 
     @property
     def advice_on_output(self) -> str:
-        """What to do where an output is not of the type that was declared; for the engine's messages."""
+        """Advice for an output of another type than declared; for the engine's messages."""
         expected = describe_classes(self.gives.classes)
         return f"Return {expected} from {self.__name__}(), or change its annotation."
 
@@ -232,8 +234,8 @@ class FunctionStage(Pipeline, Generic[P, R]):
             return [produced]  # what nearly every record gives
         return self._outputs(produced)
 
-    def _outputs(self, produced: Any, context: RecordContext | None = None) -> list[Any]:
-        """What one call gave, as a list; reasons of drops are left for the engine, in `context`."""
+    def _outputs(self, produced: object, context: RecordContext | None = None) -> list[Any]:
+        """The outputs of one call as a list; reasons of drops go to the engine, in `context`."""
         if produced is None:
             return []
         if type(produced) is Drop:
@@ -275,11 +277,11 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     @property
     def fingerprint_as(self) -> Callable[..., Any]:
-        """What stands for it where code refers to it: its function, and the options that are bound."""
+        """Its identity where code refers to it: its function and bound options."""
         return functools.partial(self.function, **self.options) if self.options else self.function
 
     def fingerprint_config(self) -> dict[str, object]:
-        """The options in force, the version, and in which form the function is called."""
+        """The options in force, the version, and the form in which the function is called."""
         config: dict[str, object] = {}
         for name in self._option_names():
             if not self._is_required(name):
@@ -291,7 +293,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             config["version"] = version
         return config
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         if _found(self.__module__, self.__qualname__) is self:
             return self.__qualname__  # by reference: unpickling imports the module
         state = {
@@ -320,11 +322,11 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         if self._filled:
             raise InvalidTypeSignatureException(
                 f"stage {self.name!r}: a batched stage cannot have {', '.join(map(repr, self._filled))}, which belongs "
-                "to a single record. Leave batched=True out, or do this in a stage of its own.",
+                "to a single record. Leave batched=True out, or do this in a separate stage.",
                 stage=self.name,
             )
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: object) -> list[Any]:
         (produced,) = self._results([input_object])
         return self._outputs(produced)
 
@@ -362,7 +364,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         # A fault of the function, not of a record: records one by one would not mend it.
         raise DeclarationError(
             f"stage {self.name!r}: a batched stage returns a list with one result for each record, expected "
-            f'{expected}, got {found}. Return None or drop("reason") in the place of a record that gives nothing.',
+            f'{expected}, got {found}. Return None or drop("reason") in place of a record without output.',
             stage=self.name,
         )
 
@@ -407,7 +409,7 @@ def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None
             as `Asset("vocab.txt")`, so that its content counts.
 
     Raises `DeclarationError` for an unknown option, and `InvalidTypeSignatureException` for a function that cannot be a
-    stage. Types are looked at when a pipeline is made of it.
+    stage. Types are checked when a pipeline is made of it.
     """
     if function is None:
         return functools.partial(stage, batched=batched, **options)
@@ -486,9 +488,9 @@ def _with_returned(generator: types.GeneratorType[object, object, object]) -> li
 
 
 def _found(module: str, qualname: str) -> object:
-    """What a module that can be imported calls so; None where its code travels by value.
+    """The object of this name in an importable module; None if the module's code travels by value.
 
-    That is `__main__`, which other processes do not have, and modules that cloudpickle was told of.
+    That is `__main__`, which other processes lack, and modules registered with cloudpickle.
     """
     cloudpickle = sys.modules.get("cloudpickle")
     registered = {"__main__", *(cloudpickle.list_registry_pickle_by_value() if cloudpickle is not None else ())}

@@ -67,7 +67,7 @@ class Pipeline(abc.ABC):
 
     #: What happens to a record on which `transform` raises; None takes the build's policy.
     on_error: OnError | None = None
-    #: Limits for one record in this stage; None takes the build's, `math.inf` is none.
+    #: Limits for one record in this stage; None takes the build's, `math.inf` means unlimited.
     record_timeout_secs: float | None = None
     record_memory_bytes: float | None = None
     #: Whether statistics are what `_set_stats` was given; False for a class that overrides `get_stats`.
@@ -177,7 +177,7 @@ class Pipeline(abc.ABC):
         self.__dict__.update(state)
 
 
-# What calls of `transform` leave behind; no part of a stage.
+# What calls of `transform` leave behind; not part of a stage.
 _OF_ONE_CALL = frozenset({"_stats", "_counted", "_drops", "_calls"})
 
 
@@ -197,13 +197,13 @@ def generator_of(record_key: bytes) -> np.random.Generator:
 
 
 def _called_directly(transform: Callable[..., object]) -> Callable[..., object]:
-    """`transform` for whoever calls it directly: what the call before left is forgotten, and draws are keyed.
+    """`transform` for direct calls: it forgets what the previous call left, and keys draws.
 
     The engine prepares its calls itself and runs `bare`; so does `super().transform(...)` in effect.
     """
 
     @functools.wraps(transform)
-    def call(self: Pipeline, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Pipeline, *args: object, **kwargs: object) -> Any:
         outer = current_context()
         if outer is not None and outer.stage is self:
             return transform(self, *args, **kwargs)

@@ -18,7 +18,7 @@ import bisect
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.typed.pipeline import Pipeline
 
+if TYPE_CHECKING:
+    import note_seq
+
 
 class RandomPartition(Pipeline):
     """Sends each input to one of the named outputs with the given probabilities.
@@ -35,18 +38,18 @@ class RandomPartition(Pipeline):
         RandomPartition(str, ['eval', 'train'], [0.1])       # the last takes the rest, as in the reference
         RandomPartition(str, ['train', 'eval', 'test'], [0.7, 0.2, 0.1])
 
-    The choice is a function of (seed, record): it is the same on every runner and in every run, and records that are
-    there stay where they are when data is added. `key` makes the choice depend on (seed, name, key) instead, so that
-    what belongs together stays together: `key=lambda example: example['speaker']` never splits a speaker. Two
+    The choice is a function of (seed, record): it is the same on every runner and in every run, and records keep their
+    output when data is added. `key` makes the choice depend on (seed, name, key) instead, so that related records
+    stay together: `key=lambda example: example['speaker']` never splits a speaker. Two
     partitions of one graph choose independently of each other, because they have different names.
 
-    A record is known by where it comes from: by file and position in a build (`poems.txt@15`), by its number in
-    `load_pipeline`, `run_pipeline_serial` and direct calls, which are given values without files. So these split the
-    same values differently than a build does; with `key` all of them agree.
+    A record is identified by its origin: by file and position in a build (`poems.txt@15`), by its number in
+    `load_pipeline`, `run_pipeline_serial` and direct calls, which receive values without files. So these split the
+    same values differently from a build; with `key` all of them agree.
 
     Statistics: a counter for each output, `<name of the partition>_<output>_count`.
 
-    Raises `DeclarationError` where names or probabilities do not fit together, or a key is not a str, bytes or int.
+    Raises `DeclarationError` if names and probabilities do not match, or a key is not a str, bytes or int.
 
     Source: Magenta, `RandomPartition`; there the draw was unseeded.
     """
@@ -90,7 +93,7 @@ class RandomPartition(Pipeline):
         # Exact sums: adding up 0.7, 0.2 and 0.1 one by one would leave a gap below 1.
         self._bounds = [math.fsum(probabilities[: count + 1]) for count in range(len(names) - 1)]
 
-    def transform(self, input_object: Any) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[Any]]:
         key = self.record_key() if self.key is None else self._key_of(input_object)
         drawn = hashlib.blake2b(key, digest_size=8, salt=b"partition", key=str(self.seed).encode()).digest()
         fraction = (int.from_bytes(drawn, "big") >> 11) / 2**53  # below 1
@@ -121,7 +124,7 @@ class Quantizer(Pipeline):
 
         a note of 0.1 s to 0.5 s at 120 quarters a minute, steps_per_quarter=4  →  steps 1 to 4
 
-    Relative to the tempo, a sequence with several tempi or meters, or with a meter that is none (0/4, 3/5), gives
+    Relative to the tempo, a sequence with several tempi or meters, or an invalid meter (0/4, 3/5), gives
     nothing; a counter says why: `sequences_discarded_because_multiple_tempos`, `…_multiple_time_signatures`,
     `…_bad_time_signature`.
 
@@ -142,7 +145,7 @@ class Quantizer(Pipeline):
         self.steps_per_quarter = steps_per_quarter
         self.steps_per_second = steps_per_second
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: note_seq.NoteSequence) -> list[Any]:
         sequences = require("note_seq.sequences_lib", purpose="Quantizer")
         if self.steps_per_quarter is None:
             return [sequences.quantize_note_sequence_absolute(input_object, self.steps_per_second)]
@@ -169,8 +172,8 @@ class MonophonicMelodyExtractor(Pipeline):
         min_bars: shorter melodies are left out. 7, as in the reference.
         max_steps: longer ones are cut off there; None keeps them whole. 512, which is 32 bars of 16 steps.
         min_unique_pitches: melodies of fewer pitches, octaves being the same, are left out.
-        gap_bars: so many bars of silence end a melody, and the next note begins another one.
-        ignore_polyphonic_notes: where notes begin together the highest is taken; else the rest of the instrument is
+        gap_bars: the number of silent bars that end a melody; the next note begins another one.
+        ignore_polyphonic_notes: take the highest of notes that begin together; otherwise the rest of the instrument is
             left out.
         filter_drums: leaves out notes of drums.
 
@@ -201,7 +204,7 @@ class MonophonicMelodyExtractor(Pipeline):
         self.ignore_polyphonic_notes = ignore_polyphonic_notes
         self.filter_drums = filter_drums
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: note_seq.NoteSequence) -> list[Any]:
         counters = {name: Counter(name) for name in _COUNTERS}
         near = self.min_bars
         lengths = Histogram("melody_lengths_in_bars", [*_BARS, near // 2, near, near + 1, near - 1])
@@ -214,7 +217,9 @@ class MonophonicMelodyExtractor(Pipeline):
         self._set_stats([*counters.values(), lengths])
         return melodies
 
-    def _melodies(self, sequence: Any, counters: dict[str, Counter], lengths: Histogram) -> list[object]:
+    def _melodies(
+        self, sequence: note_seq.NoteSequence, counters: dict[str, Counter], lengths: Histogram
+    ) -> list[object]:
         note_seq = require("note_seq", purpose=type(self).__name__)
         steps_per_bar = int(note_seq.sequences_lib.steps_per_bar_in_quantized_sequence(sequence))
         kept = []
@@ -245,7 +250,7 @@ class MonophonicMelodyExtractor(Pipeline):
                 kept.append(melody)
         return kept
 
-    def _flaw(self, melody: Any, counters: dict[str, Counter]) -> str | None:
+    def _flaw(self, melody: note_seq.Melody, counters: dict[str, Counter]) -> str | None:
         """The counter of why a melody is left out; cuts off one that is too long."""
         if len(melody) < melody.steps_per_bar * self.min_bars:
             return "melodies_discarded_too_short"

@@ -39,12 +39,12 @@ class LoadedList(list[Any]):
 def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[object]) -> LoadedDict | LoadedList:
     """Runs `pipeline` over the inputs and keeps the outputs in memory.
 
-    Returns a dict of lists, or a list where the pipeline has a single output type; both carry the statistics, merged
+    Returns a dict of lists, or a list if the pipeline has a single output type; both carry the statistics, merged
     over all inputs, in the attribute `statistics`.
 
         load_pipeline(SplitWords(), ['to be', 'or not'])  →  ['to', 'be', 'or', 'not']
 
-    A record is known by its number here, and by file and position in a build. Stages that draw by record (`rng()`,
+    A record is identified by its number here, and by file and position in a build. Stages that draw by record (`rng()`,
     `RandomPartition` without `key`) draw the same in every call of `load_pipeline`, but not what they draw in a build.
     """
     account = Account()
@@ -68,12 +68,12 @@ def run_pipeline_serial(
     with a method `SerializeToString` that gives bytes.
 
     Each output goes to `<output_dir>/<output_file_base>_<name>.tfrecord` (without a base: `<name>.tfrecord`); a single
-    output type takes the pipeline's name. The files appear when everything is written: after an exception there is
-    none, or the ones that were there before. Returns the statistics, merged over all inputs.
+    output type takes the pipeline's name. The files appear when everything is written: after an exception there are
+    none, or only earlier ones. Returns the statistics, merged over all inputs.
 
     Raises:
         DeclarationError: an output type of the pipeline has no `SerializeToString`; found before anything is read.
-        InvalidTransformOutputException: `SerializeToString` gave something else than bytes.
+        InvalidTransformOutputException: `SerializeToString` gave something other than bytes.
     """
     output_type = pipeline.output_type
     types = output_type if isinstance(output_type, Mapping) else {pipeline.name: output_type}
@@ -149,12 +149,12 @@ def file_iterator(
 
     `extension` keeps only files that end in it, with or without its dot, in upper or lower case: `mid` and `.MID` both
     take `a.mid` and `B.MID`. `recurse=False` stays in `root_dir` itself.
-    Raises `SourceError` where `root_dir` is not a directory.
+    Raises `SourceError` if `root_dir` is not a directory.
     """
     root = Path(root_dir)
     if not root.is_dir():
         raise SourceError(
-            f"file_iterator expects a directory, and {str(root)!r} is none. Check root_dir.", path=str(root)
+            f"file_iterator expects a directory, and {str(root)!r} is not one. Check root_dir.", path=str(root)
         )
     suffix = "." + extension.lstrip(".").lower() if extension else ""
     names = root.rglob("*") if recurse else root.glob("*")
@@ -163,10 +163,10 @@ def file_iterator(
             yield path.read_bytes()
 
 
-def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: Any) -> Iterator[Any]:
+def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: type[Message]) -> Iterator[Any]:
     """Yields the records of a TFRecord file as messages of the class `proto`.
 
-    Raises `CorruptRecordError`, with file and offset, where a length or a checksum is wrong, and `SourceError` where a
+    Raises `CorruptRecordError`, with file and offset, if a length or a checksum is wrong, and `SourceError` if a
     record is not such a message.
     """
     for position, record in enumerate(read_records(tfrecord_file)):

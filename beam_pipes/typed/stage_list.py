@@ -1,4 +1,4 @@
-"""Stages one after the other, as a graph: what `declare` and `build` make of a list of stages."""
+"""A list of stages as a graph, as `declare` and `build` make it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ StageFunction = Callable[..., Any]
 
 
 class _Flow(NamedTuple):
-    """What comes out of the stages so far: where, of which classes (None: nobody said), and who gives it."""
+    """The output of the stages so far: where it is, its classes (None if undeclared), and which stage gives it."""
 
     ref: Ref
     classes: Classes | None
@@ -39,7 +39,7 @@ class BySource(Pipeline):
         super().__init__(input_type=type_, output_type=dict.fromkeys(splits, type_), name="BySource")
         self.splits = list(splits)
 
-    def transform(self, input_object: Any) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[Any]]:
         context = current_context()
         split = "" if context is None else context.record_id.partition("/")[0]
         if split not in self.splits:
@@ -55,23 +55,23 @@ class BySource(Pipeline):
 
 
 class StageList(DAGPipeline):
-    """Stages one after the other: each runs on what the one before gives.
+    """Stages in a row: each runs on the output of the previous one.
 
         StageList([strip, tokenize], takes=str).transform("  to be ")
             → {"train": [{"text": "to be"}]}
 
     Args:
         stages: functions, stages of functions and other pipelines, in order; or name → stage, which renames them.
-            Where a function has no annotation, the stage before or behind it says the type.
+            If a function has no annotation, the stage before or after it determines the type.
         takes: the class of the records.
-        by_source: the splits, where each has a source of its own.
+        by_source: the splits, if each has its own source.
         splits: name → share of the records, drawn as `RandomPartition` does; or a stage with one output for each split,
             such as `RandomPartition(..., key=...)`. None: one split, or the outputs of the last stage.
         split: the name of the only split.
-        name: who is named in messages.
+        name: the declaration's name in messages.
 
-    Raises `TypeMismatchException` where a stage does not take what the one before gives, `DuplicateNameException` for
-    two stages of one name, and `DeclarationError` for anything that is not a stage or cannot stand in its place.
+    Raises `TypeMismatchException` if a stage does not take what the previous one gives, `DuplicateNameException` for
+    two stages with one name, and `DeclarationError` for anything that is not a stage or is out of place.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class StageList(DAGPipeline):
             if not (isinstance(stages, Pipeline) or callable(stages)):
                 raise DeclarationError(
                     f"{self._where}: stages should be a list of functions and stages, or name → stage, got "
-                    f"{brief(stages)}. Example: [tokenize], with @stage in front of def tokenize."
+                    f"{brief(stages)}. Example: [tokenize], with @stage before def tokenize."
                 )
             stages = [stages]
         return self._distinct([self._stage_of(each) for each in stages])
@@ -142,7 +142,7 @@ class StageList(DAGPipeline):
                 if isinstance(listed[position], FunctionStage):
                     advice = f"stage(…, name='{name}_2'), or {advice}"
                 raise DuplicateNameException(
-                    f"{self._where}: two stages are called {name!r}, and names tell their counts apart. Write "
+                    f"{self._where}: two stages are called {name!r}, and their names distinguish their counts. Write "
                     f"{advice}.",
                     stage=name,
                 )
@@ -167,7 +167,7 @@ class StageList(DAGPipeline):
             self._check(each, taken, flow)
         input_type = single_class(taken if taken is not None else flow.classes)
         if following is not None:
-            # Where it does not say what it gives, it has to be what the next one takes; the engine checks each value.
+            # An undeclared output must be what the next stage takes; the engine checks each value.
             behind = following.takes if isinstance(following, FunctionStage) else _only(following.input_type)
             output_type = single_class(given if given is not None else behind)
         elif given is None:
@@ -210,7 +210,7 @@ class StageList(DAGPipeline):
         if not is_last:
             raise DeclarationError(
                 f"{self._where}: {giver} has the outputs {', '.join(map(repr, gives))}, each a split, so nothing can "
-                "come behind it. Move it to the end of the list and leave splits out.",
+                "come after it. Move it to the end of the list and leave splits out.",
                 stage=each.name,
             )
         return _Flow(Ref(each.name, None), None, giver)
@@ -218,9 +218,9 @@ class StageList(DAGPipeline):
     # The end: splits.
 
     def _end(
-        self, units: list[Unit], flow: _Flow, splits: Any, split: str, by_source: Sequence[str]
+        self, units: list[Unit], flow: _Flow, splits: object, split: str, by_source: Sequence[str]
     ) -> tuple[dict[str, Ref], dict[str, type]]:
-        last: Any = units[-1].stage if units else None
+        last = units[-1].stage if units else None
         if splits is None and not by_source and last is not None and not isinstance(last, FunctionStage):
             graph = graph_of(last, default_output=split)
             outputs = {
@@ -284,5 +284,5 @@ class StageList(DAGPipeline):
             raise DeclarationError(f"{self._where}: splits: {error}") from error
 
 
-def _only(signature: Any) -> Classes | None:
+def _only(signature: type | Mapping[str, type]) -> Classes | None:
     return None if isinstance(signature, Mapping) else (signature,)

@@ -1,7 +1,7 @@
-"""What a stage says while it works on a record: `drop`, `count`, `observe`.
+"""What a stage reports while it works on a record: `drop`, `count`, `observe`.
 
-They are plain functions, so that helpers of a stage can call them too. Outside of a running stage nobody listens:
-`count` and `observe` do nothing there, so that a unit test can call a stage function directly.
+They are plain functions, so that helpers of a stage can call them too. Outside of a running stage `count` and
+`observe` do nothing, so that a unit test can call a stage function directly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from beam_pipes.errors import InvalidStatisticsException
 T = TypeVar("T")
 S = TypeVar("S", bound=Statistic)
 
-# 0, 1, 2, 4, … 2^40: whether lengths are of tokens or of bytes, ranges of a factor of two show their shape.
+# 0, 1, 2, 4, … 2^40: ranges of a factor of two show the shape of lengths, of tokens as well as of bytes.
 DEFAULT_BUCKETS: tuple[float, ...] = (0, *(2**power for power in range(41)))
 
 
@@ -49,8 +49,8 @@ def drop(reason: str) -> T:  # type: ignore[type-var]
 def count(name: str, number: int = 1) -> None:
     """Adds `number` to the counter `name` of the stage that is running: `count("words", len(words))`.
 
-    The account of a build has it as `<stage>_<name>`. What a record counted that then fails does not count. Does
-    nothing outside of a running stage.
+    The account of a build has it as `<stage>_<name>`. If the record then fails, its counts are dropped. Does nothing
+    outside of a running stage.
 
     Raises `InvalidStatisticsException` if `number` is not an int, or if the stage observes `name`.
     """
@@ -65,7 +65,7 @@ def observe(name: str, value: float, *, buckets: Iterable[float] = DEFAULT_BUCKE
     """Adds `value` to the histogram `name` of the stage that is running: `observe("length", len(tokens))`.
 
     Args:
-        name: the account of a build has it as `<stage>_<name>`.
+        name: appears in the account of a build as `<stage>_<name>`.
         value: a number; NaN is counted as such.
         buckets: lower bounds of the ranges, the same in every call; powers of two from 1 to 2^40 if left out.
 
@@ -81,7 +81,7 @@ def observe(name: str, value: float, *, buckets: Iterable[float] = DEFAULT_BUCKE
 
 
 def _own(name: str, kind: type[S], make: Callable[[], S]) -> S | None:
-    """The statistic of this name in the call that is running; None where no stage is running."""
+    """The statistic of this name in the running call; None if no stage is running."""
     context = current_context()
     if context is None:
         return None

@@ -483,7 +483,7 @@ def test_kinds_that_differ_between_shards_are_named(tmp_path: Path) -> None:
         (lambda: Vocabulary("v", min_count=0), "min_count should be at least 1, got 0"),
         (
             lambda: Vocabulary("v", size=1, reserved=("a",)),
-            "size should leave room beside the 1 reserved tokens, got 1",
+            "size should exceed the 1 reserved tokens, got 1",
         ),
         (lambda: Vocabulary("v", reserved=("a", "a")), "reserved tokens are named twice"),
         (lambda: TopK("t", k=0), "k should be at least 1, got 0"),

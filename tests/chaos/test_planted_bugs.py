@@ -71,8 +71,8 @@ PLANTED = [
      "set as they come. Every process has another one: sort what comes out of a set, and hash with hashlib.", None),
     ("StringHash_", "hash_seed", "gives something else with another hash seed (PYTHONHASHSEED): it uses `hash`. Every "
      "process has another one: sort what comes out of a set, and hash with hashlib.", CALL),
-    ("ObjectId_", "identity", f"{SAME}it uses `id`, where an object lies in memory. Use a key that follows from the "
-     "value.", CALL),
+    ("ObjectId_", "identity", f"{SAME}it uses `id`, the address of an object in memory. Use a key that follows from "
+     "the value.", CALL),
     ("Numbered_", "state", f"{BEFORE}its attribute `number` changes from record to record. {DECIDED}", None),
     ("Deduplicated_", "state", f"{BEFORE}its attribute `seen` changes from record to record. {DECIDED}", None),
     ("LeakedThroughModule_", "state", f"{BEFORE}the variable `_previous` of its module changes from record to record. "

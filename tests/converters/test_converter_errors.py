@@ -15,6 +15,7 @@ from beam_pipes.transforms.converters import (
     FeatureConverter,
     FeatureSpec,
     LMFeatureConverter,
+    PrefixLMFeatureConverter,
     PrePackedEncDecFeatureConverter,
     PrePackedLMFeatureConverter,
     PrePackedPrefixLMFeatureConverter,
@@ -52,6 +53,13 @@ def int32(*values):
 def test_lengths_are_checked_before_any_example_is_read(lengths, message):
     with pytest.raises(TaskError, match=message):
         EncDecFeatureConverter().convert_examples(iter([]), lengths)
+
+
+def test_features_that_are_joined_have_one_length_each():
+    message = r"joined along one axis: the length of 'inputs' should be an integer, got \[2, None\]"
+
+    with pytest.raises(TaskError, match=message):
+        PrefixLMFeatureConverter(pack=False).planned_lengths({"inputs": [2, None], "targets": 4})
 
 
 @pytest.mark.parametrize(
@@ -196,7 +204,7 @@ def test_pre_packed_prefix_rows_need_both_lengths():
     [
         ({"dtype": "int33"}, "unknown feature dtype 'int33'"),
         ({"dtype": "int32", "rank": -1}, r"FeatureSpec.rank should be an integer ≥ 0, got -1"),
-        ({"dtype": "int32", "rank": 2, "sequence_dim": 2}, r"sequence_dim should lie in 0\.\.1 for rank 2, got 2"),
+        ({"dtype": "int32", "rank": 2, "sequence_dim": 2}, r"sequence_dim should be in 0\.\.1 for rank 2, got 2"),
     ],
 )
 def test_a_feature_spec_is_checked_when_it_is_made(arguments, message):

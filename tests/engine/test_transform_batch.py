@@ -84,7 +84,7 @@ class TestTransformBatch:
 
         message = (
             "stage 'Stage': transform_batch should return a list with one list for each of the 2 inputs, got "
-            f"{found}. Return [] for an input that gives nothing."
+            f"{found}. Return [] for an input without output."
         )
         with pytest.raises(InvalidTransformOutputException, match=f"^{re.escape(message)}$"):
             run(Wrong(lambda stage, value: [value]), [1, 2], on_error="drop")

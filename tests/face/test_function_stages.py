@@ -171,7 +171,7 @@ def test_a_batched_stage_that_loses_records_is_stopped() -> None:
 
     assert str(caught.value) == (
         "stage 'filtered': a batched stage returns a list with one result for each record, expected 3, got 2. "
-        'Return None or drop("reason") in the place of a record that gives nothing.'
+        'Return None or drop("reason") in place of a record without output.'
     )
 
 

@@ -195,7 +195,7 @@ def test_the_last_stage_has_to_say_what_it_gives() -> None:
         declare("poem", Lines, [last])
 
     assert str(caught.value) == (
-        "stage 'last' does not say what it returns, and nothing beside it in the pipeline does. Write "
+        "stage 'last' does not say what it returns, and no neighbouring stage in the pipeline does. Write "
         "`def last(line: str) -> dict[str, object]:`, with the types of its record and of its result."
     )
     with pytest.raises(DeclarationError, match=r"stage 'split' gives list, which a cache cannot hold.*Iterator\[dict"):
@@ -241,7 +241,7 @@ def test_names_come_from_functions_or_from_a_dict() -> None:
         declare("poem", Lines, [strip, strip, example])
 
     assert str(caught.value) == (
-        "declaration 'poem': two stages are called 'strip', and names tell their counts apart. Write "
+        "declaration 'poem': two stages are called 'strip', and their names distinguish their counts. Write "
         "stage(…, name='strip_2'), or {'strip': …, 'strip_2': …}."
     )
     named = declare("poem", Lines, {"first": strip, "second": strip, "loud": Upper(), "last": example})

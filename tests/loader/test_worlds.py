@@ -210,9 +210,9 @@ def test_batches_of_ones_own_are_parts_whose_sequences_are_whole(of_jax):
         ),
         (
             "interleaved own",
-            "LoaderError: the processes need parts {0: [0, 2], 1: [1, 3]} of 4 of every global batch, which are no "
-            "equal slices one after the other, and these batches come from an iterable that cannot be told which rows "
-            "to give. Pass a Loader of a cache, or order the devices of the mesh by process (jax.make_mesh).",
+            "LoaderError: the processes need parts {0: [0, 2], 1: [1, 3]} of 4 of every global batch, which are not "
+            "equal consecutive slices, and these batches come from an iterable that cannot choose its rows. "
+            "Pass a Loader of a cache, or order the devices of the mesh by process (jax.make_mesh).",
         ),
         (
             "two shares",
@@ -221,7 +221,7 @@ def test_batches_of_ones_own_are_parts_whose_sequences_are_whole(of_jax):
         ),
         (
             "boundaries",
-            "should have the 2 rows that this process reads of a global batch of 4, as it is to be split by rows over "
+            "should have the 2 rows that this process reads of a global batch of 4, since it is split by rows over "
             "processes. Name it in skip_keys=['cu_seqlens'] to keep it on the host.",
         ),
     ],

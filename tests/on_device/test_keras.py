@@ -69,7 +69,7 @@ def test_keras_fits_evaluates_and_predicts(backend: str, tmp_path: Path) -> None
     told = done.stdout.splitlines()
     assert told[:3] == [f"{backend} 12 {[*range(1, 13)]}", "True True True", "(96, 1)"]
     assert told[3].startswith(
-        "class_weight= cannot be given beside a DataLoader, whose batches are (inputs, targets) or"
+        "class_weight= cannot be combined with a DataLoader, whose batches are (inputs, targets) or"
     )
     assert told[4] == "3"
 

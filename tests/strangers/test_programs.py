@@ -222,7 +222,7 @@ def test_a_module_that_imports_one_that_builds_is_told(place: Path) -> None:
     done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True)
 
     assert done.returncode == 1
-    assert "job builds a cache when it is imported. Put what runs there behind `if __name__" in done.stderr
+    assert "job builds a cache when it is imported. Put what runs there under `if __name__" in done.stderr
 
 
 def test_an_analyzer_in_a_script(place: Path) -> None:

@@ -165,5 +165,5 @@ def test_what_is_missing_or_wrong_is_told(model, tmp_path):
         with pytest.raises(TaskError, match=words):
             mistake()
     (tmp_path / "tokenizer.json").write_text((directory / "tokenizer.json").read_text())
-    with pytest.raises(TaskError, match=r"no chat template beside .*neither chat_template.jinja nor"):
+    with pytest.raises(TaskError, match=r"no chat template next to .*neither chat_template.jinja nor"):
         ChatTemplate(tmp_path)

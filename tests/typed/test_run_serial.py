@@ -216,7 +216,7 @@ class TestFileIterator:
         assert list(file_iterator(tmp_path)) == [b"\xff\r\n\x00"]
 
     def test_a_directory_that_is_not_there_is_named(self, tmp_path: Path) -> None:
-        message = f"file_iterator expects a directory, and {str(tmp_path / 'no')!r} is none. Check root_dir."
+        message = f"file_iterator expects a directory, and {str(tmp_path / 'no')!r} is not one. Check root_dir."
         with pytest.raises(SourceError, match=f"^{re.escape(message)}$"):
             next(file_iterator(tmp_path / "no"))
 

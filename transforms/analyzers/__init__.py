@@ -1,4 +1,4 @@
-"""What can be found out about all values before the first record is transformed.
+"""Analyzers: facts about all values, computed before the first record is transformed.
 
 | analyzer | result |
 | --- | --- |
@@ -8,11 +8,11 @@
 | `Quantiles` | any quantile, within a rank error that the result states |
 | `Vocabulary` | all tokens with their counts, most frequent first; cut by count or size |
 | `TopK` | the most frequent values with their counts |
-| `LengthHistogram` | how many values have which length |
+| `LengthHistogram` | the number of values of each length |
 | `KeyedSample` | a sample of bounded size, the same however the input is cut |
 | `SentencePieceModel`, `TokenizersModel` | tokenizers, trained on such a sample |
 
-All are exact but `Quantiles`, and all give the same bytes on every runner.
+All except `Quantiles` are exact, and all give the same bytes on every runner.
 """
 
 from __future__ import annotations

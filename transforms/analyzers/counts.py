@@ -1,9 +1,9 @@
-"""How often each value was seen: an accumulator in bounded memory, whose files are merged as streams.
+"""Counts how often each value occurs: an accumulator in bounded memory, whose files are merged as streams.
 
 A file is a line that names the kind of values (`str`, `bytes` or `int`), then a *run*: rows in the order of keys. A run
 is blocks of up to 1,024 rows: the number of rows and the bytes of all keys (uint32 each), the counts (uint64), the
 lengths of keys (uint32), the keys; little-endian. Blocks are read and written as arrays, and merged as sorted lists, so
-a row costs less than a microsecond, and any number of runs become one without being held in memory.
+a row costs less than a microsecond, and any number of runs are merged without holding them in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Value = str | bytes | int
 # Distinct values in memory, about 40 MB of words; beyond, a sorted run goes to a temporary file.
 MOST_DISTINCT = 1 << 18
 
-# Of these the items are counted.
+# Types whose items are counted.
 LISTS = (list, tuple, np.ndarray)
 # What `ValueCounts` can count, for `Analyzer.accepts`.
 COUNTED: tuple[type, ...] = (str, bytes, int, np.integer, *LISTS)
@@ -49,14 +49,14 @@ def _key_of_int(value: int) -> bytes:
 
 
 def value_of(kind: str, key: bytes) -> Value:
-    """The value that a key stands for."""
+    """The value of a key."""
     if kind == "str":
         return key.decode("utf-8", "surrogatepass")
     return key if kind == "bytes" else int(_INT.unpack(key)[0] - _SIGN)
 
 
 def key_of(value: Value) -> bytes:
-    """The bytes that stand for a value in files: in the order of values."""
+    """The key of a value in files; keys are in the order of values."""
     return _KEYS[kind_of(value)](value)
 
 
@@ -64,9 +64,9 @@ _KEYS: dict[str, Callable[[Any], bytes]] = {"str": _key_of_str, "bytes": bytes, 
 
 
 class ValueCounts(Accumulator):
-    """Counts values: str, bytes or int; of a value that is a list, a tuple or an array, its items.
+    """Counts values: str, bytes or int, or the items of lists, tuples and arrays.
 
-    All of them are of one kind. Raises `SpecError` for anything else.
+    All must be of one kind. Raises `SpecError` for anything else.
     """
 
     def __init__(self, *, most_distinct: int = MOST_DISTINCT) -> None:
@@ -95,7 +95,7 @@ class ValueCounts(Accumulator):
             self._spill()
 
     def _are_lists(self, values: Sequence[object]) -> bool:
-        """Whether the values are lists, whose items count. Of a text among lists the letters would be counted."""
+        """Whether the values are lists, whose items are counted. For a text among lists, letters would be."""
         classes = {type(value): value for value in values}
         lists = {issubclass(cls, LISTS) for cls in classes} | (set() if self._lists is None else {self._lists})
         if len(lists) > 1:
@@ -158,7 +158,7 @@ class ValueCounts(Accumulator):
 def merged_counts(paths: Sequence[str], target: str) -> Iterator[tuple[str, Iterator[list[Row]]]]:
     """(kind, blocks of rows in the order of keys) of many files.
 
-    The rows can be read until the `with` block ends. Passes, where there have to be some, go beside `target`.
+    The rows can be read until the `with` block ends. Extra passes, if needed, write files next to `target`.
     """
     heads = {path: _head(path) for path in paths}
     kinds = {kind for kind, _ in heads.values() if kind}
@@ -179,11 +179,11 @@ def _head(path: str) -> tuple[str, int]:
     return line[:-1].decode("ascii"), len(line)
 
 
-def _items(value: Any) -> Any:
+def _items(value: object) -> Any:
     return value.ravel().tolist() if isinstance(value, np.ndarray) else value
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """`str`, `bytes` or `int`; raises `SpecError` for anything else."""
     for kind, cls in (("str", str), ("bytes", bytes), ("int", (int, np.integer))):
         if isinstance(value, cls) and not isinstance(value, bool):
@@ -200,7 +200,7 @@ BLOCK_ROWS = 1024
 
 _HEAD = struct.Struct("<II")
 
-# So many files are merged at once: below every limit of open files, and two passes are enough for 4,096 of them.
+# Files merged at once: below every limit on open files, and two passes are enough for 4,096 of them.
 FAN_IN = 64
 
 
@@ -218,7 +218,7 @@ def write_run(file: BinaryIO, blocks: Iterable[Sequence[Row]]) -> None:
 
 
 def read_run(path: str, *, start: int = 0) -> Iterator[list[Row]]:
-    """The blocks of a run, which begins `start` bytes into the file. Raises `SpecError` where it ends within one."""
+    """The blocks of a run, which begins `start` bytes into the file. Raises `SpecError` if it ends within one."""
     with open(path, "rb") as file:
         file.seek(start)
         while head := file.read(_HEAD.size):
@@ -238,7 +238,7 @@ def read_run(path: str, *, start: int = 0) -> Iterator[list[Row]]:
 def merged_runs(runs: Sequence[Iterable[list[Row]]]) -> Iterator[list[Row]]:
     """The rows of all runs in the order of keys, in blocks; equal keys become one row, with the sum of their counts.
 
-    In memory is one block of each run: what is not above the last key of any of them is sorted and given away.
+    Memory holds one block of each run: rows up to the smallest last key are sorted and yielded.
     """
     left = [iter(run) for run in runs]
     blocks: list[list[Row]] = [next(run, []) for run in left]
@@ -256,7 +256,7 @@ def merged_runs(runs: Sequence[Iterable[list[Row]]]) -> Iterator[list[Row]]:
 
 def _summed(rows: list[Row]) -> list[Row]:
     """Rows in the order of keys, those with equal keys as one."""
-    rows.sort()  # of sorted pieces: their rows are compared once
+    rows.sort()  # sorted pieces, so rows are compared once
     summed: list[Row] = []
     known, total = rows[0][0], 0
     for key, count in rows:
@@ -271,7 +271,7 @@ def _summed(rows: list[Row]) -> list[Row]:
 def merged_files(
     paths: Sequence[str], scratch: str, *, read: Callable[[str], Iterable[list[Row]]]
 ) -> Iterator[list[Row]]:
-    """As `merged_runs`, for any number of files, of which at most 64 are open; passes go through the directory."""
+    """Like `merged_runs`, for any number of files, at most 64 open at once; passes use the directory."""
     while len(paths) > FAN_IN:
         following = []
         for start in range(0, len(paths), FAN_IN):

@@ -1,7 +1,7 @@
 """Analyzers of numbers, or of vectors of one shape: `Count`, `MinMax` and `Moments`.
 
-Values are gathered into float64 blocks of a fixed length, so that sums do not depend on how records came in batches and
-cost NumPy's time instead of Python's. All of them need one pass, and merge.
+Values are gathered into float64 blocks of a fixed length, so that sums do not depend on how records are batched and
+run at the speed of NumPy. All analyzers need one pass, and merge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Block = npt.NDArray[np.float64]
 
 
 class NumberBlocks:
-    """`add` gives the blocks that have become full, `rest` the last one; every value has the shape of the first.
+    """`add` yields the blocks that are full, `rest` the last one; every value has the shape of the first.
 
     Raises `SpecError` for a value that is not a number, or has another shape.
     """
@@ -52,7 +52,7 @@ class NumberBlocks:
             yield gathered[start : start + BLOCK_LENGTH]
 
     def rest(self) -> Iterator[Block]:
-        """Yields what is left, if there is something."""
+        """Yields the rest, if any."""
         if self._count:
             yield np.concatenate(self._waiting)
         self._waiting, self._count = [], 0
@@ -118,7 +118,7 @@ class _Counted(Accumulator):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bounds:
-    """`low` and `high` of `count` values, float64[*shape]; NaN where there was nothing but NaN, or no value at all."""
+    """`low` and `high` of `count` values, float64[*shape]; NaN for only NaNs, or no values."""
 
     count: int
     low: Block
@@ -130,7 +130,7 @@ class Bounds:
         return cls(len(values), np.asarray(np.fmin.reduce(values, axis=0)), np.asarray(np.fmax.reduce(values, axis=0)))
 
     def merged(self, other: Bounds) -> Bounds:
-        """The bounds of both. Raises `SpecError` where their shapes differ."""
+        """The bounds of both. Raises `SpecError` if their shapes differ."""
         if not self.count or not other.count:
             return other if not self.count else self
         if self.low.shape != other.low.shape:
@@ -141,7 +141,7 @@ class Bounds:
         return Bounds(self.count + other.count, np.fmin(self.low, other.low), np.fmax(self.high, other.high))
 
     def to_bytes(self) -> bytes:
-        """JSON; floats in the shortest digits that give them back."""
+        """JSON; floats with the fewest digits that restore them."""
         value = {
             "count": self.count,
             "high": self.high.ravel().tolist(),
@@ -163,9 +163,9 @@ _NOTHING = Bounds(0, np.array(np.nan), np.array(np.nan))
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class MinMax(Analyzer):
-    """The smallest and the largest number, or those of each element of arrays of one shape: gives `Bounds`.
+    """The smallest and the largest number, or of each element of arrays of one shape: gives `Bounds`.
 
-    A NaN counts and bounds nothing. Integers are taken as float64, exact up to 2^53.
+    A NaN counts, but does not affect bounds. Integers are taken as float64, exact up to 2^53.
     """
 
     accepts = NUMBERS
@@ -235,7 +235,7 @@ class MomentSums:
 
     @property
     def variance(self) -> Block:
-        """The population's variance (divided by `count`); NaN where there is no value."""
+        """The population's variance (divided by `count`); NaN without values."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(self.m2 / np.float64(self.count))
 
@@ -272,7 +272,8 @@ class Moments(Analyzer):
         lengths = Moments("lengths", of=Lengths())
         (x - self.lengths.value().mean) / self.lengths.value().std
 
-    A NaN makes what it is part of NaN. Integers are taken as float64, exact up to 2^53. Costs about 0.1 µs a number.
+    A NaN makes every result that includes it NaN. Integers are taken as float64, exact up to 2^53. Costs about 0.1 µs
+    per number.
     """
 
     accepts = NUMBERS

@@ -1,6 +1,6 @@
-"""How values are distributed: quantiles of numbers, in bounded memory, and how many values have which length.
+"""Distributions: quantiles of numbers, in bounded memory, and the number of values of each length.
 
-A sketch of bounded size from which any quantile can be read, within a rank error that it knows.
+A sketch of bounded size gives any quantile, within a rank error that it knows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Quantiles(Analyzer):
         self.lengths.value().quantile(0.99)
 
     Args:
-        k: numbers kept at each level of the sketch: twice as many halve the error and double the file. With the default
+        k: numbers kept at each level of the sketch: doubling it halves the error and doubles the file. With the default
             a quantile is off by less than 0.5 % of the ranks of 10^9 numbers (`sketch.rank_error` is the bound that
             holds), and the file has at most 0.6 MB.
 
@@ -77,20 +77,19 @@ _Numbers = npt.NDArray[np.float64]
 
 
 class QuantileSketch:
-    """Numbers in levels: each number of level `h` stands for `2^h` of those that were added.
+    """Numbers in levels: each number of level `h` represents `2^h` added numbers.
 
-    A level that is full is sorted, and every second number of it goes up a level: those at odd places and those at even
-    places in turn, so that the errors of two compactions cancel. Nothing is drawn, and the same numbers in the same
-    order give the same sketch.
+    A full level is sorted, and every second number moves up a level: those at odd and at even places in turn, so that
+    the errors of two compactions cancel. Nothing is random: the same numbers in the same order give the same sketch.
 
         sketch = QuantileSketch(k=4096); sketch.add(numbers); sketch.quantile(0.5)  →  the median, about
 
-    Compacting a level moves no rank by more than `2^h`; `rank_error` sums this up, so it is a bound and no estimate. It
+    Compacting a level moves no rank by more than `2^h`; `rank_error` sums this up, so it is a bound, no estimate. It
     stays below `n · log2(n / k) / k`: for 10^9 numbers and k = 4096, 0.44 % of them. Memory: `8 · k · log2(n / k)`
     bytes.
 
     Sources: Munro and Paterson (1980), "Selection and sorting with limited storage", for the levels; Karnin, Lang and
-    Liberty (2016), "Optimal quantile approximation in streams", of which this is the deterministic form.
+    Liberty (2016), "Optimal quantile approximation in streams", here in its deterministic form.
     """
 
     def __init__(self, *, k: int = 4096) -> None:
@@ -113,7 +112,7 @@ class QuantileSketch:
             raise SpecError("expected numbers that can be ordered, got NaN. Drop it in of=... before it is analysed.")
         self.count += len(made)
         self.low, self.high = min(self.low, float(made.min())), max(self.high, float(made.max()))
-        # In pieces of a level, so that the sketch does not depend on how numbers came in batches.
+        # In pieces of a level, so that the sketch does not depend on how numbers are batched.
         start = 0
         while start < len(made):
             taken = made[start : start + self.k - len(self._levels[0])]
@@ -122,7 +121,7 @@ class QuantileSketch:
             self._compact()
 
     def merge_from(self, other: QuantileSketch) -> None:
-        """Takes all that the other sketch has seen."""
+        """Adds everything that the other sketch has seen."""
         if other.k != self.k:
             raise SpecError(f"expected a sketch with k={self.k}, got one with k={other.k}.")
         self.count += other.count
@@ -206,7 +205,7 @@ class QuantileSketch:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lengths:
-    """`counts` maps each length that occurs to how many values have it, in the order of lengths.
+    """`counts` maps each length that occurs to the number of values of this length, in the order of lengths.
 
     Lengths({2: 3, 5: 1})  →  count 4, total 11, mean 2.75, quantile(0.5) 2
     """
@@ -215,7 +214,7 @@ class Lengths:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return sum(self.counts.values())
 
     @property

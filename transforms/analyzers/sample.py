@@ -1,6 +1,6 @@
 """A keyed sample of bounded size: the values with the smallest keys, as many as fit.
 
-A sample of bounded size that depends on nothing but the records and a seed.
+It depends only on the records and a seed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY_BYTES = 16
 _ALL = (1 << 8 * _KEY_BYTES) - 1
 _ROW = struct.Struct("<16sBI")
 
-# What a sampled value takes beside its bytes: its key, and what Python needs for an object in a list.
+# What a sampled value takes besides its bytes: its key, and Python's overhead for an object in a list.
 ROW_BYTES = 64
 
 
@@ -42,16 +42,16 @@ class Sampled(NamedTuple):
 
 
 def sample_key(seed: int, record_id: str, item: int) -> bytes:
-    """The key of a record's value number `item`, 16 bytes: the same however the input is cut."""
+    """The key of a record's value number `item`, 16 bytes: the same however the input is divided."""
     text = f"{seed}\0{record_id}\0{item}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
 class SampleOfShard(Accumulator):
-    """Keeps the values with the smallest keys, of which all together have at most `max_bytes`.
+    """Keeps the values with the smallest keys, at most `max_bytes` together.
 
     A value has its own bytes and `ROW_BYTES`, so that many short ones are bounded too. The sample of the whole is a
-    part of the samples of its parts: what fits among fewer is never left out.
+    subset of the samples of its parts: a value that fits into the whole fits into its part.
     """
 
     def __init__(self, *, max_bytes: int, seed: int) -> None:
@@ -90,9 +90,9 @@ class SampleOfShard(Accumulator):
 
 
 def merge_samples(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
-    """Writes the sample of all that these are samples of."""
+    """Writes the sample of the whole, given the samples of its parts."""
     with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
-        while len(paths) > FAN_IN:  # so many files are open at once
+        while len(paths) > FAN_IN:  # the number of files that are open at once
             following = [os.path.join(scratch, secrets.token_hex(8)) for _ in range(0, len(paths), FAN_IN)]
             for number, path in enumerate(following):
                 _merge(paths[number * FAN_IN : (number + 1) * FAN_IN], path, max_bytes=max_bytes)
@@ -156,11 +156,11 @@ def _encoded(value: object) -> tuple[int, bytes]:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class KeyedSample(Analyzer):
-    """A uniform sample of the values (str or bytes): gives a list of them, in an order that is as random.
+    """A uniform sample of the values (str or bytes): gives a list of them, in an equally random order.
 
     Every value has a key, a digest of the seed, the record's id and its number within the record; the sample is the
-    values with the smallest keys, as many as fit into `max_bytes`. So it is the same however the input is cut into
-    shards and whoever reads it, and when files are added, what was not sampled before stays out.
+    values with the smallest keys, as many as fit into `max_bytes`. So it is the same however the input is divided into
+    shards, and when files are added, values that were not sampled before stay out.
 
     Args:
         max_bytes: bytes of all sampled values (of str, in UTF-8) and 64 for each of them. About as much is in memory

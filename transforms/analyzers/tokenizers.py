@@ -1,6 +1,6 @@
-"""A SentencePiece model, trained on a keyed sample.
+"""Tokenizers trained on a keyed sample: a SentencePiece model, or one of the `tokenizers` library.
 
-A tokenizer of the `tokenizers` library, trained on a keyed sample.
+The same input and library version give the same file, byte for byte.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class SentencePieceModel(Analyzer):
         seed: of the sample.
         options: further options of `SentencePieceTrainer`, such as `{"character_coverage": 0.9995}`.
 
-    Training happens where accumulators are merged: on the machine that launched the build.
+    Training happens where accumulators are merged, on the machine that launched the build.
 
-    Raises `AnalysisError` where the sample is too small for so many pieces, `MissingExtraError` without the library.
+    Raises `AnalysisError` if the sample is too small for this many pieces, `MissingExtraError` without the library.
     """
 
     version = 2
@@ -112,7 +112,7 @@ class TokenizersModel(Analyzer):
     Args:
         vocab_size: number of tokens, the special ones included.
         kind: "byte_bpe" (merges of bytes, as GPT-2's: nothing is unknown) or "bpe" (merges of characters, words apart
-            at white space). The library's trainer of WordPiece numbers pieces in another order in every process, so it
+            at white space). The library's WordPiece trainer numbers pieces differently in every process, so it
             is not offered.
         min_frequency: pairs that occur less often are not merged.
         special_tokens: tokens with the first ids. "bpe" needs one for what is unknown: the first one.

@@ -108,7 +108,7 @@ class Vocabulary(Analyzer):
 
     Args:
         min_count: tokens that occur less often are left out.
-        size: at most so many tokens, the reserved ones included; None keeps all.
+        size: the maximum number of tokens, including the reserved ones; None keeps all.
         reserved: tokens that get the first ids, whether they occur or not, with the count 0.
 
     Memory: a table of at most 2^18 distinct tokens, about 40 MB of words, while a source shard is read, and less while
@@ -129,8 +129,7 @@ class Vocabulary(Analyzer):
             raise DeclarationError(f"analyzer {self.name!r}: min_count should be at least 1, got {self.min_count}.")
         if self.size is not None and self.size <= len(self.reserved):
             raise DeclarationError(
-                f"analyzer {self.name!r}: size should leave room beside the {len(self.reserved)} reserved tokens, got "
-                f"{self.size}."
+                f"analyzer {self.name!r}: size should exceed the {len(self.reserved)} reserved tokens, got {self.size}."
             )
         if len(set(self.reserved)) < len(self.reserved):
             raise DeclarationError(f"analyzer {self.name!r}: reserved tokens are named twice: {self.reserved!r}.")
@@ -207,7 +206,7 @@ def _sorted(blocks: Iterator[list[Row]], scratch: str) -> Iterator[list[Row]]:
 def _written(piece: list[Row], scratch: str, number: int) -> str:
     piece.sort(key=_COUNT, reverse=True)
     path = os.path.join(scratch, f"sorted-{number}")
-    with open(path, "wb") as file:  # the rank goes in front of the key, so that keys are in this order too
+    with open(path, "wb") as file:  # the rank precedes the key, so that keys are in this order too
         write_run(file, [[(_RANK.pack(_MOST - count) + key, count) for key, count in piece]])
     return path
 

@@ -3,8 +3,8 @@
 | converter | reads |
 | --- | --- |
 | `DecoderFeatureConverter` | any task of a decoder-only model: targets, with inputs and suffixes where it has them |
-| `PassThroughFeatureConverter` | the task's features as they are |
-| `PrePacked…FeatureConverter` | model features packed by whoever wrote them, a class for each architecture |
+| `PassThroughFeatureConverter` | the task's features, unchanged |
+| `PrePacked…FeatureConverter` | model features that were packed when written; a class for each architecture |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from beam_pipes.transforms.converters.language_models import (
     PrefixLMFeatureConverter,
     PrefixSuffixLMFeatureConverter,
 )
-from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length
 
 
 class DecoderFeatureConverter(FeatureConverter):
@@ -69,21 +69,21 @@ class DecoderFeatureConverter(FeatureConverter):
     def for_lengths(self, task_feature_lengths: Mapping[str, object]) -> FeatureConverter:
         return self.converter_for(task_feature_lengths)
 
-    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
+    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, Length]) -> TfDataset:
         return self.converter_for(task_feature_lengths)(ds, task_feature_lengths)
 
     def convert_examples(
-        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, int]
+        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, Length]
     ) -> Iterator[dict[str, np.ndarray]]:
         return self.converter_for(task_feature_lengths).convert_examples(examples, task_feature_lengths)
 
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return self.converter_for({name.removesuffix("_ends") for name in rows}).convert_rows(rows)
 
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> Mapping[str, Length]:
         return self.converter_for(task_feature_lengths).get_model_feature_lengths(task_feature_lengths)
 
-    def _convert_features(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
+    def _convert_features(self, ds: TfDataset, task_feature_lengths: Mapping[str, Length]) -> TfDataset:
         raise TaskError(
             "DecoderFeatureConverter converts nothing itself; call converter_for(task_feature_lengths) and "
             "override _convert_example in the class it returns"
@@ -110,11 +110,11 @@ class PassThroughFeatureConverter(FeatureConverter):
     ) -> None:
         super().__init__(pack=False, apply_length_check=apply_length_check, bos_id=bos_id)
 
-    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
+    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, Length]) -> TfDataset:
         return ds
 
     def convert_examples(
-        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, int]
+        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, Length]
     ) -> Iterator[dict[str, np.ndarray]]:
         return (dict(example) for example in examples)
 
@@ -126,18 +126,18 @@ class PassThroughFeatureConverter(FeatureConverter):
         return list(output_features)
 
     def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]:
-        """The lengths that were given; features without one are taken as they are."""
+        """The given lengths; features without one are taken unchanged."""
         return dict(task_feature_lengths)
 
     @property
     def adds_segments(self) -> bool:
         return False
 
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """The lengths that were given."""
         return dict(task_feature_lengths)
 
-    def _convert_features(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
+    def _convert_features(self, ds: TfDataset, task_feature_lengths: Mapping[str, Length]) -> TfDataset:
         return ds
 
 
@@ -155,7 +155,7 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
         "decoder_target_tokens",
     )
 
-    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
+    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, Length]) -> TfDataset:
         tf = require("tensorflow", purpose=type(self).__name__)
         length = self._row_length(task_feature_lengths)
         self._check_present(ds.element_spec)
@@ -169,7 +169,7 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
         return ds.map(tf.autograph.experimental.do_not_convert(keep), num_parallel_calls=tf.data.AUTOTUNE)
 
     def convert_examples(
-        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, int]
+        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, Length]
     ) -> Iterator[dict[str, np.ndarray]]:
         length = self._row_length(task_feature_lengths)
         for example in examples:
@@ -192,16 +192,17 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
 
     def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]:
         """Every kept feature has the length of the row."""
-        return dict(self.get_model_feature_lengths(task_feature_lengths))
+        lengths = self.get_model_feature_lengths(task_feature_lengths)
+        return {name: one_length(name, length) for name, length in lengths.items()}
 
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Every kept feature has the length of the row."""
         return dict.fromkeys(self.BATCH_FEATURES, self._row_length(task_feature_lengths))
 
-    def _row_length(self, task_feature_lengths: Mapping[str, int]) -> int:
+    def _row_length(self, task_feature_lengths: Mapping[str, Length]) -> int:
         return self._sum_of_lengths(task_feature_lengths, ("targets",))
 
-    def _sum_of_lengths(self, task_feature_lengths: Mapping[str, int], names: Sequence[str]) -> int:
+    def _sum_of_lengths(self, task_feature_lengths: Mapping[str, Length], names: Sequence[str]) -> int:
         missing = [name for name in names if name not in task_feature_lengths]
         if missing:
             raise TaskError(
@@ -209,7 +210,7 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
                 f"got {dict(task_feature_lengths)}",
                 features=missing,
             )
-        return sum(task_feature_lengths[name] for name in names)
+        return sum(one_length(name, task_feature_lengths[name]) for name in names)
 
     def _check_present(self, found: Iterable[str]) -> None:
         missing = sorted(set(self.BATCH_FEATURES) - set(found))
@@ -229,7 +230,7 @@ class PrePackedPrefixLMFeatureConverter(PrePackedLMFeatureConverter):
         "decoder_causal_attention",
     )
 
-    def _row_length(self, task_feature_lengths: Mapping[str, int]) -> int:
+    def _row_length(self, task_feature_lengths: Mapping[str, Length]) -> int:
         return self._sum_of_lengths(task_feature_lengths, ("inputs", "targets"))
 
 
@@ -268,7 +269,7 @@ class PrePackedEncDecFeatureConverter(EncDecFeatureConverter):
     def _convert_example(self, features: Features) -> dict[str, Array]:
         return encoder_decoder_features(features, pack=True, bos_id=self.bos_id)
 
-    def _checked_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+    def _checked_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         lengths = dict(task_feature_lengths)
         for name in _LAYOUT:
             tokens = name.partition("_")[0]

@@ -12,12 +12,13 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import data_positions
-from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length
 
 
 def encoder_features(rows: Features, *, mask_id: int, pack: bool = True) -> dict[str, Array]:
@@ -68,7 +69,7 @@ class EncoderFeatureConverter(FeatureConverter):
     def mask_id(self) -> int:
         return self._mask_id
 
-    def planned_split(self, split: Any) -> Any:
+    def planned_split(self, split: MeasuredSplit) -> MeasuredSplit:
         if self._apply_length_check and not getattr(split, "draws_anew", False):
             inputs, targets = split.lengths("inputs"), split.lengths("targets")
             apart = np.flatnonzero(inputs != targets)
@@ -112,7 +113,7 @@ class EncoderFeatureConverter(FeatureConverter):
         with tf.control_dependencies([] if aligned is None else [aligned]):
             return {**features, "inputs": tf.identity(inputs)}
 
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Every model feature is as long as "inputs"; "targets" are aligned with them."""
         names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self.pack else {})]
         return {
@@ -120,7 +121,7 @@ class EncoderFeatureConverter(FeatureConverter):
             **self._passthrough_lengths(task_feature_lengths),
         }
 
-    def _checked_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+    def _checked_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         lengths = super()._checked_lengths(task_feature_lengths)
         if lengths["inputs"] != lengths["targets"]:
             raise TaskError(
@@ -141,7 +142,7 @@ def encoder_decoder_features(rows: Features, *, pack: bool = True, bos_id: int =
         encoder_positions     [0, 1, 2, 3, 0, 1, 2, 0]   decoder_loss_weights  [1, 1, 1, 1, 1, 0]
 
     and `decoder_segment_ids`, `decoder_positions`. With `pack=False` ids and positions are left out, and the decoder
-    input of padding goes on where the target ended.
+    input of padding continues where the target ended.
     """
     segment_ids = rows["targets_segment_ids"] if pack else None
     features = {
@@ -180,7 +181,7 @@ class EncDecFeatureConverter(FeatureConverter):
     def _convert_example(self, features: Features) -> dict[str, Array]:
         return encoder_decoder_features(features, pack=self.pack, bos_id=self.bos_id)
 
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Encoder features are as long as "inputs", decoder features as long as "targets"."""
         names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self.pack else {})]
         lengths = {name: task_feature_lengths["inputs" if name.startswith("encoder_") else "targets"] for name in names}

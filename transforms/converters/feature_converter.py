@@ -17,6 +17,7 @@ import numpy as np
 
 from beam_pipes.errors import IncompleteConverterError, TaskError
 from beam_pipes.extras import require
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.rows import check_rows, pack_examples, pad_example, with_feature_names
@@ -28,6 +29,7 @@ from beam_pipes.transforms.converters.validation import (
     check_lengths,
     check_names,
     limits_of,
+    one_length,
 )
 from beam_pipes.transforms.converters.validation import FeatureSpec as Spec
 
@@ -44,11 +46,11 @@ class FeatureConverter(abc.ABC):
 
     Args:
         pack: several examples share a row, told apart by segment ids; False pads each example to the length.
-        use_custom_packing_ops: taken for compatibility; the standard operations do what it asked for. Rows that waste
-            less than online packing are planned offline and converted by `convert_rows`.
+        use_custom_packing_ops: accepted for compatibility; the standard operations suffice. For less padding than
+            online packing, plan rows offline and convert them by `convert_rows`.
         apply_length_check: an example longer than its `task_feature_lengths` is an error; False cuts it.
         bos_id: what the decoder reads first in every sequence.
-        passthrough_features: further features, by name, that are packed or padded and handed on as they are; they
+        passthrough_features: further features, by name, that are packed or padded and otherwise unchanged; they
             need a length too unless they have rank 0.
 
     Raises:
@@ -126,11 +128,11 @@ class FeatureConverter(abc.ABC):
         return self._iterate_converted(examples, lengths)
 
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Converts rows that are laid out already: one row or a batch, packed by a plan or padded.
+        """Converts rows that are already laid out: one row or a batch, packed by a plan or padded.
 
         `rows` holds, for each task feature `f`: `f`, `f_segment_ids` and `f_positions` (module `rows` describes them
-        and makes them); where there is one task feature, as packed loaders give it, plain `segment_ids` and
-        `positions` do. Integers narrower than the declared dtype are widened; passthrough features are handed on.
+        and makes them); for a single task feature, as from packed loaders, plain `segment_ids` and
+        `positions` suffice. Integers narrower than the declared dtype are widened; passthrough features are passed on.
 
         Raises `TaskError` for what is missing or has another shape or dtype.
         """
@@ -152,8 +154,8 @@ class FeatureConverter(abc.ABC):
         """The task features that are read, given those that the task has."""
         return [*self.TASK_FEATURES, *self._passthrough_features]
 
-    def planned_split(self, split: object) -> Any:
-        """The split (of a cache, or read like one) whose records become rows: a view that joins parts, where they are.
+    def planned_split(self, split: MeasuredSplit) -> MeasuredSplit:
+        """The split (of a cache, or read like one) whose records become rows: a view that joins parts, if necessary.
 
         Raises `TaskError` for a split that this converter cannot take.
         """
@@ -180,7 +182,7 @@ class FeatureConverter(abc.ABC):
 
     @property
     def adds_segments(self) -> bool:
-        """Whether rows are given to `convert_rows` with segment ids and positions added, or as they are stored."""
+        """Whether rows reach `convert_rows` with segment ids and positions added, or as stored."""
         return not self._ROWS_ARE_PACKED
 
     def _validate_dataset(
@@ -241,7 +243,8 @@ class FeatureConverter(abc.ABC):
         from beam_pipes.tasks.in_tensorflow.packing import trim_and_pack_dataset
 
         if self._pack:
-            return trim_and_pack_dataset(ds, packed_lengths, self._use_custom_packing_ops)
+            one_lengths = {name: one_length(name, length) for name, length in packed_lengths.items()}
+            return trim_and_pack_dataset(ds, one_lengths, self._use_custom_packing_ops)
         return trim_and_pad_dataset(ds, packed_lengths)
 
     def _dataset_of_rows(self, ds: TfDataset, lengths: Mapping[str, Length]) -> TfDataset:
@@ -283,7 +286,8 @@ class FeatureConverter(abc.ABC):
                 yield self._concat_and_add_masks({name: np.asarray(example[name]) for name in expected})
 
         if self._pack:
-            for row in pack_examples(checked(), row_lengths):
+            one_lengths = {name: one_length(name, length) for name, length in row_lengths.items()}
+            for row in pack_examples(checked(), one_lengths):
                 yield self._with_passthrough(self._convert_example(self._with_seqio_keys(row)), row)
             return
         for joined in checked():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
 from beam_pipes.loader.columns import Column, columns_of
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.transforms.converters.rows import parts_with_ends
 
 Array = np.ndarray
@@ -32,14 +32,14 @@ class JoinedSplit:
     Args:
         split: a split of a cache, or anything read like one.
         parts: features to join, in order.
-        passthrough: further features, offered as they are.
+        passthrough: further features, offered unchanged.
 
     Raises:
         TaskError: the split lacks a part, or parts are not sequences of the same integer dtype.
     """
 
     def __init__(
-        self, split: Any, parts: Sequence[str] = ("inputs", "targets"), *, passthrough: Sequence[str] = ()
+        self, split: MeasuredSplit, parts: Sequence[str] = ("inputs", "targets"), *, passthrough: Sequence[str] = ()
     ) -> None:
         self._split = split
         self._parts = tuple(parts)
@@ -75,7 +75,7 @@ class JoinedSplit:
 
     @property
     def manifest_id(self) -> str:
-        """The id of the split's manifest with the parts, so that plans of other parts are told apart."""
+        """The id of the split's manifest with the parts, so that plans of other parts differ."""
         return f"{self._split.manifest_id}+{'+'.join(self._parts)}"
 
     @property

@@ -1,7 +1,7 @@
 """Feature converters of decoder-only language models.
 
 `lm` trains on "targets" alone; `prefix_lm` joins "inputs" and "targets" for a decoder that sees all inputs at once;
-`prefix_suffix_lm` puts "suffixes" behind the targets, for filling in the middle. The loss is taken on data, never on
+`prefix_suffix_lm` appends "suffixes" to the targets, for filling in the middle. The loss is taken on data, never on
 padding.
 """
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs, non_padding_position
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
 from beam_pipes.transforms.converters.rows import check_rows, join_segments, parts_with_ends
-from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length
 
 
 def language_model_features(rows: Features, *, pack: bool = True, bos_id: int = 0) -> dict[str, Array]:
@@ -58,7 +59,7 @@ class LMFeatureConverter(FeatureConverter):
     def _convert_example(self, features: Features) -> dict[str, Array]:
         return language_model_features(features, pack=self.pack, bos_id=self.bos_id)
 
-    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Every model feature is as long as the joined task features: "targets" alone here."""
         length = self._concat_task_feature_lengths(task_feature_lengths)["targets"]
         names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self.pack else {})]
@@ -84,7 +85,7 @@ def prefix_language_model_features(
 ) -> dict[str, Array]:
     """Model features of joined rows: "targets" hold inputs and targets, "inputs_ends" where the inputs end.
 
-    Before: inputs `[9, 4 | 8]`, targets `[3, 1 | 6]`, joined `[9, 4, 3, 1 | 8, 6 | 0]`. After, beside what a language
+    Before: inputs `[9, 4 | 8]`, targets `[3, 1 | 6]`, joined `[9, 4, 3, 1 | 8, 6 | 0]`. After, plus what a language
     model gets:
 
         decoder_causal_attention [1, 1, 1, 0, 1, 1, 0]   the inputs and one position more: the step that reads the
@@ -151,12 +152,12 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         passed_on = {name: value for name, value in features.items() if name not in self.PARTS}
         return {**passed_on, **join_example(features, self.PARTS)}
 
-    def _concat_task_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
-        length = sum(task_feature_lengths[name] for name in self.PARTS)
+    def _concat_task_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
+        length = sum(one_length(name, task_feature_lengths[name]) for name in self.PARTS)
         joined = ["targets", *(f"{name}_ends" for name in parts_with_ends(self.PARTS))]
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
 
-    def planned_split(self, split: object) -> Any:
+    def planned_split(self, split: MeasuredSplit) -> MeasuredSplit:
         from beam_pipes.transforms.converters.joined_split import JoinedSplit
 
         return JoinedSplit(split, self.PARTS, passthrough=tuple(self.passthrough_features))
@@ -175,7 +176,7 @@ def prefix_suffix_language_model_features(
 ) -> dict[str, Array]:
     """Model features of joined rows of inputs, targets and suffixes; "inputs_ends" and its like say where each ends.
 
-    Before: inputs `[9, 4]`, targets `[3, 1]`, suffixes `[2]`, joined `[9, 4, 3, 1, 2]`. After, beside what a prefix
+    Before: inputs `[9, 4]`, targets `[3, 1]`, suffixes `[2]`, joined `[9, 4, 3, 1, 2]`. After, plus what a prefix
     language model gets (suffixes count as targets for the loss): `target_suffix_weights` `[0, 0, 0, 0, 1]`. An example
     without a suffix is one of a prefix language model, and its targets have these weights: `[0, 0, 1, 1]`.
     """

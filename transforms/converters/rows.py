@@ -1,16 +1,16 @@
 """Rows: task features laid out in fixed length, with the segment id and the position of every step.
 
-A row holds, for each feature `f` of length L: `f` (its values, zeros behind them), `f_segment_ids` (1, 2, … for the
+A row holds, for each feature `f` of length L: `f` (its values, then zeros), `f_segment_ids` (1, 2, … for the
 first, second, … example in the row, 0 on padding) and `f_positions` (0, 1, … within each example). Batches of rows
-have one more axis in front. A padded example is a row with one segment. An example has the same segment id in all its
-features; one that is empty in a feature leaves its id out there, and the numbering goes on:
+have one more leading axis. A padded example is a row with one segment. An example has the same segment id in all its
+features; an example that is empty in a feature skips its id there, and the numbering continues:
 
     inputs   [7, 5 | 4]   inputs_segment_ids   [1, 1, 2]
     targets  [     | 5]   targets_segment_ids  [2, 0, 0]
 
 Online packing, a packing plan and padding all give this form, so one conversion serves them all.
 
-Packing a stream of NumPy examples: the rows of `trim_and_pack_dataset`, without TensorFlow.
+`pack_examples` packs a stream of NumPy examples into the rows of `trim_and_pack_dataset`, without TensorFlow.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def pad_example(example: Mapping[str, np.ndarray], limits: Mapping[str, Mapping[
 
 
 def parts_with_ends(parts: Sequence[str]) -> Sequence[str]:
-    """The parts whose ends a joined row tells: of inputs and targets the inputs; of three parts every one.
+    """The parts whose ends a joined row marks: for inputs and targets the inputs; for three parts every one.
 
-    Where an example has no suffix, its targets stand in for it, so the end of the last part is needed to see that.
+    If an example has no suffix, its targets replace it, so the end of the last part is needed to see that.
     """
     return parts[:1] if len(parts) == 2 else parts
 
@@ -91,7 +91,7 @@ def join_segments(rows: Mapping[str, np.ndarray], features: Sequence[str]) -> Ro
     `targets` `[7, 8, 9 | 4, 6, 6]`, ids `[1, 1, 1, 2, 2, 2]`, positions `[0, 1, 2, 0, 1, 2]`, and for every step where
     the parts of its example end: `inputs_ends` `[2, 2, 2 | 1, 1, 1]` (`targets_ends` `[3, 3, 3 | 3, 3, 3]`).
 
-    The joined row is as long as the rows it is made of together. One row, or batches of them.
+    The joined row is as long as its parts together. One row, or batches of them.
 
     Raises `TaskError` if the segments of a row are not in ascending order.
     """
@@ -105,7 +105,7 @@ def join_segments(rows: Mapping[str, np.ndarray], features: Sequence[str]) -> Ro
     totals = part_ends[..., -1]
     starts = totals.cumsum(axis=-1) - totals
 
-    # Each row is one run of steps an example, and a last run of padding.
+    # Each row is one run of steps per example, and a last run of padding.
     runs = np.concatenate([totals, shape[-1] - totals.sum(axis=-1, keepdims=True)], axis=-1).reshape(-1)
 
     def over_runs(values: np.ndarray) -> np.ndarray:
@@ -155,7 +155,7 @@ def with_feature_names(rows: Mapping[str, np.ndarray], features: Collection[str]
 
 
 def check_rows(rows: Mapping[str, np.ndarray], features: Iterable[str], converter: str) -> None:
-    """Checks that every feature is there with ids and positions of its own shape.
+    """Checks that every feature is present, with ids and positions of its shape.
 
     Raises `TaskError` naming the converter, the missing key, or the shapes found.
     """

@@ -1,13 +1,13 @@
-"""What a converter expects of one feature: its dtype, its rank, and which axis is the sequence.
+"""What a converter expects of a feature: its dtype, its rank, and which axis is the sequence.
 
-What a converter checks of the features that come in and go out, in tf.data and in NumPy, in the same words.
+Converters check incoming and outgoing features, in tf.data and in NumPy, with the same messages.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class FeatureSpec:
     Attributes:
         dtype: a NumPy or TensorFlow dtype or a name; kept as a `DType`, which equals all of them.
         rank: number of axes of one example's value, 1 for a row of tokens.
-        sequence_dim: the axis whose size `task_feature_lengths` limits; None (always for rank 0) if there is none.
+        sequence_dim: the axis whose size `task_feature_lengths` limits; None (always for rank 0) for no axis.
 
     Raises:
         TaskError: the dtype is unknown, or rank and sequence_dim do not fit together.
@@ -44,7 +44,7 @@ class FeatureSpec:
             object.__setattr__(self, "sequence_dim", None)
         elif self.sequence_dim is not None and not 0 <= self.sequence_dim < self.rank:
             raise TaskError(
-                f"FeatureSpec.sequence_dim should lie in 0..{self.rank - 1} for rank {self.rank}, "
+                f"FeatureSpec.sequence_dim should be in 0..{self.rank - 1} for rank {self.rank}, "
                 f"got {self.sequence_dim!r}",
                 sequence_dim=self.sequence_dim,
             )
@@ -53,7 +53,7 @@ class FeatureSpec:
 TOKENS = FeatureSpec(dtype=DType("int32"))
 
 
-Length = Any  # an int, or a list with one int or None an axis
+Length: TypeAlias = int | list[int | None] | tuple[int | None, ...]  # of a list, one for each axis
 
 
 def check_lengths(
@@ -65,7 +65,7 @@ def check_lengths(
 ) -> None:
     """Checks that lengths are given for exactly the `expected` sequences, as integers ≥ 0.
 
-    Raises `TaskError` naming what is extra, missing, or no length.
+    Raises `TaskError` naming what is extra, missing, or not a length.
     """
     extra = sorted(set(task_feature_lengths) - set(expected))
     if extra:
@@ -122,6 +122,17 @@ def limits_of(length: Length, spec: FeatureSpec) -> dict[int, int]:
     if isinstance(length, list | tuple):
         return {axis: size for axis, size in enumerate(length) if size is not None}
     return {} if spec.sequence_dim is None else {spec.sequence_dim: int(length)}
+
+
+def one_length(name: str, length: Length) -> int:
+    """The length of a feature that is packed or joined, which fills one axis; `TaskError` for a list."""
+    if isinstance(length, list | tuple):
+        raise TaskError(
+            f"features are packed and joined along one axis: the length of {name!r} should be an integer, got "
+            f"{length!r}. Pass the length of its first axis.",
+            feature=name,
+        )
+    return int(length)
 
 
 def check_features(
@@ -197,7 +208,7 @@ def check_dataset(
 ) -> TfDataset:
     """Checks a `tf.data.Dataset` against `expected`; what only the examples show fails while iterating.
 
-    Presence, dtype and rank are checked here and now. With `check_length`, an example that is too long (`strict`: of
+    Presence, dtype and rank are checked immediately. With `check_length`, an example that is too long (`strict`: of
     any other length) raises `tf.errors.InvalidArgumentError` with the sentence of `length_message`.
     """
     tf = require("tensorflow", purpose="checking a tf.data.Dataset")
@@ -240,5 +251,5 @@ def _is_length(length: Length) -> bool:
     return all(isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0 for size in sizes)
 
 
-def _names(names: Any) -> str:
+def _names(names: Iterable[str]) -> str:
     return "{" + ", ".join(repr(name) for name in sorted(names)) + "}"

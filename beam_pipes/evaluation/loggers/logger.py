@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,8 +22,9 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import Generic, MetricValue, Scalar, Text
+from beam_pipes.extras import TfDataset
 
-Dataset = Any  # a tf.data.Dataset, or any iterable of NumPy examples that can be read again
+Dataset: TypeAlias = "TfDataset | Iterable[Mapping[str, Any]]"  # one that can be read again
 
 NO_STEP = -1
 
@@ -31,7 +32,7 @@ _log = logger(__name__)
 
 
 class Logger(abc.ABC):
-    """Writes the metrics of a task, and if it likes the inferences they were computed from, under `output_dir`."""
+    """Writes the metrics of a task, and optionally the inferences they come from, under `output_dir`."""
 
     def __init__(self, output_dir: str) -> None:
         self.output_dir = output_dir
@@ -114,7 +115,7 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
         super().__init__(*args, **kwargs)
         self.max_ndarray_size = max_ndarray_size
 
-    def default(self, o: Any) -> Any:
+    def default(self, o: object) -> object:
         if isinstance(o, bytes):
             return _text_of(o)
         if hasattr(o, "to_list") and hasattr(o, "row_splits"):  # tf.RaggedTensor
@@ -131,7 +132,7 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
             )
         return super().default(o)
 
-    def _array(self, array: np.ndarray) -> Any:
+    def _array(self, array: np.ndarray) -> object:
         plain = array if array.dtype.kind in "biufSUOM" else array.astype(np.float32)
         if plain.dtype.kind == "S":
             plain = plain.astype(object)
@@ -157,7 +158,7 @@ def _text_of(value: bytes) -> str:
 class JSONLogger(Logger):
     """Appends `{"step": 1000, "bleu": 27.5}` to `{task}-metrics.jsonl`, and writes `{task}-{step:06}.jsonl`.
 
-    The latter has a line an example: `{"input": {…}, "target": …, "output": …, "prediction": …, "score": …,
+    The latter has one line per example: `{"input": {…}, "target": …, "output": …, "prediction": …, "score": …,
     "aux_{name}": …}`. Both files appear whole or not at all. Metrics that are pictures, sounds or histograms are left
     out with a warning, as is a field that `json_encoder_cls` cannot encode.
 

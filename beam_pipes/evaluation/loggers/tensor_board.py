@@ -1,15 +1,15 @@
 """Metrics as TensorBoard summaries.
 
-`tf.summary.scalar` and its kin live in the package tensorboard, which TensorFlow no longer brings. What they write is a
-documented form, a tensor with the name of the plugin that shows it, and `tf.summary.write` of TensorFlow itself writes
-it; so nothing but TensorFlow is needed here, and TensorBoard (wherever it runs) shows the same.
+`tf.summary.scalar` and the like belong to the package tensorboard, which TensorFlow no longer installs. They write a
+documented form, a tensor with the name of the plugin that shows it, which `tf.summary.write` of TensorFlow itself can
+write; so only TensorFlow is needed here, and TensorBoard (wherever it runs) shows the same.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.loggers.logger import Dataset, Logger, step_or_dummy
 from beam_pipes.evaluation.metrics import Audio, Generic, Histogram, Image, MetricValue, Scalar, Text
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 DEFAULT_BUCKETS = 30  # as TensorBoard's own histogram summary
 _WAV = b"\x10\x0b"  # AudioPluginData with field 2, encoding, set to 11, WAV
@@ -44,7 +47,7 @@ class TensorBoardLogger(Logger):
     ) -> None:
         step = step_or_dummy(step)
         writer = self._writer(os.path.join(self.output_dir, task_name))
-        # Every value is turned into a tensor first, so that one of a wrong type leaves no half of an evaluation behind.
+        # Every value becomes a tensor first, so that one of a wrong type does not leave half an evaluation written.
         summaries = [(f"eval/{name}", *self._summary(name, value)) for name, value in metrics.items()]
         with writer.as_default():
             for tag, tensor, metadata in summaries:
@@ -57,7 +60,7 @@ class TensorBoardLogger(Logger):
             writer.close()
         self._writers.clear()
 
-    def _writer(self, directory: str) -> Any:
+    def _writer(self, directory: str) -> tf.summary.SummaryWriter:
         if directory not in self._writers:
             self._writers[directory] = self._tf.summary.create_file_writer(directory, flush_millis=120)
         return self._writers[directory]
@@ -108,7 +111,7 @@ class TensorBoardLogger(Logger):
 
 
 class TensorBoardLoggerV1(TensorBoardLogger):
-    """Writes scalars in the first form of summaries (`simple_value`), for readers that know no other."""
+    """Writes scalars in the original form of summaries (`simple_value`), for readers that support no other."""
 
     def __call__(
         self,
@@ -135,9 +138,9 @@ class TensorBoardLoggerV1(TensorBoardLogger):
             writer.add_summary(summary(value=[summary.Value(tag=tag, simple_value=number)]), step)
         writer.flush()
 
-    def _writer(self, directory: str) -> Any:
+    def _writer(self, directory: str) -> tf.compat.v1.summary.FileWriter:
         if directory not in self._writers:
-            with self._tf.Graph().as_default():  # the first form refuses to be made while executing eagerly
+            with self._tf.Graph().as_default():  # the original form cannot be written while executing eagerly
                 self._writers[directory] = self._tf.compat.v1.summary.FileWriter(directory)
         return self._writers[directory]
 
@@ -145,8 +148,8 @@ class TensorBoardLoggerV1(TensorBoardLogger):
 def histogram_buckets(values: object, bins: int) -> np.ndarray:
     """Buckets of equal width as rows (left, right, count), float64: `[0, 1, 1, 2]`, 2 → `[[0, 1, 1], [1, 2, 3]]`.
 
-    The last bucket is closed. Values that are all equal lie in the last of `bins` buckets without width; no values make
-    `bins` empty ones.
+    The last bucket is closed. If all values are equal, they fall in the last of `bins` buckets of width 0; without
+    values there are `bins` empty buckets.
     """
     flat = np.asarray(values, np.float64).reshape(-1)
     if flat.size == 0:

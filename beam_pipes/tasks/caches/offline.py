@@ -64,7 +64,7 @@ def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> T
     return TaskDeclarationParts(task, shards, task_fingerprints(task))
 
 
-def cached_spec(task: Task, example: Mapping[str, object] | None, *, encoding: Encoding = "raw") -> ExampleSpec:
+def cached_spec(task: Task, example: Mapping[str, Any] | None, *, encoding: Encoding = "raw") -> ExampleSpec:
     """The spec of a task's cached examples, from one of them; every dimension may vary.
 
     `{"targets": int32 [5], "targets_pretokenized": b"hi"}` → `targets: int32 (None,), targets_pretokenized: bytes ()`.
@@ -156,7 +156,7 @@ def raw_bytes(example: object) -> bytes:
     return serialized
 
 
-def fill_feature(feature: Any, value: Any) -> None:
+def fill_feature(feature: messages.Feature, value: Any) -> None:
     """Fills a `tf.train.Feature` with the elements of a value, in row order."""
     if isinstance(value, (bytes, str)):
         feature.bytes_list.value.append(value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass"))
@@ -183,14 +183,14 @@ def _text(item: Any) -> str:
         return hex(item)
 
 
-def example_of(raw: bytes) -> Any:
+def example_of(raw: bytes) -> object:
     """The example of `raw_bytes`, its numbers as int64 and float32."""
     features = messages.Example.FromString(raw).features.feature
     values = {name: _value(feature) for name, feature in features.items()}
     return values[_WHOLE] if values.keys() == {_WHOLE} else values
 
 
-def _value(feature: Any) -> Any:
+def _value(feature: messages.Feature) -> object:
     kind = feature.WhichOneof("kind")
     if kind == "bytes_list":
         texts = list(feature.bytes_list.value)

@@ -41,7 +41,7 @@ def write_seqio_sidecars(
     min_shards: int = 1,
     max_shards: int | None = None,
 ) -> list[str]:
-    """Writes what readers of the other layout look for beside a published cache. Returns the paths, `COMPLETED` last.
+    """Writes the files that readers of the other layout expect. Returns the paths, `COMPLETED` last.
 
     Shards whose features are all lists of values (`encoding="list"`) and texts are linked, not copied; others are
     written again as such lists. A feature whose inner dimensions vary has its row lengths beside it, and is ragged to
@@ -112,7 +112,7 @@ def _is_current(cache: Cache, info_path: str, others: Iterable[str]) -> bool:
 
 
 def _remove_others(cache_dir: str, written: Iterable[str]) -> None:
-    """Removes files of this layout that an older snapshot has left; what tells of them goes first."""
+    """Removes files of this layout that an older snapshot left, beginning with those that announce the others."""
     kept = set(map(os.path.basename, written))
     storage = storage_for(cache_dir)
     names = [name for name in storage.list(cache_dir) if name not in kept]
@@ -167,7 +167,7 @@ def _write_lists(path: str, examples: Iterator[Mapping[str, object]], split: Spl
     os.replace(temporary, path)
 
 
-def _fill(features: Any, name: str, spec: FeatureSpec, value: Any) -> None:
+def _fill(features: Mapping[str, Any], name: str, spec: FeatureSpec, value: Any) -> None:
     if spec.is_text:
         texts = value if spec.shape else [value]
         features[name].bytes_list.value.extend(t.encode() if isinstance(t, str) else t for t in texts)
@@ -216,7 +216,7 @@ def counted_statistics(statistics: Sequence[Mapping[str, Any]], split: str) -> d
 
 
 def split_statistics(
-    split: Any, token_features: Iterable[str] | None = None, *, statistics: Sequence[Mapping[str, Any]] = ()
+    split: Split, token_features: Iterable[str] | None = None, *, statistics: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, int]:
     """Statistics of a split: those that the build of a task has counted, the others from the index. No record is read.
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import StaleCacheError, TaskError
 from beam_pipes.extras import require
@@ -21,6 +21,9 @@ from beam_pipes.tasks.caches.places import MANIFEST, find_cache_dir, get_cached_
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, exists, read_bytes
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.steps import DeclaredTask, Step
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.sources.data_source import DataSource
 
 
 def cached_stats(task_name: str, split: str) -> Mapping[str, int | float]:
@@ -75,7 +78,7 @@ def cached_num_examples(task_name: str, split: str) -> int | None:
     return None if count is None else int(count)
 
 
-def cached_source(task: DeclaredTask, split: str) -> Any:
+def cached_source(task: DeclaredTask, split: str) -> DataSource:
     """The source that reads a split of a task's cache: one that beam-pipes built, or one in the layout of
     `info.{split}.json`."""
     directory = require_cache_dir(task.name)

@@ -29,7 +29,7 @@ from beam_pipes.tasks.steps import num_streamed_steps
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
 
-# Small files of a split are read several at a time, but not so many that fewer than about this many groups are left:
+# Small files of a split are read several at a time, as long as about this many groups remain:
 # readers of the other layout deal out a cache by its files.
 SHARDS_OF_A_SPLIT = 64
 
@@ -66,7 +66,7 @@ class _ExamplePiece(Piece):
 class TaskSource(Source):
     """All splits of a task, shard by shard of its source; record ids are `train/part-1.txt@17`, the 18th of its shard.
 
-    What it gives are the examples behind the last step that is a function of a dataset and nothing else: such functions
+    It gives the examples after the last step that is only a function of a dataset: such functions
     run while a shard is read, over a stream of its examples. Where there is none, it gives raw examples; then files of
     text that are larger than the target are read in parts (and record ids count from the first byte of the part).
 
@@ -175,7 +175,7 @@ class TaskSource(Source):
 
     @property
     def _reads_parts(self) -> bool:
-        """Whether examples do not depend on each other, and lie in lines."""
+        """Whether examples are independent lines."""
         return self.num_streamed == 0 and type(self._reference.get().source) is TextLineDataSource
 
     @functools.cached_property
@@ -227,12 +227,11 @@ class TaskSource(Source):
 
     def _stream(self, task: Task, shard: _Shard, part: Slice) -> Iterator[object]:
         if shard.file is not None and self._reads_parts:
-            source = task.source
-            skip = source.skip_header_lines if part.start == 0 else 0
+            skip = getattr(task.source, "skip_header_lines", 0) if part.start == 0 else 0
             return read_lines(shard.name, part.start, part.end, skip=skip)
         return stream_shard(task, shard.split, shard.name, seed=self._seed, num_steps=self.num_streamed)
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         """A line unchanged; anything else as an example of int64, float32 and bytes."""
         if isinstance(self._reference.get().source, TextLineDataSource) and self.num_streamed == 0:
             return raw

@@ -52,7 +52,7 @@ class StepUnit:
         return self._reference.get().offline_steps()[self._number]
 
     @property
-    def version(self) -> Any:
+    def version(self) -> object:
         return getattr(self.step.preprocessor, "version", None)
 
     def fingerprint_config(self) -> dict[str, object]:
@@ -63,11 +63,11 @@ class StepUnit:
         with map_seed_manager(self._seed, keyed_by="content", steps_begun=self._number):
             return self.step.bind(self._reference.get().step_context())
 
-    def transform(self, example: Any) -> list[Any]:
+    def transform(self, example: object) -> list[Any]:
         try:
             return list(self._apply(example, 0))
         except TaskError as error:
-            # The engine says which step and which record; what it should tell of is the step's own exception.
+            # The engine names the step and the record; it should report the step's own exception.
             raise (error.__cause__ if error.step == self.name and error.__cause__ is not None else error) from None
 
     def __getstate__(self) -> dict[str, object]:
@@ -89,7 +89,7 @@ class PipelineUnit(StepUnit):
     def on_error(self) -> OnError | None:
         return getattr(self.step.preprocessor, "on_error", None)
 
-    def transform(self, example: Any) -> list[Any]:
+    def transform(self, example: object) -> list[Any]:
         made = super().transform(example)
         left = vars(self.step.preprocessor)
         self.__dict__.update({what: left[what] for what in ("_stats", "_drops") if what in left})
@@ -127,7 +127,7 @@ class CachedExample:
     def fingerprint_config(self) -> dict[str, object]:
         return {"count_chars": self._count_chars}
 
-    def transform(self, example: Any) -> list[dict[str, Any]]:
+    def transform(self, example: object) -> list[dict[str, Any]]:
         return self.transform_batch([example])[0]
 
     def transform_batch(self, examples: list[Any]) -> list[list[dict[str, Any]]]:
@@ -177,7 +177,7 @@ def _as_int64(values: Sequence[object]) -> list[np.ndarray]:
 
 
 def count_tokens(arrays: Sequence[np.ndarray], special_ids: Iterable[int]) -> np.ndarray:
-    """For each array how many of its entries are none of `special_ids`: `[[5, 1], [0, 7, 8]]`, `{0, 1}` → `[1, 2]`.
+    """For each array the number of entries that are not in `special_ids`: `[[5, 1], [0, 7, 8]]`, `{0, 1}` → `[1, 2]`.
 
     All arrays are integers of one dtype.
     """
@@ -211,7 +211,7 @@ def _special_ids(feature: Feature) -> list[int]:
 
 
 class TaskSteps:
-    """`step 2: tokenize → step 3: append_eos → example`, the steps behind the last function of a dataset.
+    """`step 2: tokenize → step 3: append_eos → example`, the steps after the last function of a dataset.
 
     Every split is an output; a shard of the source has files for its own split alone.
     """
@@ -233,7 +233,7 @@ class TaskSteps:
     def output_type(self) -> dict[str, type]:
         return dict.fromkeys(self._reference.get().splits, dict)
 
-    def transform(self, example: Any) -> Any:
+    def transform(self, example: object) -> dict[str, list[Any]]:
         """One raw example → split → what each split would hold of it, as every graph has it; builds use the stages."""
         from beam_pipes.engine.execute import GraphRunner
         from beam_pipes.engine.records import Batch, OneRecord
@@ -275,7 +275,7 @@ class OfSplit(Pipeline):
 
     split: str
 
-    def transform(self, example: Any) -> Any:
+    def transform(self, example: object) -> list[object]:
         context = current_context()
         assert context is not None
         return [example] if context.record_id.startswith(f"{self.split}/") else self.drop("of another split")

@@ -2,6 +2,6 @@
 
     cached split ──Python steps──▶ examples ──column steps, trimming──▶ task features ──plan──▶ rows ──convert──▶ batch
 
-What stands behind the cut runs when rows are read. The library's own steps run on columns of many examples, and say
+Steps after the cut run when rows are read. The library's own steps run on columns of many examples, and say
 how long their results are before any is made. Python steps run on examples, one by one.
 """

@@ -6,11 +6,10 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.loader import Loader, PackingPlan, pack
-from beam_pipes.loader.row_source import PaddedSplit
+from beam_pipes.loader.row_source import MeasuredSplit, PaddedSplit
 from beam_pipes.tasks import column_forms
 from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
 from beam_pipes.tasks.caches.task_cache import cached_source, step_digest
@@ -112,7 +111,7 @@ def plan_loading(
         dataset_split: name of the split.
         trim_output_features: cut task features to their lengths. False leaves it to the converter: an error, or cut.
         skip_missing_splits: leave out tasks that do not have the split.
-        exhaustion: another policy than the mixture's when a task has given all of its rows: "drop" goes on with the
+        exhaustion: another policy than the mixture's when a task has given all of its rows: "drop" continues with the
             others, "stop" ends the epoch, "repeat" starts it again in another order.
 
     Raises:
@@ -210,7 +209,7 @@ class _TaskPlanner:
         self._identity = hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _features_read(self) -> list[str]:
-        """Names of the task features that rows are made of."""
+        """Names of the task features in a row."""
         task = self._task
         names = list(self._converter.planned_features(task.output_features))
         stored = self._source.records.spec
@@ -256,7 +255,7 @@ class _TaskPlanner:
     def _opened(self, seed: int) -> PaddedSplit:
         return self._padded(self._converter.planned_split(self._steps_applied(seed=seed)))
 
-    def _padded(self, split: Any) -> PaddedSplit:
+    def _padded(self, split: MeasuredSplit) -> PaddedSplit:
         lengths = dict(self._lengths) or dict.fromkeys(split.spec)
         lengths |= {name: None for name in self._features if name in split.spec and name not in lengths}
         return PaddedSplit(
@@ -267,7 +266,7 @@ class _TaskPlanner:
         )
 
     def _steps_applied(self, *, seed: int) -> TrimmedSplit:
-        split: Any = self._source.records
+        split: MeasuredSplit = self._source.records
         if self._python_steps:
             drawing = None if self._converter.pack else seed
             chain = StepChain(self._task, self._python_steps, self._sequence_length, seed=drawing)
@@ -282,7 +281,9 @@ class _TaskPlanner:
                 spec = split.spec[name]
                 check_promise(self._task, name, "string" if spec.is_text else DType(spec.dtype).name, len(spec.shape))
 
-    def _totals(self, split: TrimmedSplit, planned: Any, rows: PackingPlan | PaddedSplit) -> dict[str, TokenTotals]:
+    def _totals(
+        self, split: TrimmedSplit, planned: MeasuredSplit, rows: PackingPlan | PaddedSplit
+    ) -> dict[str, TokenTotals]:
         parts_of = getattr(planned, "parts_of", lambda name: (name,))
         totals = {}
         for name, length in self._lengths.items():
@@ -340,7 +341,7 @@ def _divided(task: Task, source: BuiltCacheSource) -> tuple[Sequence[Step], Sequ
             )
     ranks = {name: len(spec.shape) for name, spec in source.records.spec.items()}
     ranks |= {name: feature.rank for name, feature in task.output_features.items()}
-    # EOS goes behind the last axis: columns know the first one only.
+    # EOS goes to the end of the last axis: columns know the first one only.
     in_columns = all(ranks[name] == 1 for name, feature in task.output_features.items() if feature.add_eos)
     first = len(steps)
     while first and in_columns and steps[first - 1].has_column_form:

@@ -23,8 +23,8 @@ class TokenTotals:
     `tokens_in + tokens_added == tokens_out + truncated_tokens`, always.
 
     Attributes:
-        tokens_in: in the cache; behind the task's own Python steps, where it has some after the cut.
-        tokens_added: put in by the library's steps after the cut: EOS.
+        tokens_in: in the cache; after the task's own Python steps, if it has any after the cut.
+        tokens_added: inserted by the library's steps after the cut: EOS.
         tokens_out: in the rows.
         truncated_tokens: cut off, by steps or because an example was longer than its length.
         places: room in all rows: `rows · length`.
@@ -132,7 +132,7 @@ class LoadingPlan:
             last, cu_seqlens, workers, prefetch: as `Loader` takes them.
 
         Raises:
-            LoaderError: an option is out of range, or a rate is too small beside the others.
+            LoaderError: an option is out of range, or a rate is too small compared with the others.
         """
         repeats = self.exhaustion == "repeat"
         # A single task without an end is repeated as an epoch is: in a new order.

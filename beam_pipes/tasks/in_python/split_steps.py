@@ -1,6 +1,6 @@
-"""A cached split behind the Python steps that are done when it is read.
+"""A cached split after the Python steps that run when it is read.
 
-A split behind the steps that work on columns: EOS, truncation, trimming to the lengths of the model.
+A split after the steps that work on columns: EOS, truncation, trimming to the lengths of the model.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
 from beam_pipes.loader.columns import Column, columns_of
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.caches.offline import cached_spec
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dtype_name, rank_of
@@ -260,7 +261,9 @@ class TrimmedSplit:
         identity: what the steps depend on, in a few characters.
     """
 
-    def __init__(self, split: Any, steps: Sequence[ColumnStep], features: Sequence[str], *, identity: str) -> None:
+    def __init__(
+        self, split: MeasuredSplit, steps: Sequence[ColumnStep], features: Sequence[str], *, identity: str
+    ) -> None:
         self._split = split
         self._steps = tuple(steps)
         self.name = split.name
@@ -286,7 +289,7 @@ class TrimmedSplit:
         return sizes
 
     def counted(self, feature: str) -> TokenColumn:
-        """A feature of all records, without its values: its lengths, and what was cut off and put in."""
+        """A feature of all records, without its values: its lengths, and what was cut off and inserted."""
         column = TokenColumn(np.asarray(self._split.lengths(feature), np.int64))
         return self._stepped({feature: column})[feature]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from beam_pipes.tasks.python_forms import trim_array
 from beam_pipes.tasks.seeds import fold, map_seed_manager
 from beam_pipes.tasks.sources.caches import BuiltCacheSource
 from beam_pipes.tasks.steps import DeclaredTask, Step, StepContext, dataset_steps, run_over_dataset, run_over_examples
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 _FIRST_BUFFER = 16
 
@@ -58,7 +61,7 @@ def iterate_examples(task: DeclaredTask, options: LoadOptions) -> Iterator[dict[
 class _Stream:
     """Raw examples on their way: in tf.data as long as nothing has a Python form, in Python from then on."""
 
-    def __init__(self, source: Any, options: LoadOptions) -> None:
+    def __init__(self, source: DataSourceInterface, options: LoadOptions) -> None:
         self._dataset: object = None
         self._examples: Iterable[Any] = ()
         if getattr(source, "reads_without_tensorflow", False):
@@ -83,7 +86,7 @@ class _Stream:
         return self._examples if self._dataset is None else examples_from_dataset(with_few_threads(self._dataset))
 
 
-def _read_natively(source: object, options: LoadOptions) -> Iterator[object]:
+def _read_natively(source: DataSourceInterface, options: LoadOptions) -> Iterator[object]:
     generator = np.random.default_rng(options.seed)
     for number in itertools.count() if options.num_epochs is None else range(options.num_epochs):
         empty = True
@@ -94,7 +97,9 @@ def _read_natively(source: object, options: LoadOptions) -> Iterator[object]:
             return
 
 
-def _read_epoch(source: Any, options: LoadOptions, number: int, generator: np.random.Generator) -> Iterable[Any]:
+def _read_epoch(
+    source: DataSourceInterface, options: LoadOptions, number: int, generator: np.random.Generator
+) -> Iterable[Any]:
     split, share = options.split, options.shard_info
     if isinstance(source, BuiltCacheSource):  # shares by record, whatever the shards
         indices = source.indices(shuffle=options.shuffle, seed=options.seed, epoch=number, shard_info=share)
@@ -160,16 +165,17 @@ def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) ->
 def stream_shard(
     task: DeclaredTask, split: str, shard: str, *, seed: int, num_steps: int | None = None
 ) -> Iterator[Any]:
-    """The examples of one shard of the source, behind its first `num_steps` offline steps (None: all of them).
+    """The examples of one shard of the source, after the first `num_steps` offline steps (None: all of them).
 
-    Where source and first steps are both tf.data, nothing passes through Python between them.
+    If source and first steps are both tf.data, nothing passes through Python between them.
     """
     steps = list(task.offline_steps()[:num_steps])
     native = getattr(task.source, "reads_without_tensorflow", False)
-    leading = [] if native or not hasattr(task.source, "shard_dataset") else dataset_steps(steps)
+    shard_dataset = getattr(task.source, "shard_dataset", None)
+    leading = [] if native or shard_dataset is None else dataset_steps(steps)
     with map_seed_manager(seed, keyed_by="content"):
-        if leading:
-            dataset = run_over_dataset(leading, task.source.shard_dataset(split, shard), task.step_context())
+        if leading and shard_dataset is not None:
+            dataset = run_over_dataset(leading, shard_dataset(split, shard), task.step_context())
             examples: Iterable[Any] = examples_from_dataset(dataset)
         else:
             examples = task.source.read_shard(split, shard)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
 from beam_pipes.tasks.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.signatures import function_name
+
+if TYPE_CHECKING:
+    from tensorflow import train as tf_train
 
 #: Examples of tensors, flat and nested. For annotations.
 TFDict = Mapping[str, Any]
@@ -68,7 +71,7 @@ def map_over_dataset(
     function = fn
 
     @functools.wraps(function)
-    def mapped(dataset: TfDataset, *args: Any, **kwargs: Any) -> TfDataset:
+    def mapped(dataset: TfDataset, *args: object, **kwargs: object) -> TfDataset:
         calls = map_parallelism() if num_parallel_calls is None else num_parallel_calls
         if num_seeds is None:
             return dataset.map(lambda example: function(example, *args, **kwargs), num_parallel_calls=calls)
@@ -93,7 +96,7 @@ def example_seeds(step: StepSeed, example: object, position: object, num_seeds: 
     return tf.random.stateless_uniform([num_seeds, 2], key, minval=None, maxval=None, dtype=tf.int32)
 
 
-def _content_key(tf: ModuleType, example: Any) -> TfTensor:
+def _content_key(tf: ModuleType, example: object) -> TfTensor:
     flat = tf.nest.flatten(example, expand_composites=True)
     parts = [tf.io.serialize_tensor(value) for value in flat]
     lengths = [tf.strings.as_string(tf.strings.length(part)) for part in parts]
@@ -115,7 +118,7 @@ def tfexample_sparse_indices_key(key: str, dim: int) -> str:
     return f"{SPARSE_PREFIX}{dim}:{key}"
 
 
-def dict_to_tfexample(dct: Mapping[str, object], store_shapes: bool = False) -> Any:
+def dict_to_tfexample(dct: Mapping[str, object], store_shapes: bool = False) -> tf_train.Example:
     """A `tf.train.Example` of eager tensors, ragged and sparse ones included.
 
     `{"a": [1, 2], "s": "x"}` → `a: int64_list [1, 2], s: bytes_list ["x"]`.
@@ -150,7 +153,7 @@ def dict_to_tfexample(dct: Mapping[str, object], store_shapes: bool = False) -> 
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
-def _feature(tf: ModuleType, tensor: TfTensor) -> Any:
+def _feature(tf: ModuleType, tensor: TfTensor) -> tf_train.Feature:
     if tensor.dtype == tf.string:
         texts = tf.reshape(tensor, [-1]).numpy().tolist()
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
@@ -173,7 +176,7 @@ def _cast(flat: TfTensor, dtype: str) -> list[Any]:
         ) from None
 
 
-def tfexample_to_dict(example: Any) -> dict[str, Any]:
+def tfexample_to_dict(example: tf_train.Example) -> dict[str, Any]:
     """Name → eager tensor of a `tf.train.Example` that `dict_to_tfexample` made: int64, float32 or string.
 
     Dense tensors without a stored shape come back as vectors.
@@ -215,7 +218,7 @@ def _numbered(features: Mapping[str, object], prefix: str, name: str, what: str)
     return [features[f"{prefix}{dim}:{name}"] for dim in sorted(dims)]
 
 
-def _values(tf: ModuleType, feature: Any) -> Any:
+def _values(tf: ModuleType, feature: tf_train.Feature) -> TfTensor:
     kind = feature.WhichOneof("kind")
     if kind == "int64_list":
         return tf.constant(feature.int64_list.value, tf.int64)

@@ -1,7 +1,7 @@
 """How a mixture becomes a `tf.data.Dataset`.
 
 A few tasks are chosen from inside tf.data. Many tasks are read in turns from Python: each is opened when its first turn
-comes and takes no threads of its own, so that 300 tasks start as fast as one.
+comes and takes no extra threads, so that 300 tasks start as fast as one.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def take_turns(
                 return
             finished.add(turn)
             del iterators[turn]
-            # The others go on with the proportions that they have among themselves.
+            # The others continue in their own proportions.
             left = [0 if index in finished else rate for index, rate in enumerate(rates)]
             turns = chairman_turns(left) if any(left) else turns
 

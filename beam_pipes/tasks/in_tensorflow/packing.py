@@ -101,7 +101,7 @@ def _next_fit(tf: ModuleType, counts: TfTensor, limits: TfTensor) -> TfTensor:
     num_examples = tf.shape(counts)[1]
 
     def next_row(start: TfTensor, starts: TfTensor, row: TfTensor) -> tuple[TfTensor, TfTensor, TfTensor]:
-        # One step a row: in each feature, the last example whose end still fits behind the row's start.
+        # One step per row: in each feature, the last example whose end still fits after the row's start.
         fits = tf.searchsorted(ends, (ends[:, start] + limits)[:, None], side="right")
         end = tf.reduce_min(fits) - 1
         return end, starts.write(row, end), row + 1
@@ -162,7 +162,7 @@ def make_autoregressive_inputs(
     """The tokens a decoder reads while it is trained to produce `targets`.
 
     One sequence: `[3, 9, 1, 0]` → `[bos, 3, 9, 1]`. Packed, with `sequence_id` `[1, 1, 2, 2, 0]`:
-    `[3, 1, 4, 1, 0]` → `[bos, 3, bos, 4, bos]`: each sequence, and the padding behind the last, starts with
+    `[3, 1, 4, 1, 0]` → `[bos, 3, bos, 4, bos]`: each sequence, and the padding after the last, starts with
     `bos_id` and never sees its neighbour.
 
     `sequence_id`: integers, one a step along `axis`; targets of a higher rank (`(steps, features)`) are welcome.

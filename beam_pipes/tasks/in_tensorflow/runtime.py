@@ -16,16 +16,11 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
+from beam_pipes.extras import TfDataset as TfDataset
+from beam_pipes.extras import TfTensor as TfTensor
 from beam_pipes.extras import require
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-#: Names for annotations: TensorFlow itself is imported when it is first needed.
-TfDataset: TypeAlias = "tf.data.Dataset"
-TfTensor: TypeAlias = "tf.Tensor"
 
 
 def tensorflow(purpose: str) -> ModuleType:
@@ -90,7 +85,7 @@ _frugal: contextvars.ContextVar[bool] = contextvars.ContextVar("frugal", default
 
 
 def map_parallelism() -> int | None:
-    """`num_parallel_calls` for `Dataset.map`: tf.data's choice; None (no threads of its own) among many tasks."""
+    """`num_parallel_calls` for `Dataset.map`: tf.data's choice; None (no extra threads) among many tasks."""
     return None if _frugal.get() else _AUTOTUNE
 
 

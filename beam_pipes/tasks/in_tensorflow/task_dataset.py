@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import TaskError, logger
 from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_none
@@ -15,6 +15,9 @@ from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, is_frugal, tensorf
 from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo, axis_lengths
 from beam_pipes.tasks.seeds import fold
 from beam_pipes.tasks.steps import DeclaredTask
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 #: Splits of up to this many raw examples per host are kept in memory.
 MAX_IN_MEMORY_EXAMPLES = 1000
@@ -101,7 +104,7 @@ def load_dataset(task: DeclaredTask, options: LoadOptions) -> TfDataset:
     return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _preprocessed(task: DeclaredTask, source: Any, options: LoadOptions, use_cached: bool) -> TfDataset:
+def _preprocessed(task: DeclaredTask, source: DataSourceInterface, options: LoadOptions, use_cached: bool) -> TfDataset:
     dataset = shared_dataset(source, options)
     if options.try_in_mem_cache and _is_small(task, source, options, use_cached):
         dataset = dataset.cache()
@@ -122,7 +125,7 @@ def empty_dataset(features: Mapping[str, Feature], *, name: str) -> TfDataset:
 
 
 def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int:
-    """Size of the buffer that shuffles examples; raises where the task does not allow shuffling that is asked for."""
+    """Size of the buffer that shuffles examples; raises if shuffling is requested and the task does not allow it."""
     size = options.shuffle_buffer_size or task.shuffle_buffer_size
     if options.shuffle and size is None:
         raise TaskError(
@@ -134,7 +137,7 @@ def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int:
 
 
 def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:
-    """Whether the cache is to be read; raises where the task does not allow what is asked for."""
+    """Whether to read the cache; raises if the task does not allow what is requested."""
     if use_cached and not task.supports_caching:
         _log.warning("Task '%s' does not support caching. Switching to on-the-fly preprocessing.", task.name)
         return False
@@ -145,7 +148,7 @@ def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:
     return use_cached
 
 
-def check_split(task: DeclaredTask, source: Any, split: str) -> None:
+def check_split(task: DeclaredTask, source: DataSourceInterface, split: str) -> None:
     if split not in source.splits:
         raise TaskError(
             f"Task '{task.name}' has no split '{split}'; it has: {', '.join(source.splits)}",
@@ -154,7 +157,7 @@ def check_split(task: DeclaredTask, source: Any, split: str) -> None:
         )
 
 
-def shared_dataset(source: Any, options: LoadOptions) -> TfDataset:
+def shared_dataset(source: DataSourceInterface, options: LoadOptions) -> TfDataset:
     """The share of one host, every example in exactly one share.
 
     By file where the number of hosts divides the number of files; else example by example, since 3 files for 2 hosts
@@ -171,7 +174,7 @@ def shared_dataset(source: Any, options: LoadOptions) -> TfDataset:
     return source.get_dataset(**arguments).shard(share.num_shards, share.index)
 
 
-def _is_small(task: DeclaredTask, source: Any, options: LoadOptions, use_cached: bool) -> bool:
+def _is_small(task: DeclaredTask, source: DataSourceInterface, options: LoadOptions, use_cached: bool) -> bool:
     if options.num_epochs == 1:
         return False
     if use_cached:

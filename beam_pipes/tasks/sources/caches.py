@@ -1,7 +1,7 @@
 """The cache of a task as a source, in either layout.
 
 `BuiltCacheSource` reads a snapshot that beam-pipes published, record by record. `CachedDataSource` reads the layout of
-SeqIO: `info.{split}.json` beside `{split}.tfrecord-00000-of-00064`.
+SeqIO: `info.{split}.json` next to `{split}.tfrecord-00000-of-00064`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from beam_pipes.tasks.provider import DType, ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 _CHUNK = 256
 
 
@@ -36,7 +39,7 @@ class BuiltCacheSource(LibrarySource):
     is a permutation of the whole split, not of a buffer.
 
     Raises:
-        CacheNotFoundError: nothing is published, or there is no such split.
+        CacheNotFoundError: nothing is published, or the split does not exist.
     """
 
     reads_without_tensorflow = True
@@ -120,12 +123,12 @@ class BuiltCacheSource(LibrarySource):
         }
 
 
-def _rows(batch: Mapping[str, Any], name: str) -> Any:
+def _rows(batch: Mapping[str, Any], name: str) -> Sequence[Any]:
     lengths = batch.get(f"{name}/lengths")
     return batch[name] if lengths is None else np.split(batch[name], np.cumsum(lengths)[:-1])
 
 
-def _bytes_of(value: Any) -> Any:
+def _bytes_of(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, (list, np.ndarray)) and len(value) and isinstance(value[0], str):
@@ -139,7 +142,7 @@ class CachedDataSource(FileDataSource):
     """One split of a cache. Read natively, or through TensorFlow for a `tf.data.Dataset`.
 
     Values are stored as int64, float32 or bytes and come back in the dtype of `info.{split}.json`: `uint8`, `float16`,
-    `bool` and all others. A feature of rank 2 or more whose inner dimensions vary has its shape beside it, as
+    `bool` and all others. A feature of rank 2 or more whose inner dimensions vary has its shape in another feature,
     `_sh:<name>`; a ragged one its row lengths, as `_rl:<dim>:<name>`. In caches that name no version int64 is read as
     int32, as SeqIO reads them, and the text `<name>_plaintext` is `<name>_pretokenized` in all.
 
@@ -274,7 +277,9 @@ def _tensor(
     return tf.ensure_shape(tf.reshape(values, actual), [None] * len(shape))
 
 
-def _array(name: str, stored: Any, dtype: DType, shape: list[int | None], where: str) -> Any:
+def _array(
+    name: str, stored: Mapping[str, tf.train.Feature], dtype: DType, shape: list[int | None], where: str
+) -> object:
     values = _values(stored, name, dtype)
     if not shape:
         if len(values) != 1:
@@ -301,7 +306,7 @@ def _array(name: str, stored: Any, dtype: DType, shape: list[int | None], where:
     return values.reshape([len(values) // inner if inner else 0, *declared[1:]] if declared[0] < 0 else declared)
 
 
-def _values(stored: Any, name: str, dtype: DType) -> Any:
+def _values(stored: Mapping[str, tf.train.Feature], name: str, dtype: DType) -> np.ndarray:
     if name not in stored:
         return np.zeros(0, dtype.as_numpy_dtype)
     feature = stored[name]

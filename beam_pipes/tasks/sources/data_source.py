@@ -31,6 +31,8 @@ class DataSourceInterface(Protocol):
 
     def list_shards(self, split: str) -> Sequence[str]: ...
 
+    def read_shard(self, split: str, shard: str) -> Iterator[Any]: ...
+
     def get_dataset(
         self, split: str, shuffle: bool = True, seed: int | None = None, shard_info: ShardInfo | None = None
     ) -> TfDataset: ...
@@ -63,7 +65,7 @@ class DataSource(DatasetProviderBase):
         splits: names of the splits.
         num_input_examples: number of examples in each split, where known.
         caching_permitted: a task over this source may have a `CacheDatasetPlaceholder`.
-        performs_internal_shuffling: the source shuffles by itself when asked to.
+        performs_internal_shuffling: the source shuffles itself on request.
     """
 
     #: Whether `read_shard` needs no TensorFlow.
@@ -92,7 +94,7 @@ class DataSource(DatasetProviderBase):
     @property
     @abc.abstractmethod
     def supports_arbitrary_sharding(self) -> bool:
-        """It deals examples to any number of shards by itself, evenly."""
+        """It deals examples evenly to any number of shards."""
 
     @property
     def output_features(self) -> Mapping[str, Feature]:

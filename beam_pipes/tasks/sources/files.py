@@ -43,7 +43,7 @@ class FileDataSource(LibrarySource):
         file_shuffle_buffer_size: buffer that shuffles the files; None shuffles all of them, evenly.
         cycle_length: files read at a time.
         block_length: examples taken from a file before the next one has its turn.
-        performs_internal_shuffling: `read_file_fn` shuffles by itself.
+        performs_internal_shuffling: `read_file_fn` shuffles itself.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ProtoDataSource(FileDataSource):
         self._decode_proto_fn = decode_proto_fn
         self._reader_cls = reader_cls
 
-        def read_protos(path: object) -> Any:
+        def read_protos(path: object) -> TfDataset:
             tf = tensorflow("reading protocol buffers")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
             return records.map(decode_proto_fn, num_parallel_calls=map_parallelism())
@@ -276,7 +276,7 @@ class TFExampleDataSource(FileDataSource):
         self._feature_description = dict(feature_description)
         self._reader_cls = reader_cls
 
-        def read_examples(path: object) -> Any:
+        def read_examples(path: object) -> TfDataset:
             tf = tensorflow("reading tf.train.Example")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
 

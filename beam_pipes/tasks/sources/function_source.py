@@ -18,7 +18,7 @@ from beam_pipes.tasks.sources.data_source import LibrarySource
 class DatasetFnCallable(Protocol):
     """What makes the examples of a split: a `tf.data.Dataset`, or any iterable of examples."""
 
-    def __call__(self, split: str, shuffle_files: bool, seed: int | None = None) -> Any: ...
+    def __call__(self, split: str, shuffle_files: bool, seed: int | None = None) -> TfDataset | Iterable[Any]: ...
 
 
 class FunctionDataSource(LibrarySource):
@@ -95,7 +95,7 @@ class FunctionDataSource(LibrarySource):
                 raise
             return dataset_from_examples(lambda: known, features={}, name=name).take(0)
 
-    def _call(self, split: str, shuffle: bool, seed: int | None) -> Any:
+    def _call(self, split: str, shuffle: bool, seed: int | None) -> TfDataset | Iterable[Any]:
         if "seed" in parameters(self._dataset_fn):
             return self._dataset_fn(split=split, shuffle_files=shuffle, seed=seed)
         return self._dataset_fn(split=split, shuffle_files=shuffle)
@@ -110,5 +110,5 @@ class FunctionDataSource(LibrarySource):
         return examples_from_dataset(made) if _is_dataset(made) else (normalised(example) for example in made)
 
 
-def _is_dataset(value: Any) -> bool:
+def _is_dataset(value: object) -> bool:
     return hasattr(value, "element_spec") and hasattr(value, "as_numpy_iterator")

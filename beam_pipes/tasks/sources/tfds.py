@@ -46,7 +46,7 @@ class TfdsDataSource(LibrarySource):
         tfds_data_dir: str | None = None,
         splits: Iterable[str] | Mapping[str, Any] | None = None,
         caching_permitted: bool = True,
-        decoders: Any = None,
+        decoders: object = None,
         tfds_builder_kwargs: Mapping[str, Any] | None = None,
         read_only: bool = False,
     ) -> None:
@@ -132,7 +132,7 @@ class TfdsSplit:
 
 
 def check_tfds_name(name: str) -> None:
-    """Raises `TaskError` unless the name has a version: what a task is made of must not change by itself."""
+    """Raises `TaskError` unless the name has a version: the data of a task must not change silently."""
     if ":" not in name:
         raise TaskError(
             f"TFDS name must contain a version number, got: {name} (write, for example, '{name}:1.0.0')", name=name
@@ -159,7 +159,7 @@ class LazyTfdsLoader:
         name: str | None = None,
         data_dir: str | None = None,
         split_map: Mapping[str, Any] | None = None,
-        decoders: Any = None,
+        decoders: object = None,
         builder_kwargs: Mapping[str, Any] | None = None,
         read_only: bool = False,
     ) -> None:
@@ -198,12 +198,13 @@ class LazyTfdsLoader:
         """The `tfds.ReadConfig` that reading begins with."""
         return _read_config_override or require("tensorflow_datasets", purpose="TfdsDataSource").ReadConfig()
 
-    def builder_cls(self, split: str | None = None) -> Any:
+    def builder_cls(self, split: str | None = None) -> type[tfds.core.DatasetBuilder] | None:
         """The class of the data set's builder; None where no module that is known to TFDS has it."""
         tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
         name = str(self.get_split_params(split)[0]).partition(":")[0].partition("/")[0]
         try:
-            return tfds.builder_cls(name)
+            found: type = tfds.builder_cls(name)
+            return found
         except ValueError:  # tfds.core.registered.DatasetNotFoundError
             return None
 
@@ -294,7 +295,7 @@ class LazyTfdsLoader:
         return [str(self.resolved_tfds_name(split)), str(self._tfds_split(split))]
 
     def files(self, split: str) -> list[Any]:
-        """What is read of which file of a split: `FileInstruction` of TFDS, for `load_shard`."""
+        """Which part of which file of a split is read: `FileInstruction` of TFDS, for `load_shard`."""
         return list(self._split_info(split).file_instructions)
 
     def file_names(self, split: str) -> list[str]:
@@ -335,7 +336,9 @@ class LazyTfdsLoader:
             name, data_dir=data_dir, download=True, try_gcs=True, builder_kwargs=self._builder_kwargs or None, **reading
         )
 
-    def load_shard(self, file_instruction: Any, shuffle_files: bool = False, seed: int | None = None) -> TfDataset:
+    def load_shard(
+        self, file_instruction: tfds.core.FileInstruction, shuffle_files: bool = False, seed: int | None = None
+    ) -> TfDataset:
         """The examples of one of `files(split)`, as a `tf.data.Dataset`; one file has nothing to shuffle."""
         tf = tensorflow("TfdsDataSource")
         tfds = require("tensorflow_datasets", purpose="TfdsDataSource")

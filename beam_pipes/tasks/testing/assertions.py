@@ -13,6 +13,7 @@ import numpy as np
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
+from beam_pipes.tasks.provider import DatasetConverter, SequenceLength
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 
@@ -69,7 +70,7 @@ def _is_numeric(value: object) -> bool:
         return False
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Nested lists of numbers and bytes."""
     if hasattr(value, "to_list"):
         value = value.to_list()
@@ -205,7 +206,7 @@ def test_postprocessing(
     target_feature_name: str = "targets",
     predict_output: Sequence[str] | None = None,
     score_output: Sequence[float] | None = None,
-    feature_encoder: object = None,
+    feature_encoder: DatasetConverter | None = None,
     sequence_length: Mapping[str, int] | None = None,
 ) -> Mapping[str, Any]:
     """Metrics of a task for given model outputs: metric name → value.
@@ -245,7 +246,11 @@ def test_postprocessing(
 
 
 def _convert(
-    task_name: str, raw_data: Mapping[str, Any], converter: Any, lengths: Any, examples: Sequence[Mapping[str, Any]]
+    task_name: str,
+    raw_data: Mapping[str, Any],
+    converter: DatasetConverter,
+    lengths: SequenceLength | None,
+    examples: Sequence[Mapping[str, Any]],
 ) -> None:
     task = TaskRegistry.get(task_name)
     lengths = dict(lengths or {})
@@ -263,7 +268,7 @@ def test_task(
     task_name: str,
     raw_data: Mapping[str, Any],
     output_feature_name: str = "targets",
-    feature_encoder: Any = None,
+    feature_encoder: DatasetConverter | None = None,
     seed: int | None = None,
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Runs a task on one raw example with a model that predicts the target: the preprocessed example, and the

@@ -16,6 +16,7 @@ from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.mixture import MixtureRegistry
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import TaskRegistry
+from beam_pipes.tasks.sources.data_source import DataSourceInterface
 from beam_pipes.tasks.sources.files import TextLineDataSource, TFExampleDataSource
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
@@ -102,7 +103,7 @@ class FakeTaskTest(unittest.TestCase):
     def add_task(
         self,
         name: str,
-        source: Any,
+        source: DataSourceInterface,
         preprocessors: Sequence[Any] = DEFAULT_PREPROCESSORS,
         output_features: Mapping[str, Feature] | None = None,
         **kwargs: Any,
@@ -152,7 +153,7 @@ class FakeTaskTest(unittest.TestCase):
         """Raises `AssertionError` unless a task gives the fake examples, all shares together, preprocessed by the
         default steps.
 
-        With `token_preprocessed`, `test_token_preprocessor` has to be among the steps. `ndfeatures` and
+        With `token_preprocessed`, `test_token_preprocessor` must be among the steps. `ndfeatures` and
         `ragged_features` ask for it too, and for the features that `get_fake_dataset` adds with them.
         """
         if ndfeatures and ragged_features:

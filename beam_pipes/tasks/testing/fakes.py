@@ -216,7 +216,7 @@ def sentencepiece_vocab(
 
 
 def bertwordpiece_vocab(start_of_sequence_id: int = 101) -> BertWordPieceVocabulary:
-    """A WordPiece vocabulary of four words (104 a, 105 is, 106 this, 107 test) behind the special tokens of BERT."""
+    """A WordPiece vocabulary of four words (104 a, 105 is, 106 this, 107 test) after the special tokens of BERT."""
     path = os.path.join(TEST_DATA_DIR, "bertwordpiece", "vocab.txt")
     return BertWordPieceVocabulary(path, start_of_sequence_id=start_of_sequence_id)
 
