@@ -70,7 +70,7 @@ def declare(
 
     All other arguments are those of `Declaration`.
 
-    Raises `DeclarationError` where an argument is malformed, and `TypeMismatchException` where a stage does not take
+    Raises `DeclarationError` if an argument is malformed, and `TypeMismatchException` if a stage does not take
     what the one before gives: both when it is declared, before anything is read.
     """
     if not isinstance(name, str):

@@ -131,7 +131,7 @@ def build(
         # A template is asked for whatever is there: who launches it wants a job.
         if plan.published_manifest_id is not None and not plan.tasks_left() and template is None:
             if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
-                link_assets(plan.header)  # what was damaged is made anew
+                link_assets(plan.header)  # what was damaged is remade
             if analysis is not None:
                 mark_finished(plan.path)
             if has_launches(plan.header.directory):

@@ -179,7 +179,7 @@ def cache_tasks(
 
 
 def matching_tasks(task_names: str | Iterable[str], excluded_tasks: str | Iterable[str] = ()) -> list[Task]:
-    """The registered tasks whose whole names match. Raises `DeclarationError` where there are none."""
+    """The registered tasks whose whole names match. Raises `DeclarationError` if there are none."""
     chosen = matching_names(task_names, excluded_tasks)
     if not chosen:
         wanted = task_names if isinstance(task_names, str) else ", ".join(task_names)

@@ -94,7 +94,7 @@ class FlinkOptions(PortableOptions):
         return is_this_machine(self.job_endpoint) and (self.flink_master is None or is_this_machine(self.flink_master))
 
     def require_server(self) -> None:
-        """Raises `BuildError` where there is no job server, or none that could be started."""
+        """Raises `BuildError` if there is no job server, or none that could be started."""
         if self.flink_job_server_jar is None:
             super().require_server()
         else:

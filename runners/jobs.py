@@ -274,7 +274,7 @@ def read_jobs(path: str | os.PathLike[str]) -> list[JobOnRecord]:
         read_jobs("gs://bucket/errors")
             → [JobOnRecord(state=JobState(name="running", words="RUNNING"), shards_done=12, …)]
 
-    Raises `CacheNotFoundError` where there is no directory.
+    Raises `CacheNotFoundError` if there is no directory.
     """
     root, storage = directory_path(path), storage_for(path)
     if not storage.is_directory(root):

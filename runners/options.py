@@ -124,7 +124,7 @@ class BeamOptions:
 
     # The runner's name on the command line.
     NAME: ClassVar[str] = "direct"
-    # Where CPU time is billed: what has to hold for the CPU hours of a forecast to be the vCPU hours of the bill.
+    # Where CPU time is billed: what must hold for the CPU hours of a forecast to be the vCPU hours of the bill.
     BILLS: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class BeamOptions:
 
     @classmethod
     def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
-        """The job with this id, which was submitted with `beam_args`; None where jobs run in this process."""
+        """The job with this id, which was submitted with `beam_args`; None if jobs run in this process."""
         return None
 
     def pipeline_args(self) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ class PortableOptions(BeamOptions):
         """Options in Beam's spelling: `["--job_endpoint=localhost:8073", "--experiments=x"]`.
 
         Those that name arguments of this class are checked, the others are passed to Beam unchanged. Raises
-        `DeclarationError` where one is given twice or the endpoint is missing.
+        `DeclarationError` if one is given twice or the endpoint is missing.
         """
         ours = {field.name for field in dataclasses.fields(BeamOptions)}
         known = {field.name: field for field in dataclasses.fields(cls) if field.init and field.name not in ours}
@@ -232,7 +232,7 @@ class PortableOptions(BeamOptions):
         handle.require_portable()
 
     def require_server(self) -> None:
-        """Raises `BuildError` where no job server answers at the endpoint; says which one to start."""
+        """Raises `BuildError` if no job server answers at the endpoint; says which one to start."""
         require_job_server(self.NAME, self.job_endpoint, start=self.START)
 
     @contextlib.contextmanager

@@ -154,7 +154,7 @@ class WorkerEnvironment:
     def load(self, reference: str) -> dict[str, str]:
         """Imports a declaration as workers do; returns the files of its stages and its source, by module.
 
-        Raises `WorkerEnvironmentError` where it cannot be imported, naming the module that is missing.
+        Raises `WorkerEnvironmentError` if it cannot be imported, naming the module that is missing.
         """
         done = self.run(_LOAD, reference)
         if done.returncode and _NO_BEAM_PIPES in done.stderr:
@@ -176,7 +176,7 @@ def make_worker_environment(
 ) -> WorkerEnvironment:
     """Makes the environment of a worker that is given a `setup_file` and extra packages, as Beam stages them.
 
-    Beam has the same version as here. Raises `WorkerEnvironmentError` where something cannot be built or installed.
+    Beam has the same version as here. Raises `WorkerEnvironmentError` if something cannot be built or installed.
     """
     for option, file in (("setup_file", setup_file), *(("an extra package", package) for package in extra_packages)):
         if file is not None and not Path(file).is_file():

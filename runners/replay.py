@@ -202,7 +202,7 @@ def _changed_units(
 
 
 def _with_priors(plan: BuildPlan, tasks: list[ShardTask], directory: str, changed: frozenset[str]) -> list[ShardTask]:
-    """The tasks that are left, those whose dead letters are enough marked; shards to be kept are linked."""
+    """The remaining tasks, marking those that only need their dead letters; links the shards to keep."""
     known: dict[Sequence[Slice], tuple[Completion, int]] = {}
     files = storage_for(directory).tree(directory)
     for name in storage_for(directory).list(f"{directory}/completions"):

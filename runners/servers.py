@@ -188,7 +188,7 @@ class PrismOptions(PortableOptions):
         return True
 
     def require_server(self) -> None:
-        """Raises `BuildError` where there is no Prism."""
+        """Raises `BuildError` if there is no Prism."""
         find_prism(self.prism_location)
 
     @contextlib.contextmanager

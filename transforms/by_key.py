@@ -59,7 +59,7 @@ class GroupKey:
     analyzer that finds duplicates (then the key is the name of the cluster: the id of the member whose id has the
     smallest hash), or a function of the record. Keys are str, bytes or int; `7`, `"7"` and `b"7"` are the same key.
 
-    Raises `DeclarationError` where a record does not have the field.
+    Raises `DeclarationError` if a record does not have the field.
     """
 
     of: KeyOf
@@ -115,7 +115,7 @@ class SampleByKey(Pipeline):
         seed: another seed, another sample.
         name: the stage's name.
 
-    Raises `DeclarationError` where the fraction lies outside of 0 and 1, or a record has no key.
+    Raises `DeclarationError` if the fraction lies outside of 0 and 1, or a record has no key.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class SplitByKey(RandomPartition):
         seed: another seed, another choice.
         name: the stage's name; two splits of one graph choose independently because they have different names.
 
-    Raises `DeclarationError` where fractions do not add up, or a record has no key.
+    Raises `DeclarationError` if fractions do not add up, or a record has no key.
     """
 
     def __init__(

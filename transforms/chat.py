@@ -104,7 +104,7 @@ class ChatTemplate:
     ) -> tuple[str, list[tuple[int, int]]]:
         """The text, and the ranges of characters that the assistant said: `("…4<|end|>", [(35, 43)])`.
 
-        Raises `TaskError` where the template has no generation block and earlier turns change as later ones follow.
+        Raises `TaskError` if the template has no generation block and earlier turns change as later ones follow.
         """
         marked = self._rendered(messages, tools, False)
         if self.marks_generation:
@@ -343,7 +343,7 @@ def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any
 
 
 def _listed(record: object, field: str) -> list[Any]:
-    """The list of dicts in a field; empty where it is null."""
+    """The list of dicts in a field; empty if it is null."""
     value = field_of(record, field)
     try:
         value = json.loads(value) if isinstance(value, str) else value

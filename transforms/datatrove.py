@@ -103,7 +103,7 @@ class DatatroveStep:
         return step
 
     def apply(self, document: _Document) -> str | None:
-        """Lets the step work on a document, in place; the reason where it is dropped, None where it is kept."""
+        """Lets the step work on a document, in place; the reason where it is dropped, None if it is kept."""
         step = self._running
         for value in vars(step).values():
             if hasattr(value, "_replace_i"):

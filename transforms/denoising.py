@@ -293,7 +293,7 @@ class SpanCorruption(_Drawn):
             )
 
     def of_rows(self, batch: Batch, keys: RowKeys) -> Batch:
-        """`batch` with inputs and targets in the place of `feature`; `keys` (rows,) uint64 says which rows they are."""
+        """`batch` with inputs and targets in place of `feature`; `keys` (rows,) uint64 says which rows they are."""
         values, keys = self._values(batch), self._keys(keys)
         gone = {self.feature, self.feature + LENGTHS}
         for added in ("segment_ids", "positions"):

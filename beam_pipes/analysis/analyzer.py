@@ -63,7 +63,7 @@ class Analyzer(abc.ABC):
     A fingerprint covers the class, its code and `fingerprint_config()`, together with the fingerprint of `of`, and
     neither the name nor anything else of the declaration. Accumulators are kept by it, one for each source shard.
 
-    Raises `DeclarationError` where the name cannot be a file's, or `of` has no such output, or one of another type.
+    Raises `DeclarationError` if the name cannot be a file's, or `of` has no such output, or one of another type.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Analyzer(abc.ABC):
 
     @property
     def analysed_graph(self) -> Graph | None:
-        """`of` as a graph; None where records are analysed as they are.
+        """`of` as a graph; None if records are analysed as they are.
 
         Not called `graph`: what has one is taken for a pipeline, and fingerprinted by that graph alone.
         """
@@ -131,7 +131,7 @@ class Analyzer(abc.ABC):
         }
 
     def check_type(self, found: object, words: str) -> None:
-        """Raises `DeclarationError` where values of the class `found` cannot be analysed."""
+        """Raises `DeclarationError` if values of the class `found` cannot be analysed."""
         if not isinstance(found, type):
             return
         possible = not self.accepts or any(issubclass(found, one) or issubclass(one, found) for one in self.accepts)
@@ -299,7 +299,7 @@ class Accumulator(abc.ABC):
     """Takes the values of one source shard, in order, and is saved after the last.
 
     One accumulator sees one source shard from its first record to its last, in one process; after a failure a new one
-    starts again, so nothing is ever added twice. What it holds in memory has to be bounded, whatever the shard's size.
+    starts again, so nothing is ever added twice. What it holds in memory must be bounded, whatever the shard's size.
     """
 
     @abc.abstractmethod

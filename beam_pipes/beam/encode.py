@@ -96,7 +96,7 @@ _DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str", bytes: "byt
 
 
 class Key:
-    """The key of an element as bytes; None where its content is its key."""
+    """The key of an element as bytes; None if its content is its key."""
 
     def __init__(self, key: KeyOf | None) -> None:
         self._key = key

@@ -93,7 +93,7 @@ def lower(
         resource_hints: unit → Beam's resource hints for it alone, `{"Embed": {"accelerator": …}}`. For all of them call
             `lower(…).with_resource_hints(…)`.
 
-    Raises `DeclarationError` for options that do not combine, `TypeMismatchException` where the collection or an
+    Raises `DeclarationError` for options that do not combine, `TypeMismatchException` if the collection or an
     element is of another type than the pipeline takes; in the job `StageError` for an element that fails.
     """
     if not hasattr(pipeline, "output_type"):

@@ -48,7 +48,7 @@ class ReadFromCache(beam.PTransform):  # type: ignore[misc]
         columns: the features to keep; all by default.
         as_rows: give `beam.Row`s with Python values (lists for arrays) and a schema, for SQL, data frames and YAML.
 
-    Raises `CacheNotFoundError` where there is no such cache or split, `DeclarationError` for a column that it lacks.
+    Raises `CacheNotFoundError` if there is no such cache or split, `DeclarationError` for a column that it lacks.
     """
 
     def __init__(

@@ -258,7 +258,7 @@ def _of_directory(to: str) -> Iterator[BeamPipesError]:
             )
         Cache.open(to)
     except (CacheNotFoundError, CorruptManifestError):
-        return  # nothing is published yet, or what is damaged is published anew
+        return  # nothing is published yet, or what is damaged is published again
     except BeamPipesError as error:
         yield error
 

@@ -142,8 +142,8 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
     """Publishes the snapshot of a build whose source shards are all complete; returns the manifest's id.
 
     Where records went into quarantine while it was built, the snapshot has another id than the header says. Doing it
-    again publishes the same bytes. Raises `ReconciliationError` where a shard is missing or counts do not add up,
-    `TooManyDeadLettersError` where more records failed than `max_bad` allows, `EmptySplitError` where nothing is left;
+    again publishes the same bytes. Raises `ReconciliationError` if a shard is missing or counts do not add up,
+    `TooManyDeadLettersError` if more records failed than `max_bad` allows, `EmptySplitError` if nothing is left;
     nothing is published then.
     """
     account, completions = _merged(header)

@@ -194,7 +194,7 @@ def read_completions(header: BuildHeader) -> Iterator[Completion]:
 
 
 def split_directory(snapshot_directory: str, split: str) -> str:
-    """Where the files of a split lie; dead letters have a directory of their own."""
+    """Where the files of a split are; dead letters have a directory of their own."""
     return f"{snapshot_directory}/{DEAD_LETTERS}" if split == DEAD_LETTERS else snapshot_directory
 
 
@@ -222,7 +222,7 @@ def files_are_there(files: Mapping[str, FileStatus], completion: Completion, num
 
 
 def _is_whole(completion: Completion, num_shards: int, size_of: Callable[[str], int | None]) -> bool:
-    """`size_of` gives the bytes of a file of the snapshot, None where it is not there."""
+    """`size_of` gives the bytes of a file of the snapshot, None if it is not there."""
     if size_of(lineage_file(completion.index, num_shards)) != completion.lineage.bytes:
         return False
     for split, entry in completion.all_entries():
@@ -233,7 +233,7 @@ def _is_whole(completion: Completion, num_shards: int, size_of: Callable[[str], 
 
 
 def completion_path(directory: str, index: int, count: int) -> str:
-    """Where the completion of a source shard lies in a snapshot's directory."""
+    """Where the completion of a source shard is in a snapshot's directory."""
     return f"{directory}/completions/{index:05d}-of-{count:05d}.json"
 
 

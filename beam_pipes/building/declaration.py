@@ -69,7 +69,7 @@ class Declaration:
         features: the features of the examples, one mapping for all splits, or split → mapping. Left out, dtypes and
             ranks are inferred from the first examples and every dimension is taken to vary; a later example that does
             not fit is an error, so declare what is not obvious.
-        analyzers: what has to be found out about all records before the first one is transformed; stages of `pipeline`
+        analyzers: what must be found out about all records before the first one is transformed; stages of `pipeline`
             hold `analyzer.result`. The results are assets of the cache. See docs/analysis.md.
         split: the name of the split of a pipeline with a single output.
         seed: what the randomness of stages is keyed by, together with stage and record.
@@ -88,7 +88,7 @@ class Declaration:
         target_shard_bytes: input bytes of one source shard; the same value gives the same shards on every runner.
         fingerprints: name → digest of what else the data depends on. They are kept in the manifest as they are, for
             readers that want to know what a cache was made of.
-        expectations: what has to hold of the snapshot, or it is not published: `expect("dead <= 1% of read")`. They are
+        expectations: what must hold of the snapshot, or it is not published: `expect("dead <= 1% of read")`. They are
             no part of fingerprints.
 
     Raises:
@@ -201,7 +201,7 @@ class Declaration:
         )
 
     def declared_spec(self, split: str) -> ExampleSpec | None:
-        """The features of a split as declared, or None where they are to be inferred (or there are none)."""
+        """The features of a split as declared, or None if they are to be inferred (or there are none)."""
         if self.features is None or self.kind(split) != "example":
             return None
         features = self.features[split] if is_by_split(self.features) else self.features
@@ -302,7 +302,7 @@ class DeclarationHandle:
         return self._declaration
 
     def require_portable(self) -> None:
-        """Raises `DeclarationError` where another process could not get the declaration."""
+        """Raises `DeclarationError` if another process could not get the declaration."""
         if self.reference is not None or self._value is not None:
             return
         declaration = self.get()

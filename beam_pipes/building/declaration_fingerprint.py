@@ -85,7 +85,7 @@ def write_fingerprint(directory: str, found: DeclarationFingerprint) -> None:
 
 
 def read_fingerprint(directory: str) -> DeclarationFingerprint | None:
-    """The fingerprint stored in a snapshot's directory; None where there is none that can be read."""
+    """The fingerprint stored in a snapshot's directory; None if there is none that can be read."""
     try:
         data = storage_for(directory).read_bytes(f"{directory}/{FILE_NAME}")
         return DeclarationFingerprint.from_json(json.loads(data))
@@ -136,7 +136,7 @@ def content_changes(old: DeclarationFingerprint, new: DeclarationFingerprint) ->
 
 
 def require_new_versions(old: DeclarationFingerprint, new: DeclarationFingerprint, *, path: str) -> None:
-    """Raises `CodeChangedError` where the code of a stage changed and its version did not."""
+    """Raises `CodeChangedError` if the code of a stage changed and its version did not."""
     changed = code_changes(old, new)
     if changed:
         listed = "; ".join(f"stage {name!r} ({', '.join(lines)})" for name, lines in changed.items())

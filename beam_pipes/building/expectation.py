@@ -1,4 +1,4 @@
-"""Expectations: what has to hold of a new snapshot before readers may see it."""
+"""Expectations: what must hold of a new snapshot before readers may see it."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def expect(text: str) -> Expectation:
 
     A quantile of a Histogram is interpolated within its range. What is compared with the last snapshot holds where
     there is none. A build whose snapshot does not do as expected ends in `ExpectationError` and publishes nothing; its
-    shards are kept. Expectations are no part of fingerprints: changing them builds nothing anew.
+    shards are kept. Expectations are no part of fingerprints: changing them builds nothing again.
 
-    Raises `DeclarationError` where the text is none of these.
+    Raises `DeclarationError` if the text is none of these.
     """
     match = _GRAMMAR.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
@@ -160,7 +160,7 @@ def _of_statistic(statistic: Statistic, measure: str | None) -> float | None:
 
 
 def quantile_of_histogram(histogram: Histogram, share: float) -> float | None:
-    """The value below which `share` of the counts lie, interpolated within its range; None where nothing is counted.
+    """The value below which `share` of the counts lie, interpolated within its range; None if nothing is counted.
 
     An open range gives its only finite bound. Values that are NaN do not count.
     """

@@ -41,7 +41,7 @@ class ShardVerdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """`stages` maps `declaration` and each stage to what changed (empty: HIT); None where nothing is published.
+    """`stages` maps `declaration` and each stage to what changed (empty: HIT); None if nothing is published.
 
     `stops` maps the stages whose code changed without their version: a build stops there unless it accepts that.
     """

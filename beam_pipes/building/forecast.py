@@ -120,7 +120,7 @@ def forecast_build(
 
     `worker_secs` is time on the clock: a stage that waits for a service costs what it waits.
 
-    Raises what a build would raise for a record of the sample: `StageError` where `on_error` is "fail".
+    Raises what a build would raise for a record of the sample: `StageError` if `on_error` is "fail".
     """
     limits = Limits(bytes=sample_bytes, records=sample_records, secs=sample_secs)
     sample = take_sample(plan, limits, workers=workers, seed=seed, told=told)
@@ -149,7 +149,7 @@ def forecast_build(
 
 
 def require_room(plan: BuildPlan, forecast: Forecast) -> None:
-    """Raises `CacheWriteError` where the disk of a local cache has less room than the forecast says at the least."""
+    """Raises `CacheWriteError` if the disk of a local cache has less room than the forecast says at the least."""
     if is_remote(plan.path):
         return
     above = Path(plan.path).absolute()
@@ -195,7 +195,7 @@ def _in_units(estimate: Estimate, units: Mapping[str, tuple[float, float]]) -> s
 
 
 _VERSION = 1
-# Of what changed in the declaration so many lines are told.
+# Of what changed in the declaration that many lines are told.
 _SHOWN = 5
 
 
@@ -237,7 +237,7 @@ class SavedPlan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SavedPlan:
-        """Reads what `save` wrote; `PlanError` where it is something else."""
+        """Reads what `save` wrote; `PlanError` if it is something else."""
         try:
             fields = json.loads(Path(path).read_text(encoding="utf-8"))
             if fields.pop("version") != _VERSION:

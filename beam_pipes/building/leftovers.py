@@ -106,7 +106,7 @@ def build_lock(directory: str | os.PathLike[str]) -> Iterator[HeldLock]:
 
 
 def lock_holder(directory: str | os.PathLike[str]) -> str | None:
-    """Who holds the build lock of a directory, in words; None where nobody does."""
+    """Who holds the build lock of a directory, in words; None if nobody does."""
     path = os.fspath(directory)
     return storage_for(path).lock_holder(f"{path.rstrip('/')}/{LOCK_NAME}")
 
@@ -135,7 +135,7 @@ class Uses:
         return cls(analyzers=analyzers, shards=tuple(shard.fingerprint() for shard in plan.source.shards))
 
     def places(self, root: str) -> set[str]:
-        """Where everything lies that is in use."""
+        """Where everything is that is in use."""
         found = set()
         for digest, _ in self.analyzers.values():
             found.add(result_place(root, digest, self.shards))
@@ -171,12 +171,12 @@ def mark_finished(root: str) -> None:
 
 
 def uses_of(snapshot: str) -> Uses | None:
-    """What the snapshot in a directory was built with; None where it has no analyzers."""
+    """What the snapshot in a directory was built with; None if it has no analyzers."""
     return _read(f"{snapshot}/{USES_FILE}")
 
 
 def unfinished_uses(root: str) -> Uses | None:
-    """What an analysis has begun to make below a cache's directory; None where none is unfinished."""
+    """What an analysis has begun to make below a cache's directory; None if none is unfinished."""
     return _read(f"{root}/{DIRECTORY}/{UNFINISHED}")
 
 
@@ -261,7 +261,7 @@ def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = Fals
     have left behind is kept for the snapshots that are kept, and for an analysis that is unfinished, unless `keep` is
     0. A reader that has a removed snapshot open keeps the files it has mapped, and finds the others gone.
 
-    Raises `CacheNotFoundError` where there is no directory, `CacheBusyError` while a build is writing there.
+    Raises `CacheNotFoundError` if there is no directory, `CacheBusyError` while a build is writing there.
     """
     storage, root = storage_for(path), directory_path(path)
     if not storage.is_directory(root):

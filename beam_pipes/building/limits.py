@@ -1,7 +1,7 @@
 """Limits of a stage for one record, and quarantine: what becomes of a record that exceeds them.
 
 A worker that hangs on a record, or whose memory grows too much, is killed. The record is put into *quarantine*: another
-worker goes on with the source shard, and there the record fails in that stage without the stage being called. Whether
+worker continues with the source shard, and there the record fails in that stage without the stage being called. Whether
 that makes a dead letter, a drop or the end of the build is what `on_error` says.
 
 Which records are in quarantine decides the bytes of their source shard, so it enters into the shard's fingerprint and
@@ -59,7 +59,7 @@ class Limited(Protocol):
 
 
 def record_limits(declaration: Limited) -> Mapping[str, RecordLimits]:
-    """The limits in force: unit → limits; empty where there are none. What a stage says goes before the declaration.
+    """The limits in force: unit → limits; empty if there are none. What a stage says goes before the declaration.
 
     Raises `DeclarationError` for a limit that is none, or that this system cannot keep.
     """
@@ -155,7 +155,7 @@ class Quarantined:
 
     @classmethod
     def from_json(cls, value: Any) -> Quarantined:
-        """Raises `ValueError` or `TypeError` where `value` is not what `to_json` returns."""
+        """Raises `ValueError` or `TypeError` if `value` is not what `to_json` returns."""
         ordinal, unit, cause, limit = value
         kinds: Any = str if cause == "crash" else (int, float)
         if cause not in ("timeout", "memory", "crash") or not isinstance(limit, kinds):

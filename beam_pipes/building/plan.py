@@ -1,6 +1,6 @@
 """`make_plan`: a declaration and its input → source shards, fingerprints, and the snapshot they make.
 
-`published_results`: the analyzers of a declaration have the results of a cache that is there.
+`published_results`: the analyzers of a declaration have the results of a cache that exists.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from beam_pipes.sources.source import SourcePlan
 # Features that are not declared are inferred from `INFER_EXAMPLES` of each split, or from this many records.
 INFER_RECORDS = 2048
 
-# In the manifest's fingerprints: how often everything was built anew on request. Not there while it never was.
+# In the manifest's fingerprints: how often everything was rebuilt on request. Not there while it never was.
 GENERATION = "generation"
 
 # In the manifest's fingerprints, in front of the name of each analyzer: the digest of its result.
@@ -75,7 +75,7 @@ class BuildPlan:
     overwrite: bool = False
 
     def previous_fingerprint(self) -> DeclarationFingerprint | None:
-        """The fingerprint that the published snapshot was built with; None where there is none."""
+        """The fingerprint that the published snapshot was built with; None if there is none."""
         return None if self.previous is None else read_fingerprint(self.previous)
 
     def tasks_left(self) -> list[ShardTask]:
@@ -167,7 +167,7 @@ def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrit
             digests.save(kept)
     replaces = published_id(root)
     manifest = None
-    with contextlib.suppress(CacheNotFoundError, CorruptManifestError):  # a damaged one is published anew
+    with contextlib.suppress(CacheNotFoundError, CorruptManifestError):  # a damaged one is published again
         manifest = Cache.open(root).manifest
     generation = (generation_of(manifest) + overwrite) if manifest is not None else 0
     return PlannedInput(
@@ -189,12 +189,12 @@ def make_plan(
     With `overwrite` nothing that was built before is reused: the plan is for another *generation*, a number that the
     published snapshot bears and that enters into all fingerprints. What is published stays until it is replaced.
 
-    Where the declaration has analyzers, their results have to be there (`analyse`): what a stage that holds one gives
+    Where the declaration has analyzers, their results must be there (`analyse`): what a stage that holds one gives
     depends on it. `planned_input` is what `plan_input` gave, where the caller has it. Without `require_results` they
     may be missing where no stage holds one: everything is planned then but the snapshot's id, of which they are a part.
 
     Raises `SourceError`, `DeclarationError` or `SpecError`: everything that can be known before the build starts; and
-    `AnalysisError` where a result is missing.
+    `AnalysisError` if a result is missing.
     """
     given = planned_input if planned_input is not None else plan_input(declaration, to, overwrite=overwrite)
     root, source, manifest, generation = given.root, given.source, given.manifest, given.generation
@@ -250,7 +250,7 @@ def make_plan(
 
 
 def generation_of(manifest: Manifest) -> int:
-    """How often what a manifest publishes was built anew with `overwrite`."""
+    """How often what a manifest publishes was rebuilt with `overwrite`."""
     text = manifest.fingerprints.get(GENERATION, "0")
     return int(text) if text.isdecimal() else 0
 
@@ -328,7 +328,7 @@ def _sample(
 def published_results(declaration: Declaration, cache: str | os.PathLike[str] | None) -> Iterator[None]:
     """Binds the results that the snapshot of `cache` was built with; without a cache those that are bound stay.
 
-    Raises `AnalysisError` where a stage holds a result that is not there, `CacheError` for a cache that is damaged.
+    Raises `AnalysisError` if a stage holds a result that is not there, `CacheError` for a cache that is damaged.
     """
     before = [(each.result, each.result.bound, each.result.by_hand) for each in declaration.analyzers]
     try:

@@ -28,7 +28,7 @@ class BuildProgress:
 
     `account` is of the source shards that are done. `started_at` and `last_sign_at` are seconds since 1970: when the
     build last began or was taken up, and when it last wrote something. `records_per_sec`: of what it has built since it
-    began, without shards it took over; None before its first. `eta_secs`: what is left at that rate, None where no rate
+    began, without shards it took over; None before its first. `eta_secs`: what is left at that rate, None if no rate
     is known, and for a build that does not run.
     """
 
@@ -157,8 +157,8 @@ def in_words(secs: float) -> str:
 class Status:
     """`published`: the current snapshot, or None. `unfinished`: snapshot → (shards done, shards), newest build last.
 
-    `builder` names the process that holds the build lock, or is None where nobody builds. `progress` is of the
-    unfinished snapshot that was written to last, None where there is none. `last_build`: how the published snapshot
+    `builder` names the process that holds the build lock, or is None if nobody builds. `progress` is of the
+    unfinished snapshot that was written to last, None if there is none. `last_build`: how the published snapshot
     was built, in words. `analysis` is (accumulators done, accumulators) of an analysis that is not finished. `jobs`
     counts the jobs on record that nobody has seen the end of; whether they run is not in the files.
     """
@@ -209,7 +209,7 @@ class Status:
 
 
 def read_status(path: str | os.PathLike[str]) -> Status:
-    """The status of a cache directory. Raises `CacheNotFoundError` where there is no directory."""
+    """The status of a cache directory. Raises `CacheNotFoundError` if there is no directory."""
     root, storage = directory_path(path), storage_for(path)
     if not storage.is_directory(root):
         raise CacheNotFoundError(f"{str(path)!r} does not exist: nothing was built there.", path=str(path))

@@ -172,7 +172,7 @@ class _Schedule:
         return time.monotonic() - self._began
 
     def share(self, workers: int) -> float:
-        """Seconds for the shard that was taken last, of `workers` that go on with the others."""
+        """Seconds for the shard that was taken last, of `workers` that continue with the others."""
         return max(0.0, self._secs - self.elapsed()) * min(workers, len(self._left) + 1) / (len(self._left) + 1)
 
 
@@ -275,7 +275,7 @@ class ShardSampler:
         return SampledShard(task.shard.num_bytes, total, variance, len(rows), run)
 
     def _affordable(self, kept: Sequence[tuple[int, RecordBatch]], until: float) -> float:
-        """How many records the time allows, by the first few; inf where that is more than there are."""
+        """How many records the time allows, by the first few; inf if that is more than there are."""
         if not kept:
             return math.inf
         secs, batch = 0.0, kept[0][1]

@@ -54,7 +54,7 @@ class CannotReplayError(Exception):
 
 
 def prior_completion(prior: Prior) -> Completion:
-    """Raises `CannotReplayError` where it is gone or damaged."""
+    """Raises `CannotReplayError` if it is gone or damaged."""
     completion = read_completion(completion_path(prior.directory, prior.index, prior.num_shards))
     if completion is None:
         raise CannotReplayError("its completion is gone")
@@ -103,7 +103,7 @@ def task_output(declaration: Declaration, header: BuildHeader, task: ShardTask) 
 class ReplayOutput(ShardOutput):
     """The output of a shard job that runs dead letters only; `commit` puts them between what is kept.
 
-    `commit` raises `CannotReplayError` where the account cannot be made exact: then the shard has to be built anew.
+    `commit` raises `CannotReplayError` if the account cannot be made exact: then the shard must be rebuilt.
     """
 
     def __init__(self, declaration: Declaration, header: BuildHeader, task: ShardTask) -> None:

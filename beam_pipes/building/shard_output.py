@@ -53,7 +53,7 @@ class ShardOutput:
     def encode(self, batch: SourceBatch, sequence: int) -> Part:
         """What a batch that went through all units adds to the shard, encoded; books what is written and what fails.
 
-        Raises `StageError` where a value does not fit its features and the declaration does not allow failures.
+        Raises `StageError` if a value does not fit its features and the declaration does not allow failures.
         """
         columns = {split: batch.columns[ref] for split, ref in self._outputs.items()}
         records: dict[str, list[tuple[bytes, int, IndexRow]]] = {split: [] for split in columns}

@@ -49,7 +49,7 @@ class NumberedRows:
             storage.replace(self._path(start), data.encode())
 
     def remove(self) -> None:
-        """Removes what was written; it is no error if there is nothing."""
+        """Removes what was written; it is not an error if there is nothing."""
         storage = storage_for(self._directory)
         if storage.is_directory(self._directory):
             storage.delete_tree(self._directory)
@@ -204,7 +204,7 @@ def write_tasks(header: BuildHeader, tasks: Sequence[ShardTask]) -> None:
 
 
 def remove_tasks(header: BuildHeader) -> None:
-    """Removes what `write_tasks` wrote; it is no error if there is nothing."""
+    """Removes what `write_tasks` wrote; it is not an error if there is nothing."""
     _rows(header).remove()
 
 

@@ -95,7 +95,7 @@ class AzureStorage(EtagStorage):
     ) -> int:
         """Writes a blob with one request; its generation, which is its ETag as a number.
 
-        Raises `ChangedMeanwhileError` where the present generation (0: no blob) is another one: also where an earlier
+        Raises `ChangedMeanwhileError` if the present generation (0: no blob) is another one: also where an earlier
         attempt has written it, and its answer was lost.
         """
         condition = _if_match(etag_of(if_generation_match)) if if_generation_match else {}
@@ -121,7 +121,7 @@ class AzureStorage(EtagStorage):
         )
 
     def _upload_blocks(self, path: str, file: IO[bytes], size: int) -> bool:
-        """False where the service has dropped our blocks, because another process wrote to the same path meanwhile."""
+        """False if the service has dropped our blocks, because another process wrote to the same path meanwhile."""
         storage = _package()
         token, whole, blocks = secrets.token_hex(8), hashlib.md5(usedforsecurity=False), list[Any]()
         part_bytes = max(self.options.chunk_bytes, -(-size // _MOST_BLOCKS))
@@ -296,7 +296,7 @@ def _account(options: AzureOptions, name: str | None, pid: int, environment: tup
 
 
 class _Body(io.BytesIO):
-    """A body that has arrived, in the place of the connection that it came over."""
+    """A body that has arrived, in place of the connection that it came over."""
 
     enforce_content_length = True  # set from outside, and looked at before it is here
 

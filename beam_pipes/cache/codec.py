@@ -198,7 +198,7 @@ class ExampleCodec:
         }
 
     def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
-        """The layout of a record with this size and index row; None where a field needs parsing."""
+        """The layout of a record with this size and index row; None if a field needs parsing."""
         if any(not field.direct or field.kind == "shape" for field in self.fields):
             return None
         columns = dict(zip(self.index_columns, row, strict=True))
@@ -310,7 +310,7 @@ class ProtoCodec:
         self.proto = proto
 
     def encode(self, value: Any) -> bytes:
-        """Raises `SpecError` where `value` is not a message of the class."""
+        """Raises `SpecError` if `value` is not a message of the class."""
         if not isinstance(value, self.proto):
             raise SpecError(f"expected a record of {self.proto.__name__}, got {type(value).__name__}", found=value)
         return bytes(value.SerializeToString(deterministic=True))
@@ -319,7 +319,7 @@ class ProtoCodec:
         return self.encode(value), ()
 
     def decode(self, payload: bytes) -> Any:
-        """Raises `CorruptRecordError` where `payload` does not parse."""
+        """Raises `CorruptRecordError` if `payload` does not parse."""
         try:
             return self.proto.FromString(payload)
         except DecodeError as error:
@@ -366,7 +366,7 @@ class BytesCodec:
     index_columns: tuple[str, ...] = ()
 
     def encode(self, value: Any) -> bytes:
-        """Raises `SpecError` where `value` is not bytes."""
+        """Raises `SpecError` if `value` is not bytes."""
         if callable(getattr(value, "SerializeToString", None)):
             value = value.SerializeToString()
         if not isinstance(value, (bytes, bytearray, memoryview)):

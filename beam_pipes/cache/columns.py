@@ -36,13 +36,13 @@ PadTo = int | Mapping[str, int | Sequence[int]] | None
 
 
 def padded_shape(feature: str, spec: FeatureSpec, pad_to: PadTo) -> tuple[int | None, ...]:
-    """The shape of every row of a feature; None where the longest of the batch decides.
+    """The shape of every row of a feature; None if the longest of the batch decides.
 
         padded_shape("tokens", FeatureSpec("int32", shape=(None,)), 5)                      →  (5,)
         padded_shape("image", FeatureSpec("uint8", shape=(None, None)), None)               →  (None, None)
         padded_shape("image", FeatureSpec("uint8", shape=(None, None)), {"image": (9, 9)})  →  (9, 9)
 
-    A number for all features is the leading dimension of those whose leading dimension varies. Raises `SpecError` where
+    A number for all features is the leading dimension of those whose leading dimension varies. Raises `SpecError` if
     a size by name contradicts a fixed dimension, and for a shape of another rank.
     """
     shape, size = spec.shape, pad_to.get(feature) if isinstance(pad_to, Mapping) else pad_to
@@ -72,7 +72,7 @@ class ColumnReader:
         self._plans: dict[str, _Plan | None] = {}
 
     def spec(self, feature: str) -> FeatureSpec:
-        """Raises `CacheNotFoundError` where the split has no such feature."""
+        """Raises `CacheNotFoundError` if the split has no such feature."""
         found = self._specs.get(feature)
         if found is None:
             raise CacheNotFoundError(
@@ -81,7 +81,7 @@ class ColumnReader:
         return found
 
     def stacked(self, feature: str, places: Places) -> Array | None:
-        """(n, *shape) where all records have the same shape; None where it varies, and of scalar texts."""
+        """(n, *shape) where all records have the same shape; None if it varies, and of scalar texts."""
         plan = self._plan(feature)
         if plan is None:
             return None
@@ -95,7 +95,7 @@ class ColumnReader:
         return made if storage is declared else restored(feature, self._specs[feature], made)
 
     def located(self, feature: str, places: Places) -> Located | None:
-        """Where the values lie that `stacked` or `runs` copies; None where they are handed out in another form."""
+        """Where the values are that `stacked` or `runs` copies; None if they are handed out in another form."""
         region = self._files.data
         if not isinstance(region, MappedRegion):
             return None
@@ -336,7 +336,7 @@ class ColumnReader:
             ) from None
 
     def _known(self, spec: FeatureSpec) -> tuple[int, ...]:
-        """The shape, with 0 where a dimension varies."""
+        """The shape, with 0 if a dimension varies."""
         return tuple(size or 0 for size in spec.shape)
 
     def _parsed_runs(self, feature: str, places: Places) -> tuple[Array, Array]:

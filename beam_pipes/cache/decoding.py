@@ -204,7 +204,7 @@ _FILLER_TAG = 0x7A
 
 
 class ChunkHeaders(dict[int, "bytes | None"]):
-    """Bytes of a whole chunk → the header it must begin with; None where no payload gives a chunk of this size."""
+    """Bytes of a whole chunk → the header it must begin with; None if no payload gives a chunk of this size."""
 
     def __init__(self, field: Field) -> None:
         super().__init__()
@@ -242,9 +242,9 @@ class OwnRecords:
         self._order = tuple(spec)
 
     def decode(self, payload: bytes) -> dict[str, Any] | None:
-        """The example, or None where the payload is not laid out as ours are.
+        """The example, or None if the payload is not laid out as ours are.
 
-        Raises `SpecError` where it is, and a value is none of its spec.
+        Raises `SpecError` if it is, and a value is none of its spec.
         """
         try:
             places = self._places(payload)
@@ -316,7 +316,7 @@ class MessageDecoder(Protocol):
         ...
 
     def of_records(self, kind: str, proto: str | None, *, where: str) -> MessageDecoder:
-        """The decoder of records of this kind (and message class); raises `SpecError` where it is not for them."""
+        """The decoder of records of this kind (and message class); raises `SpecError` if it is not for them."""
         ...
 
     def decode(self, payload: bytes, message_of: Callable[[bytes], Any]) -> dict[str, Any]:
@@ -436,7 +436,7 @@ class MessageFeatures:
 
         MessageFeatures(lambda note: {"pitch": note.pitch}, {"pitch": FeatureSpec("uint8")})
 
-    Values are checked against `features` as those of a stored example are, and have to be exact in their dtypes.
+    Values are checked against `features` as those of a stored example are, and must be exact in their dtypes.
     """
 
     function: Callable[[Any], Mapping[str, Any]]
@@ -468,7 +468,7 @@ class MessageFeatures:
 
 
 def parsed(cls: Any, payload: bytes) -> Any:
-    """A message; raises `CorruptRecordError` where the payload is none of its class."""
+    """A message; raises `CorruptRecordError` if the payload is none of its class."""
     try:
         return cls.FromString(payload)
     except DecodeError as error:
@@ -491,7 +491,7 @@ def _check_message(name: str, kind: str, proto: str | None, *, where: str) -> No
 
 
 def _check_flat(specs: ExampleSpec) -> None:
-    """Raises `SpecError` where the number of values does not tell the shape."""
+    """Raises `SpecError` if the number of values does not tell the shape."""
     for name, spec in specs.items():
         if spec.has_shape_feature:
             raise SpecError(
@@ -540,7 +540,7 @@ class _FeatureReader:
         return decoder_of(next(field for field in fields if field.name == self._name), spec)
 
     def of_map(self, features: Any) -> Any:
-        """The value of an `Example`, or of a context; empty where there is none and the spec allows it."""
+        """The value of an `Example`, or of a context; empty if there is none and the spec allows it."""
         if self._name in features:
             return self._value(features[self._name], None)
         if self._spec.shape[:1] == (None,):

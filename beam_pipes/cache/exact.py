@@ -243,7 +243,7 @@ def _not_exact(array: Array, wrong: Array) -> NotExactError:
 def array_of(value: Any) -> Array:
     """The array of an array, a NumPy scalar, or any object with the array or buffer protocol.
 
-    Raises `NotNumbersError` where an element is masked or null: NumPy would give what lies under the mask, and Arrow
+    Raises `NotNumbersError` if an element is masked or null: NumPy would give what lies under the mask, and Arrow
     and pandas would make floats of integers.
     """
     # Nobody has a masked array who has not imported numpy.ma, which takes 10 ms.

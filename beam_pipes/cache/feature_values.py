@@ -114,7 +114,7 @@ def _wider(kind: str) -> str:
 
 
 def check_shape(name: str, spec: FeatureSpec, array: Array) -> None:
-    """Raises `SpecError` where rank or a declared size differs."""
+    """Raises `SpecError` if rank or a declared size differs."""
     shape = array.shape
     if len(shape) != len(spec.shape) or any(
         want is not None and want != have for want, have in zip(spec.shape, shape, strict=True)
@@ -131,7 +131,7 @@ def check_shape(name: str, spec: FeatureSpec, array: Array) -> None:
 
 
 def check_range(name: str, spec: FeatureSpec, array: Array) -> None:
-    """Raises `SpecError` where an element lies outside the declared range."""
+    """Raises `SpecError` if an element lies outside the declared range."""
     if (spec.minimum is None and spec.maximum is None) or array.size == 0:
         return
     low, high = spec.value_range

@@ -279,7 +279,7 @@ def _values(column: _Column, columns: ColumnReader, places: Places) -> Any:
         data, lengths = columns.runs(column.feature, places)
         return _Texts(data, lengths, lambda: columns.texts(column.feature, places))
     values = columns.stacked(column.feature, places)
-    assert values is not None  # a scalar that is no text
+    assert values is not None  # a scalar that is not text
     return values
 
 

@@ -210,7 +210,7 @@ _headers = HeaderTable()
 
 
 def intact_payload(frame: bytes) -> bytes | None:
-    """The payload of one complete frame, its length and both checksums checked; None where `check_frame` raises."""
+    """The payload of one complete frame, its length and both checksums checked; None if `check_frame` raises."""
     end = len(frame) - FOOTER_BYTES
     payload = frame[HEADER_BYTES:end]
     if end < HEADER_BYTES or not frame.startswith(_headers[len(payload)]):

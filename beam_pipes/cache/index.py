@@ -58,7 +58,7 @@ def column_names(extra: Sequence[str], *, fixed: bool) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexLayout:
-    """Where the columns of an index lie: bytes in front of them, offset of each, bytes of the whole file."""
+    """Where the columns of an index is: bytes in front of them, offset of each, bytes of the whole file."""
 
     prefix: bytes
     offsets: Mapping[str, int]
@@ -68,7 +68,7 @@ class IndexLayout:
 
 @functools.lru_cache(maxsize=4096)
 def index_layout(columns: tuple[str, ...], records: int) -> IndexLayout:
-    """The layout of an index of these columns and so many records."""
+    """The layout of an index of these columns and that many records."""
     described = [[name, column_dtype(name).str] for name in columns]
     header = json.dumps(
         {"columns": described, "records": records}, sort_keys=True, separators=(",", ":"), ensure_ascii=True

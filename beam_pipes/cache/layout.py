@@ -31,7 +31,7 @@ class Field:
     """One entry of the map of features in a record.
 
     `name` is the entry's key, `feature` the feature it belongs to. `row_bytes` are the bytes of one element of the
-    leading dimension (of all of them where the shape is known), `num_bytes` the bytes of all values, None where it
+    leading dimension (of all of them where the shape is known), `num_bytes` the bytes of all values, None if it
     varies. `direct` fields are one run of bytes in the record that needs no parsing.
     """
 
@@ -136,7 +136,7 @@ class FixedLayout:
 
     @classmethod
     def from_json(cls, made: Any) -> FixedLayout:
-        """Raises `SpecError` where `made` is not what `to_json` returns."""
+        """Raises `SpecError` if `made` is not what `to_json` returns."""
         if (
             not isinstance(made, Mapping)
             or made.keys() != {"fields", "header_bytes", "stride"}
@@ -191,7 +191,7 @@ class ShardEntry:
 
     @classmethod
     def from_json(cls, made: Any) -> ShardEntry:
-        """Raises `SpecError` where `made` is not what `to_json` returns."""
+        """Raises `SpecError` if `made` is not what `to_json` returns."""
         known = cls.__dataclass_fields__
         if not isinstance(made, Mapping) or made.keys() != known.keys() or not isinstance(made["lengths"], Mapping):
             raise SpecError(f"expected a shard entry, an object of {', '.join(sorted(known))}, got {made!r}")

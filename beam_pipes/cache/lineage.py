@@ -66,7 +66,7 @@ class Fate:
 
     @classmethod
     def from_json(cls, made: Any) -> Fate:
-        """Raises `ValueError` where `made` is not what `to_json` returns."""
+        """Raises `ValueError` if `made` is not what `to_json` returns."""
         if isinstance(made, Mapping) and made.keys() == {"stage", "error"}:
             if isinstance(made["stage"], str) and isinstance(made["error"], str):
                 return cls(status="dead", stage=made["stage"], error=made["error"])
@@ -219,7 +219,7 @@ class ShardLineage:
 
 
 def lineage_file(index: int, count: int) -> str:
-    """Where the lineage of a source shard lies in a snapshot: `lineage/00003-of-00064`."""
+    """Where the lineage of a source shard is in a snapshot: `lineage/00003-of-00064`."""
     return f"{DIRECTORY}/{index:05d}-of-{count:05d}"
 
 
@@ -239,7 +239,7 @@ def lineage_digest(checksums: Sequence[int]) -> str:
 
 
 def num_lineage_files(manifest: Any) -> int:
-    """How many lineage files a snapshot has, one for each source shard; 0 where it was built without."""
+    """How many lineage files a snapshot has, one for each source shard; 0 if it was built without."""
     count = str(manifest.fingerprints.get(LINEAGE, "0")).partition(":")[0]
     most = max([0, *(split.shard_count for split in manifest.splits.values())])
     return int(count) if count.isascii() and count.isdecimal() and len(count) < 20 and int(count) <= most else 0

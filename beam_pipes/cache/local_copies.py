@@ -47,7 +47,7 @@ class ShardStore:
         self.directory = Path(directory)
         self.max_bytes = max_bytes
         self.storage = self._storage = storage
-        #: (directory, bound), for another process that wants the same one; None where it is for this process alone.
+        #: (directory, bound), for another process that wants the same one; None if it is for this process alone.
         self.place: tuple[str, int] | None = (str(self.directory), max_bytes)
         self.directory.mkdir(parents=True, exist_ok=True)
 
@@ -56,7 +56,7 @@ class ShardStore:
 
         The file ends with `trailer`, and `crc32c` is of what stands before.
 
-        Raises `CorruptRecordError` where the storage gives other bytes, `LoaderError` for a file larger than the store.
+        Raises `CorruptRecordError` if the storage gives other bytes, `LoaderError` for a file larger than the store.
         """
         path = self.directory / name
         if self._touch(path):
@@ -266,7 +266,7 @@ class LocalCopies:
             threading.Thread(target=self._fetch_queued, name="beam_pipes-fetch", daemon=True).start()
 
     def check_room(self, windows: Sequence[Any], index_bytes: Any) -> None:
-        """Raises `LoaderError` where two neighbouring windows of shards do not fit into the directory together."""
+        """Raises `LoaderError` if two neighbouring windows of shards do not fit into the directory together."""
         shard_bytes = np.asarray(self._shards.bytes, np.int64) + index_bytes
         taken = [int(shard_bytes[window].sum()) for window in windows]
         wanted = max(map(sum, zip(taken, [*taken[1:], 0], strict=True)), default=0)

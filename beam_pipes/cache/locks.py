@@ -132,7 +132,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since the machine did; empty where there is no such process."""
+    """When a process started, in ticks since the machine did; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
@@ -262,7 +262,7 @@ def _named_holder(path: str) -> Any:
 
 
 def holder_of(path: str) -> str | None:
-    """Who holds a lock file, in words; None where nobody does."""
+    """Who holds a lock file, in words; None if nobody does."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

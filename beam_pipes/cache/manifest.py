@@ -62,7 +62,7 @@ class SplitManifest:
     ) -> SplitManifest:
         """The manifest of the given shards, in this order; `shard_count` is needed if there are no shards.
 
-        Raises `SpecError` where a file is not named as shards are.
+        Raises `SpecError` if a file is not named as shards are.
         """
         numbers: list[int] = []
         counts = set() if shard_count is None else {shard_count}
@@ -243,7 +243,7 @@ class FileEntry:
 
     @classmethod
     def from_json(cls, made: Any, *, path: str = "manifest", where: str = "file") -> FileEntry:
-        """Raises `CorruptManifestError` where `made` is not what `to_json` returns, or leads out of the snapshot."""
+        """Raises `CorruptManifestError` if `made` is not what `to_json` returns, or leads out of the snapshot."""
         checked = Checked(path, where, made, ("bytes", "crc32c", "file", "records"))
         file = checked.text("file")
         if not is_inside(file):

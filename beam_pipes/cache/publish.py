@@ -97,7 +97,7 @@ def publish(
     `replaces` is the id of the manifest that readers see until then (`published_id`, None: none). If they see
     another one, another process has published in the meantime: that stays, and this raises `ChangedMeanwhileError`.
 
-    Raises `CacheError` where another manifest has been published under the same snapshot id.
+    Raises `CacheError` if another manifest has been published under the same snapshot id.
     """
     store = storage_for(path) if storage is None else storage
     directory = snapshot_directory(path, manifest.snapshot)
@@ -157,7 +157,7 @@ def read_manifest(path: str, snapshot: str | None, *, storage: Storage) -> Manif
 
 
 def published_id(path: str | os.PathLike[str]) -> str | None:
-    """The id of the manifest that readers see; None where there is none. It may be damaged: the id is of its bytes."""
+    """The id of the manifest that readers see; None if there is none. It may be damaged: the id is of its bytes."""
     try:
         data = storage_for(path).read_bytes(os.path.join(os.fspath(path), FILE_NAME))
     except CacheNotFoundError:
@@ -210,7 +210,7 @@ def remember_shards(path: str, snapshot: str) -> None:
 def manifest_with_id(path: str, manifest_id: str, *, storage: Storage) -> Manifest:
     """The manifest whose id begins with `manifest_id`; of a snapshot that was removed, one of its shards alone.
 
-    Raises `CacheNotFoundError` where no snapshot of the cache has or had such a manifest.
+    Raises `CacheNotFoundError` if no snapshot of the cache has or had such a manifest.
     """
     for snapshot in storage.list(os.path.join(path, SNAPSHOTS)):
         file = os.path.join(snapshot_directory(path, snapshot), FILE_NAME)

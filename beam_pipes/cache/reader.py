@@ -119,7 +119,7 @@ class Cache:
 
     @functools.cached_property
     def build_info(self) -> dict[str, Any]:
-        """What `build.json` says of the run that made the snapshot (runner, times); empty where there is none."""
+        """What `build.json` says of the run that made the snapshot (runner, times); empty if there is none."""
         file = os.path.join(self.directory, BUILD)
         try:
             return parse_object(self._storage.read_bytes(file), path=file)
@@ -131,7 +131,7 @@ class Cache:
         return store_for(self.directory, self._local_directory, self._max_local_bytes, storage=self._storage)
 
     def __getitem__(self, split: str) -> Split:
-        """Raises `CacheNotFoundError` where there is no such split."""
+        """Raises `CacheNotFoundError` if there is no such split."""
         found = self._open.get(split)
         if found is None:
             if split not in self.manifest.splits:
@@ -161,7 +161,7 @@ class Cache:
     def asset_path(self, name: str) -> str:
         """The path of an asset (a file, or a directory of them), given as it was named in the build.
 
-        For a cache on an object store, the path of its local copy. Raises `CacheNotFoundError` where there is none.
+        For a cache on an object store, the path of its local copy. Raises `CacheNotFoundError` if there is none.
         """
         files = {entry.file: entry for entry in self.manifest.assets}
         for file in (name, f"assets/{name}"):
@@ -186,7 +186,7 @@ class Cache:
 
     def tf_transform_output(self, name: str) -> Any:
         """What a `TransformFn` called `name` learned, as a `tft.TFTransformOutput`: feature specs, vocabularies,
-        and `transform_features_layer()` for Keras. Raises `CacheNotFoundError` where there is no such asset."""
+        and `transform_features_layer()` for Keras. Raises `CacheNotFoundError` if there is no such asset."""
         directory = self.asset_path(name)
         tft = require("tensorflow_transform", purpose="Cache.tf_transform_output")
         return tft.TFTransformOutput(directory)

@@ -64,7 +64,7 @@ def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype[Any])
 
 
 class Located(NamedTuple):
-    """Values that lie in an arena just as they are handed out, those of one record at each address.
+    """Values that are in an arena just as they are handed out, those of one record at each address.
 
     Of a ragged feature, `lengths` are the leading dimensions, and `row_bytes` and `shape` those of one of its entries.
     """
@@ -84,7 +84,7 @@ class Located(NamedTuple):
 
 
 def merged(parts: Sequence[Located], order: Array) -> Located | None:
-    """The records of several splits as one: record `order[i]` is the i-th of all parts. None where one call cannot."""
+    """The records of several splits as one: record `order[i]` is the i-th of all parts. None if one call cannot."""
     first = parts[0]
     regions = tuple(region for part in parts for region in part.regions)
     arena = regions[0].arena

@@ -75,7 +75,7 @@ class S3Storage(EtagStorage):
     ) -> int:
         """Writes an object with one request; its generation, which is its ETag as a number.
 
-        Raises `ChangedMeanwhileError` where the present generation (0: no object) is another one: also where an
+        Raises `ChangedMeanwhileError` if the present generation (0: no object) is another one: also where an
         earlier attempt has written it, and its answer was lost.
         """
         condition: dict[str, str] = {}
@@ -174,7 +174,7 @@ class S3Storage(EtagStorage):
         return found["ETag"], status_by_etag(path, found["ETag"], found["ContentLength"], found["LastModified"])
 
     def _is_from(self, path: str, token: str, size: int) -> bool:
-        """Whether the upload with this token has made the object that is there."""
+        """Whether the upload with this token has made the object that exists."""
         try:
             found = self._retrying(lambda: self._client.head_object(**_named(path)), path, "read")
         except CacheNotFoundError:

@@ -247,7 +247,7 @@ class ShardFiles:
         return self.whole_column(ORDINAL)
 
     def check_inside(self, places: Places, addresses: Array, sizes: Any, *, alignment: int = 1) -> None:
-        """Raises `CorruptIndexError` where a read would leave its file: no index is trusted that far."""
+        """Raises `CorruptIndexError` if a read would leave its file: no index is trusted that far."""
         if self.layout is not None:
             return  # arithmetic on a manifest that was checked when it was read
         begins = self.data.bases[places.shards]

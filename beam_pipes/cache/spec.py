@@ -149,7 +149,7 @@ class FeatureSpec:
 
     @classmethod
     def from_json(cls, made: Any) -> FeatureSpec:
-        """Raises `SpecError` where `made` is not what `to_json` returns."""
+        """Raises `SpecError` if `made` is not what `to_json` returns."""
         known = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(made, Mapping) or "dtype" not in made or not made.keys() <= known:
             raise SpecError(f"expected a feature spec, an object of {', '.join(sorted(known))}, got {made!r}")
@@ -250,7 +250,7 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
             infer([{"tokens": np.array([1, 2], np.int32), "label": 3}])
               → {"label": FeatureSpec("int64"), "tokens": FeatureSpec("int32", shape=(None,))}
 
-        Raises `SpecError` where examples differ in names, dtypes or ranks, or where all values of a feature are empty
+        Raises `SpecError` if examples differ in names, dtypes or ranks, or where all values of a feature are empty
         lists.
         """
         features: dict[str, FeatureSpec] = {}
@@ -333,7 +333,7 @@ def _words(feature: FeatureSpec) -> str:
     return f"{feature.dtype} of rank {len(feature.shape)}"
 
 
-# Features that are not declared are inferred from so many examples of each split.
+# Features that are not declared are inferred from that many examples of each split.
 INFER_EXAMPLES = 64
 
 

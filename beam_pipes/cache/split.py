@@ -51,7 +51,7 @@ class Split:
         split.gather([7, 2, 7])     →  {"tokens": array of shape (3, longest), ...}
 
     Files are memory-mapped when they are first needed. Everything returned is a copy, except by `views`. Thread-safe;
-    safe to fork; a pickled split re-opens the same snapshot, or raises `StaleCacheError` where it has changed.
+    safe to fork; a pickled split re-opens the same snapshot, or raises `StaleCacheError` if it has changed.
 
     Single records (`[]`, `record_bytes`, iteration) are checked against their checksums as they are read. `gather` is
     not, for speed: `Cache.open(path, verify=True)` or `Cache.verify()` checks everything once.
@@ -102,7 +102,7 @@ class Split:
     def __getitem__(self, index: int) -> Any:
         """One record, decoded: an example as a dict of arrays, NumPy scalars, bytes and str; a message; or bytes.
 
-        Raises `ExampleIndexError` outside the split, `CorruptRecordError` where its bytes have changed.
+        Raises `ExampleIndexError` outside the split, `CorruptRecordError` if its bytes have changed.
         """
         return self._decoded_record(self.record_bytes(index))
 
@@ -135,7 +135,7 @@ class Split:
         SequenceExample are parsed without TensorFlow, whichever library's class was written. Records are parsed when
         they are read; nothing is stored.
 
-        Raises `SpecError` where the records are examples already, or other messages than `decode` reads.
+        Raises `SpecError` if the records are examples already, or other messages than `decode` reads.
         """
         if self.kind == "example" or self._decode is not None:
             raise SpecError(
@@ -179,7 +179,7 @@ class Split:
         snapshot fit, also where it was removed (`build --keep`). Takes 4 bytes a record.
 
         Raises `StaleCacheError`, naming the shard, where one that the older snapshot had changed or is gone, and
-        `CacheNotFoundError` where no snapshot of this cache has or had such a manifest.
+        `CacheNotFoundError` if no snapshot of this cache has or had such a manifest.
         """
         return self._as_of(self._shards_of(older))
 
@@ -234,12 +234,12 @@ class Split:
 
     @property
     def spec(self) -> ExampleSpec:
-        """The features. Raises `CacheError` where records are not examples, nor `decoded` to be."""
+        """The features. Raises `CacheError` if records are not examples, nor `decoded` to be."""
         return self._examples().spec if self._decode is None else self._decode.spec
 
     @property
     def proto(self) -> Any:
-        """The message class of the records, or None where they are no protos."""
+        """The message class of the records, or None if they are no protos."""
         return getattr(self._codec, "proto", None)
 
     @property
@@ -300,7 +300,7 @@ class Split:
 
     @property
     def takedown_revision(self) -> int:
-        """How often the takedowns of the cache have changed; 0 where there never were any."""
+        """How often the takedowns of the cache have changed; 0 if there never were any."""
         return 0 if self._takedowns is None else self._takedowns.overlay().revision
 
     def stand_ins(self, indices: Sequence[int] | Array) -> Array:
@@ -310,7 +310,7 @@ class Split:
     def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
         """The source record that each of these records was made of, `file@position`; those taken down too.
 
-        Raises `CacheNotFoundError` where the cache was built without lineage.
+        Raises `CacheNotFoundError` if the cache was built without lineage.
         """
         places = self._files.place(indices)
         ordinals = self._files.column(ORDINAL, places).tolist() if len(places) else []
@@ -439,7 +439,7 @@ class Split:
         return batch
 
     def located(self, indices: Sequence[int] | Array, features: Sequence[str]) -> dict[str, Located] | None:
-        """Where `gather` copies these features from; None where one of them has to be made or read first."""
+        """Where `gather` copies these features from; None if one of them must be made or read first."""
         places, found = self._place(indices), {}
         for name in features:
             located = self._columns.located(name, places)
@@ -456,7 +456,7 @@ class Split:
     def check_room(self, windows: Sequence[Array]) -> None:
         """Says which windows of shards come one after the other.
 
-        Raises `LoaderError` where a window and the next one do not fit into the local directory together.
+        Raises `LoaderError` if a window and the next one do not fit into the local directory together.
         """
         if self._copies is not None:
             self._copies.check_room(windows, self._files.index_bytes)
@@ -578,7 +578,7 @@ def reopen_split(
 ) -> Split:
     """What unpickling a `Split` calls; `place` is the directory of its copies and its bound, where it has one.
 
-    Raises `StaleCacheError` where the snapshot holds other data by now.
+    Raises `StaleCacheError` if the snapshot holds other data by now.
     """
     manifest, store = _reopened(path, snapshot, place)
     if manifest.id != manifest_id:

@@ -237,7 +237,7 @@ class LocalStagedFile:
         sync_directory(os.path.dirname(self._path))
 
     def commit_new(self) -> None:
-        """`commit`, or `FileExistsError` where the path is taken."""
+        """`commit`, or `FileExistsError` if the path is taken."""
         self._finish()
         try:
             os.link(self._temporary, self._path)

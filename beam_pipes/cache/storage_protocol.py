@@ -1,6 +1,6 @@
 """What the cache needs from a place for files: the protocol `Storage`, and what its methods return.
 
-`in_parallel`: runs many operations of a storage at once, where that pays.
+`in_parallel`: runs runs many operations of a storage at once, where that pays.
 
 It needs only what object stores also offer: whole objects that appear at once, put-if-absent, ranged reads.
 `beam_pipes.cache.storage` implements it on file systems, `beam_pipes.cache.gcs` on Google Cloud Storage; everything
@@ -80,10 +80,10 @@ class Storage(Protocol):
         """
 
     def list(self, path: str) -> list[str]:
-        """The sorted names in a directory, without temporary ones; empty where there is none."""
+        """The sorted names in a directory, without temporary ones; empty if there is none."""
 
     def sizes(self, path: str) -> dict[str, int]:
-        """Name → bytes of the files in a directory, not of those below it; empty where there is none."""
+        """Name → bytes of the files in a directory, not of those below it; empty if there is none."""
 
     def tree(self, path: str) -> dict[str, FileStatus]:
         """All files below a directory, by their names relative to it."""
@@ -118,10 +118,10 @@ class Storage(Protocol):
         """
 
     def lock_holder(self, path: str) -> str | None:
-        """Who holds a lock, in words; None where nobody does."""
+        """Who holds a lock, in words; None if nobody does."""
 
     def local_path(self, path: str) -> str | None:
-        """The path of a file that can be memory-mapped, or None where there is none."""
+        """The path of a file that can be memory-mapped, or None if there is none."""
 
 
 _T = TypeVar("_T")

@@ -224,7 +224,7 @@ class RemovedRows:
         return self._overlay
 
     def of_split(self, split: str, records: int) -> Rows:
-        """(k,) int64: the removed rows of a split of so many records, ascending."""
+        """(k,) int64: the removed rows of a split of that many records, ascending."""
         overlay = self.overlay()
         if not overlay.takedowns:
             return _NO_ROWS
@@ -295,7 +295,7 @@ def stand_ins(rows: Any, removed: Rows, records: int, *, key: int, where: str) -
     average. After `_DRAWS` misses it draws a number among the remaining rows, so it always ends. The draw depends only
     on `key` and the row, so a stand-in stays the same until it is removed itself.
 
-    Raises `RecordRemovedError` where all `records` are removed.
+    Raises `RecordRemovedError` if all `records` are removed.
     """
     wanted: Rows = np.asarray(rows, np.int64)
     hit = is_removed(wanted, removed)

@@ -55,7 +55,7 @@ class _Refusal(Exception):
 
 
 class Found(NamedTuple):
-    """A file as a server has it now. `binding` is what every answer has to say again; None where it says nothing."""
+    """A file as a server has it now. `binding` is what every answer has to say again; None if it says nothing."""
 
     url: str
     size: int
@@ -73,7 +73,7 @@ class _ReadOnly(ObjectStorage):
         self.parallel = self.options.num_threads
 
     def _look(self, path: str) -> Found:
-        """Where a file is, and what it is bound by. Raises `CacheNotFoundError` where there is none."""
+        """Where a file is, and what it is bound by. Raises `CacheNotFoundError` if there is none."""
         raise NotImplementedError
 
     def _headers(self) -> dict[str, str]:
@@ -103,7 +103,7 @@ class _ReadOnly(ObjectStorage):
         return Service(code_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
 
     def request(self, url: str, ranges: str) -> Any:
-        """The open answer to a GET of a range; raises `_Refusal` where it is no success."""
+        """The open answer to a GET of a range; raises `_Refusal` if it is no success."""
         request = urllib.request.Request(url, headers={"Range": f"bytes={ranges}", "Accept-Encoding": "identity"})
         for name, value in self._headers().items():
             request.add_unredirected_header(name, value)
@@ -171,7 +171,7 @@ class _WebFile:
         return self._storage._retrying(functools.partial(self._range, start, size), self._path, "read")
 
     def _range(self, start: int, size: int) -> bytes | None:
-        """The bytes of a range; None where the answer was the whole file, which is in the copy now."""
+        """The bytes of a range; None if the answer was the whole file, which is in the copy now."""
         deadline = time.monotonic() + self._storage.options.attempt_timeout_secs
         with self._storage.request(self._found.url, f"{start}-{start + size - 1}") as answer:
             self._require_same(answer)

@@ -61,7 +61,7 @@ def write_cache(
             file. 1, the default, keeps the order.
 
     Returns the cache, opened. Raises `SpecError` for an example that does not fit, naming split, number and feature,
-    `CacheBusyError` while a build writes there, `CacheError` where records of the cache are taken down; nothing is
+    `CacheBusyError` while a build writes there, `CacheError` if records of the cache are taken down; nothing is
     published then.
     """
     if not splits:
@@ -109,7 +109,7 @@ def _linked(root: str, staged: str, name: str, written: _Written) -> Manifest:
 
 
 def _features_of(features: Any, split: str, splits: Mapping[str, object]) -> Features | None:
-    """The features of a split; None where they are to be inferred."""
+    """The features of a split; None if they are to be inferred."""
     if features is None or not is_by_split(features):
         return features  # type: ignore[no-any-return]
     if split not in features:

@@ -25,7 +25,7 @@ class Statistic(abc.ABC):
     """A named measure that rides with the data and is merged over records, shards and builds.
 
     A subclass implements `_merge_from`, `copy` and `_pretty_print`, as in the Magenta reference. To be stored in a
-    cache it also needs a JSON form; the default takes the instance's attributes, which therefore have to be JSON
+    cache it also needs a JSON form; the default takes the instance's attributes, which therefore must be JSON
     values. `_merge_from` must be associative and commutative: shards are merged in the order in which they finish.
     """
 
@@ -159,7 +159,7 @@ def plain_number(value: object) -> Any:
 
 
 def checked_statistics(stats: Any, *, where: str) -> list[Statistic]:
-    """`stats` as a list, or `InvalidStatisticsException` where it is not an iterable of `Statistic`."""
+    """`stats` as a list, or `InvalidStatisticsException` if it is not an iterable of `Statistic`."""
     try:
         statistics = list(stats)
     except TypeError:

@@ -71,8 +71,8 @@ def export_dali_index(cache: Cache, to: str | os.PathLike[str]) -> list[tuple[st
     """Writes `to/<shard>.idx` for every shard of a local cache that holds records; returns (shard, index) paths.
 
     They are what `fn.readers.tfrecord(path=…, index_path=…)` of DALI takes, in this order. Records that are taken down
-    have no line, and are not read there. Raises `CacheNotFoundError` where the shards are not on this machine,
-    `OutputError` where the directory cannot be written.
+    have no line, and are not read there. Raises `CacheNotFoundError` if the shards are not on this machine,
+    `OutputError` if the directory cannot be written.
     """
     with writing_to(to):
         os.makedirs(to, exist_ok=True)
@@ -133,7 +133,7 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     megatron, and for the records of a shard of 64 MiB with mds.
 
     Raises:
-        ExportError: the format is not known, the target is there already or not local, or the format cannot hold a
+        ExportError: the format is not known, the target already exists or not local, or the format cannot hold a
             split.
         OutputError: the target cannot be written.
         MissingExtraError: the library of the format is not installed.

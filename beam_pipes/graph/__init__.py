@@ -1,11 +1,11 @@
-"""The functional builder: a graph of operators, declared by a function once, run batch by batch.
+"""The functional builder: a graph of operators, declared once by a function, run batch by batch.
 
 | word | meaning |
 | --- | --- |
-| operator | what is done to samples; `fn.flip(images)` calls one |
-| data node | what an operator gives, before there is data |
+| operator | a transformation of samples; `fn.flip(images)` calls one |
+| data node | the output of an operator, before there is data |
 | place | where an operator runs: offline (before the cut), host, device |
-| cut | `cache(node)`: what lies before it is computed once, by a job, and stored |
+| cut | `cache(node)`: everything before it is computed once, by a job, and stored |
 
 Operators are in `beam_pipes.transforms`: `from beam_pipes.transforms import fn, ops`.
 """

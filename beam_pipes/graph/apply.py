@@ -22,7 +22,7 @@ _LEAST_SAMPLES_PER_THREAD = 2
 
 @dataclasses.dataclass
 class Outcome:
-    """What an operator gave: one column an output, over the samples that did not fail; and the failures by sample."""
+    """The result of an operator: a column per output, over the samples that did not fail; and the failures."""
 
     columns: list[TensorList]
     failures: dict[int, Exception]
@@ -41,7 +41,7 @@ def apply(
     """Runs the operator of `node` over `samples`.
 
     Raises `OperatorError`, naming operator, line and record, for the first sample that fails; with `keep_failures` they
-    are returned instead, and the columns are without them.
+    are returned instead, and omitted from the columns.
     """
     operator = node.operator
     values = {name: _argument_column(operator, name, column, node) for name, column in arguments.items()}
@@ -57,7 +57,7 @@ def apply(
             if keep_failures:
                 return Outcome(_empty(node), {0: error})
             raise failed(node, samples, 0, error) from error
-        # One bad sample must not cost the others, and has to be named: find it one by one.
+        # One bad sample must not cost the others, and must be named: find it one by one.
         return _one_by_one(node, samples, inputs, arguments, keep_failures=keep_failures)
     return _run_each(node, samples, inputs, values, keep_failures, pool, num_threads)
 
@@ -123,7 +123,7 @@ def _bad_argument(node: OperatorNode, argument: Argument, found: str) -> Operato
 
 
 def _stacked(operator: Operator, inputs: Sequence[TensorList], values: Mapping[str, TensorList]) -> bool:
-    """Whether `run_arrays` can be called as it is: nothing ragged, and no argument that decides shapes by sample."""
+    """Whether `run_arrays` can be called directly: nothing is ragged, and no argument sets shapes per sample."""
     if any(operator.arguments[name].static for name in values):
         return False
     if operator.run is not None and operator.rounds_by_place:
@@ -139,7 +139,7 @@ def host_draws(
     shapes: Sequence[tuple[int, ...]],
     arguments: Mapping[str, TensorList],
 ) -> dict[str, Array]:
-    """What the host works out for an operator on a device: name → array (n, …); see `Operator`.
+    """What the host computes for an operator on a device: name → array (n, …); see `Operator`.
 
     `shapes` are those of one sample of each input. Raises `OperatorError` for the first sample that fails.
     """
@@ -170,7 +170,7 @@ def host_draws(
 
 
 def batched_arguments(operator: Operator, values: Mapping[str, Any], size: int) -> dict[str, Any]:
-    """The keywords of `run_batch` and `run_arrays`: arrays (n,) or (n, k); a Python value where static."""
+    """The keywords of `run_batch` and `run_arrays`: arrays (n,) or (n, k); a Python value if static."""
     keywords: dict[str, Any] = {}
     for name, argument in operator.arguments.items():
         if argument.constant_only:
@@ -239,7 +239,7 @@ def _one_by_one(
     *,
     keep_failures: bool,
 ) -> Outcome:
-    """Every sample as a batch of its own; then those that did not fail together, where they depend on each other."""
+    """Runs every sample as a separate batch; then those that did not fail together, if they depend on each other."""
     pieces: list[list[TensorList]] = []
     failures: dict[int, Exception] = {}
     for index in range(len(samples)):
@@ -268,7 +268,7 @@ def _together(
     arguments: Mapping[str, TensorList],
     kept: Array,
 ) -> list[TensorList]:
-    """What an operator gives for the samples at `kept` as one batch. It gave something for each of them alone."""
+    """The result of an operator for the samples at `kept` as one batch, each of which succeeded alone."""
     values = {
         name: _argument_column(node.operator, name, column.take(kept), node) for name, column in arguments.items()
     }
@@ -342,7 +342,7 @@ def _run_each(
 
 
 def _batch_to_fill(node: OperatorNode, size: int) -> Array | None:
-    """Memory for what `run` gives of all samples, where it is known before how much that is."""
+    """Memory for the results of `run`, if its size is known in advance."""
     spec = node.outputs[0].spec
     known = spec.shape is not None and None not in spec.shape and spec.dtype is not None
     return np.empty((size, *spec.shape), spec.dtype) if known else None  # type: ignore[misc]
@@ -373,7 +373,7 @@ def _single(operator: Operator) -> Callable[..., Any] | None:
 
 
 def _gathered(node: OperatorNode, results: Sequence[Any]) -> list[TensorList]:
-    """One column an output, from what each sample gave."""
+    """One column per output, from the results of each sample."""
     count = len(node.outputs)
     columns = []
     for index, output in enumerate(node.outputs):

@@ -1,7 +1,7 @@
 """Rewriting `if`, `and`, `or`, `not` and early returns in functions that define graphs.
 
-The rewriting itself is AutoGraph's, as the library diastatic-malt maintains it: it turns each `if` into a call with the
-branches as functions. What such a call does with data nodes is said here.
+The rewriting itself is AutoGraph's, as maintained by the library diastatic-malt: it turns each `if` into a call with
+the branches as functions. This module defines what such a call does with data nodes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _LIBRARIES = tuple(
 
 
 def do_not_convert(function: F) -> F:
-    """Keeps a function as it is where graphs are defined with `enable_conditionals=True`.
+    """Excludes a function from rewriting in graphs defined with `enable_conditionals=True`.
 
-    For helpers that look at data nodes without using them as conditions, or that rewriting does not understand.
+    For helpers that inspect data nodes without using them as conditions, or that cannot be rewritten.
     """
     setattr(function, _NOT_CONVERTED, True)
     return function
@@ -48,7 +48,7 @@ def do_not_convert(function: F) -> F:
 
 @functools.cache
 def _library() -> Any:
-    """Malt's transpiler, with the meaning of `if` and its like from here."""
+    """Malt's transpiler, with this module's meaning of `if` and similar statements."""
     require("malt", purpose="enable_conditionals=True")
     importlib.import_module("importlib.util")  # malt uses it and leaves the import to others
     from malt.core import converter
@@ -56,7 +56,7 @@ def _library() -> Any:
     from malt.operators import variables
 
     class Transpiler(api.PyToPy):  # type: ignore[misc]
-        """Malt's, but for what the rewritten code calls."""
+        """Malt's, except for the functions that rewritten code calls."""
 
         def get_extra_locals(self) -> dict[str, Any]:
             if not hasattr(self, "_ours"):
@@ -88,12 +88,12 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(function)(lambda *args, **keywords: _converted_call(function, args, keywords))
 
 
-# Functions that are defined anew for each pipeline go when their pipeline does.
+# Functions that are defined again for each pipeline go when their pipeline does.
 _converted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
-    """The rewritten form of one function; made once for each function object."""
+    """The rewritten form of a function; created once for each function object."""
     known = _converted.get(function)
     if known is not None:
         return known  # type: ignore[no-any-return]
@@ -123,7 +123,7 @@ def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
 
 
 def _unconditional(function: Callable[..., Any], refused: GraphError) -> Callable[..., Any]:
-    """A lambda as it is, which most are: `refused` is raised only where it has a condition on data."""
+    """A lambda unchanged, as most are: `refused` is raised only if it has a condition on data."""
 
     def as_it_is(*args: Any, **keywords: Any) -> Any:
         try:
@@ -149,7 +149,7 @@ def _is_users(function: types.FunctionType) -> bool:
 def _converted_call(
     function: Any, args: tuple[Any, ...], keywords: Mapping[str, Any] | None, *scope: Any, **options: Any
 ) -> Any:
-    """A call in rewritten code: of a user's function in its rewritten form, of anything else as it is."""
+    """A call in rewritten code: calls a user's function in its rewritten form, anything else directly."""
     keywords = keywords or {}
     if isinstance(function, functools.partial):
         return _converted_call(function.func, (*function.args, *args), {**function.keywords, **keywords})
@@ -169,7 +169,7 @@ def _converted_call(
 
 
 def _decided(test: Callable[[], Any]) -> Callable[[], Any]:
-    """What says whether a loop goes on: known at definition, for all samples alike."""
+    """The condition of a loop: known at definition, the same for all samples."""
 
     def decided() -> Any:
         value = test()

@@ -2,7 +2,7 @@
 
 Constants (`ConstantSample`, and in debug mode batches that the user holds), moves between host and device
 (`node.gpu()`, `node.cpu()`), `node.shape()`, and the two ends of a condition: `Merge` puts the samples of both branches
-back into their order, `Partial` is a value that only one branch has, which an early return leaves behind.
+back into their order, `Partial` is a value that only one branch has, the result of an early return.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def _to_numpy(value: Any) -> Any:
 
 
 def constant_array(value: Any) -> np.ndarray[Any, Any]:
-    """A constant in the dtype that DALI gives it: `3` → int32, `0.5` and float64 arrays → float32.
+    """A constant in DALI's dtype for it: `3` → int32, `0.5` and float64 arrays → float32.
 
-    Arrays of 64-bit integers have 32 bits where these hold all of them. Other dtypes, and NumPy's scalars, stay.
+    Arrays of 64-bit integers become 32-bit ones if these hold all values. Other dtypes and NumPy scalars stay.
     """
     if isinstance(value, np.generic):
         return np.asarray(value)
@@ -98,7 +98,7 @@ class ToHost(_Copy):
 
 
 class Merge(Operator):
-    """For each sample what the branch gave that was run for it. The engine runs it: it reads out of branches."""
+    """For each sample, the result of the branch that ran for it. The engine runs it, because it reads from branches."""
 
     op_name = "merge"
     inputs = ("predicate", "then", "orelse")
@@ -115,7 +115,7 @@ class Merge(Operator):
 
 
 class Partial(Operator):
-    """The samples of one branch. The engine runs it: it reads out of a branch."""
+    """The samples of one branch. The engine runs it, because it reads from a branch."""
 
     op_name = "partial"
     inputs = ("predicate", "value")
@@ -128,7 +128,7 @@ class Partial(Operator):
 
 
 class RecordName(Operator):
-    """uint8, (bytes,): where every sample was read, such as `cat/3.jpg@0`."""
+    """uint8, (bytes,): the record of every sample, such as `cat/3.jpg@0`."""
 
     op_name = "record_name"
     inputs = ("data",)
@@ -142,7 +142,7 @@ class RecordName(Operator):
 
 
 class ShapeOf(Operator):
-    """(rank,), int64 unless it is said: the shape of every sample."""
+    """(rank,), int64 by default: the shape of every sample."""
 
     op_name = "shapes"
     inputs = ("data",)

@@ -1,4 +1,4 @@
-"""`CachedStore`: what lies before the cut, read back from a cache in the order in which its reader had it."""
+"""`CachedStore`: the part before the cut, read back from a cache in the order of its reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from beam_pipes.graph.tensors import TensorList
 
 
 class CachedStore(NumberedRecords):
-    """The records of a cache that was made from the offline part of a graph."""
+    """The records of a cache built from the offline part of a graph."""
 
     def __init__(self, path: str, part: OfflinePart, declaration: Declaration) -> None:
         cache = Cache.open(path)
@@ -30,7 +30,7 @@ class CachedStore(NumberedRecords):
         self._check(cache, declaration)
 
     def _check(self, cache: Cache, declaration: Declaration) -> None:
-        """Raises `StaleCacheError` where the cache was made from another graph."""
+        """Raises `StaleCacheError` if the cache was built from another graph."""
         wanted = {feature_name(node) for node in self._stored} | {RECORD_FEATURE}
         missing = sorted(wanted - set(self._split.spec))
         if missing:
@@ -56,7 +56,7 @@ class CachedStore(NumberedRecords):
             )
 
     def check_alone(self, others: Sequence[OperatorNode]) -> None:
-        """Raises `GraphError` where the cache lacks records, and `others` are read beside it: pairs would be wrong."""
+        """Raises `GraphError` if the cache lacks records but `others` are read beside it: pairs would be wrong."""
         lacking = self._num_read - len(self._split)
         if lacking and others:
             raise GraphError(
@@ -74,7 +74,7 @@ class CachedStore(NumberedRecords):
         return [str(one) for one in found]
 
     def columns(self, indices: Indices) -> dict[DataNode, TensorList]:
-        """What is stored of the records, by data node."""
+        """The stored values of the records, by data node."""
         names = [feature_name(node) for node in self._stored]
         found = self._split.gather(indices, features=names, ragged="values")
         spec = self._split.spec
@@ -98,7 +98,7 @@ class CachedStore(NumberedRecords):
 
 
 def _parted(values: Any, lengths: Any, shapes: Any, rank: int) -> list[Any]:
-    """Values one after the other → an array for each record."""
+    """Concatenated values → an array for each record."""
     if shapes is not None:
         sizes = np.prod(shapes, axis=1, dtype=np.int64)
         ends = np.cumsum(sizes)

@@ -1,10 +1,10 @@
-"""Conditions over samples: `cond`, and what `if`, `and`, `or` and `not` over data nodes become.
+"""Conditions over samples: `cond`, and the functions behind `if`, `and`, `or` and `not` over data nodes.
 
-Coverage: whether a data node has a value for every sample, which an early return alone does not see to.
+Coverage: whether a data node has a value for every sample, which an early return alone does not ensure.
 
-An early return leaves a `Partial`, the samples of one branch; what is returned on the other ways is merged with it. A
-way on which nothing is returned shows here, at definition. Conditions are taken to be independent of each other, unless
-one is made from the other by `and`, `or`, `not` or an early return.
+An early return leaves a `Partial`, the samples of one branch; the values returned on other paths are merged with it. A
+path that returns nothing is found here, at definition. Conditions are assumed to be independent, unless one is derived
+from the other by `and`, `or`, `not` or an early return.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from beam_pipes.graph.trace import call, current_scope, set_scope
 
 
 class Condition(Operator):
-    """A condition: 0-d numbers as booleans, by whether they are zero; with `negate` the other way round."""
+    """A condition: 0-d numbers as booleans, True unless zero; inverted with `negate`."""
 
     op_name = "condition"
     inputs = ("value",)
@@ -69,15 +69,15 @@ def condition(node: DataNode, *, negate: bool = False, boolean: bool = False, sa
 
 
 def cond(predicate: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
-    """For each sample what `then()` gives where `predicate` is true, else what `orelse()` gives.
+    """For each sample, the result of `then()` if `predicate` is true, else that of `orelse()`.
 
         rotated = cond(do_rotate, lambda: fn.rotate(images, angle=angle), lambda: images)
 
-    Each branch runs on its samples only, and the order of samples is kept. The branches give data nodes of one dtype
-    and rank on one device, or tuples, lists or dicts of such, alike in both; arrays and numbers become constants. A
-    predicate that is no data node chooses a branch right away.
+    Each branch runs on its samples only, and the order of samples is kept. Both branches give data nodes of one dtype
+    and rank on one device, or equally structured tuples, lists or dicts of them; arrays and numbers become constants. A
+    predicate that is not a data node chooses a branch immediately.
 
-    Raises `ConditionError` where the branches differ, naming which output does.
+    Raises `ConditionError` if the branches differ, naming the output.
     """
     if not isinstance(predicate, DataNode):
         return then() if predicate else orelse()
@@ -95,7 +95,7 @@ def in_branch(predicate: DataNode, branch: bool, function: Callable[[], Any]) ->
 
 
 def merge(predicate: DataNode, then: Any, orelse: Any, *, names: str) -> Any:
-    """What both branches gave, put together; `names` says what it is, for messages."""
+    """Merges the results of both branches; `names` names them in messages."""
     if then is orelse:
         return then
     if isinstance(then, (list, tuple)) and type(then) is type(orelse):
@@ -164,7 +164,7 @@ def _different(names: str, first: str, second: str, predicate: DataNode) -> Cond
 
 
 def logical(said: str, first: Any, second: Callable[[], Any]) -> Any:
-    """`first and second()` or `first or second()`, sample by sample; `second` runs where it decides."""
+    """`first and second()` or `first or second()`, sample by sample; `second` runs only where it matters."""
     if not isinstance(first, DataNode):
         if said == "and":
             return second() if first else first
@@ -189,7 +189,7 @@ Decided = Mapping[DataNode, bool]
 
 
 def check_covered(nodes: Sequence[OperatorNode], outputs: Iterable[DataNode]) -> None:
-    """Raises `ConditionError` where an output, or an input of one of `nodes`, has no value for some samples."""
+    """Raises `ConditionError` if an output, or an input of one of `nodes`, has no value for some samples."""
     if not any(isinstance(node.operator, Partial) for node in nodes):
         return
     asked: list[tuple[DataNode, Decided]] = [(output, {}) for output in outputs]
@@ -208,7 +208,7 @@ def check_covered(nodes: Sequence[OperatorNode], outputs: Iterable[DataNode]) ->
 
 
 def _gap(node: DataNode, decided: Decided) -> OperatorNode | None:
-    """The early return that does not cover samples for which the conditions in `decided` are so."""
+    """The early return that does not cover samples for which the conditions have the values in `decided`."""
     source = node.source
     if not isinstance(source.operator, (Merge, Partial)):
         return None
@@ -221,7 +221,7 @@ def _gap(node: DataNode, decided: Decided) -> OperatorNode | None:
 
 
 def _truth(node: DataNode, decided: Decided) -> bool | DataNode:
-    """Whether a condition is true, given others; where they do not say, the first one that has to be decided."""
+    """Whether a condition is true, given others; if they do not determine it, the first undecided one."""
     if node in decided:
         return decided[node]
     source = node.source

@@ -1,6 +1,6 @@
-"""The cut: `cache(node)` says that everything before it is computed once, by a job, and stored.
+"""The cut: `cache(node)` marks everything before it to be computed once, by a job, and stored.
 
-`Plan`: what of a pipeline's graph is run, in which order, and how long columns are kept.
+`Plan`: which part of a pipeline's graph is run, in which order, and how long columns are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from beam_pipes.graph.trace import call
 
 
 class Cut(Operator):
-    """The end of the offline part: what goes in comes out."""
+    """The end of the offline part, which passes its inputs on."""
 
     op_name = "cache"
     inputs = ("data",)
@@ -36,14 +36,14 @@ class Cut(Operator):
 def cache(*nodes: DataNode) -> Any:
     """Marks `nodes` as the end of the offline part; returns them.
 
-    Whatever they are made from is offline: it is computed once and stored, and read back in every epoch. What else of
-    that part is used behind the cut is stored beside them. Results are the same with a cache, before there is one, and
+    Everything they depend on is offline: it is computed once and stored, and read back in every epoch. Other nodes of
+    that part that are used after the cut are stored too. Results are the same with a cache, before one exists, and
     without the cut.
 
         images, labels = fn.readers.file(file_root=root)
         images = cache(fn.resize(fn.decoders.image(images), size=256))
 
-    Raises `PlacementError` for a node on the device, in a branch of a condition, or made by an operator that draws for
+    Raises `PlacementError` for a node on the device, in a branch of a condition, or one by an operator that draws for
     each epoch, has side effects, works on a batch as a whole, or is fed from Python.
     """
     where = user_frame()
@@ -92,7 +92,7 @@ def _check_offline(node: OperatorNode, where: str) -> None:
 
 
 def ancestors(nodes: Sequence[DataNode]) -> list[OperatorNode]:
-    """All operators that `nodes` are made from, in order."""
+    """All operators that `nodes` depend on, in order."""
     found: set[OperatorNode] = set()
     waiting = [node.source for node in nodes]
     while waiting:
@@ -104,7 +104,7 @@ def ancestors(nodes: Sequence[DataNode]) -> list[OperatorNode]:
 
 
 def _check_side_by_side(first: OperatorNode, other: OperatorNode) -> None:
-    """Raises `PlacementError` where records of two readers do not meet in the same pairs in every epoch."""
+    """Raises `PlacementError` if records of two readers are not paired the same way in every epoch."""
     differing = [name for name, value in _order_of(first).items() if value != _order_of(other)[name]]
     if differing:
         found = "; ".join(f"{name}: {_order_of(first)[name]!r} and {_order_of(other)[name]!r}" for name in differing)
@@ -119,7 +119,7 @@ def _check_side_by_side(first: OperatorNode, other: OperatorNode) -> None:
 
 
 def _order_of(node: OperatorNode) -> dict[str, Any]:
-    """What says in which order a reader reads."""
+    """The arguments that determine a reader's order."""
     reader = node.operator
     assert isinstance(reader, Reader)
     order = {name: reader.constants[name] for name in ("random_shuffle", "num_shards", "shard_id")}
@@ -132,14 +132,14 @@ def _order_of(node: OperatorNode) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OfflinePart:
-    """What lies before the cut: operators in order, and the data nodes that are stored because they are used behind."""
+    """The part before the cut: operators in order, and the data nodes stored for use after it."""
 
     nodes: tuple[OperatorNode, ...]
     stored: tuple[DataNode, ...]
 
     @property
     def readers(self) -> tuple[OperatorNode, ...]:
-        """The readers at its beginning, in order. They are read side by side, record i of one with record i of all."""
+        """The readers at its beginning, in order. They are read side by side, record i of each together."""
         return tuple(node for node in self.nodes if isinstance(node.operator, Reader))
 
     @property
@@ -149,7 +149,7 @@ class OfflinePart:
 
 
 def offline_part(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> OfflinePart | None:
-    """The offline part of the operators that are run; None where there is no cut."""
+    """The offline part of the operators that are run; None without a cut."""
     cuts = [node for node in nodes if isinstance(node.operator, Cut)]
     if not cuts:
         return None
@@ -170,10 +170,10 @@ def offline_part(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """The operators that are run, in order; those that nobody needs; and the outputs.
+    """The operators that are run, in order; the unused ones; and the outputs.
 
-    `used` holds, for each operator, which of its outputs are read: others are neither computed nor parsed where the
-    operator can help it.
+    `used` holds, for each operator, which of its outputs are read: the operator avoids computing or parsing others if
+    it can.
     """
 
     nodes: tuple[OperatorNode, ...]
@@ -189,13 +189,13 @@ class Plan:
         return tuple(node for node in self.nodes if node.operator.is_source)
 
     def behind_the_cut(self) -> tuple[OperatorNode, ...]:
-        """The operators that are run where a cache holds what lies before the cut."""
+        """The operators that are run if a cache holds the part before the cut."""
         before = set() if self.offline is None else set(self.offline.nodes)
         return tuple(node for node in self.nodes if node not in before)
 
 
 def make_plan(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> Plan:
-    """What has to run to give `outputs`: their ancestors, and whatever has side effects or is to be preserved."""
+    """The operators needed for `outputs`: their ancestors, and those that have side effects or must be preserved."""
     needed: set[OperatorNode] = set()
     used: dict[OperatorNode, set[int]] = {}
     waiting: list[OperatorNode] = [node for node in nodes if node.operator.side_effects or node.preserve]
@@ -224,7 +224,7 @@ def make_plan(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> Pla
 def _spent_after(
     nodes: Iterable[OperatorNode], outputs: Sequence[DataNode]
 ) -> dict[OperatorNode, tuple[DataNode, ...]]:
-    """For each operator, the columns that nobody reads after it."""
+    """For each operator, the columns that are not read after it."""
     last: dict[DataNode, OperatorNode] = {}
     for node in nodes:
         for own in node.outputs:

@@ -1,12 +1,12 @@
-"""The graph while it is defined: what an operator gives (`DataNode`), and the call that it came from (`OperatorNode`).
+"""The graph while it is defined: the output of an operator (`DataNode`), and the call that creates it (`OperatorNode`).
 
     images = fn.decoders.image(jpegs)     an OperatorNode with one DataNode as its output
     images[:, ::2] / 255.0                two more: indexing and arithmetic are operators too
     if fn.random.coin_flip(): …           a `Scope`: operators in it run on some samples of the batch only
 
-Nothing has run yet: a data node says what is known of its samples (`spec`) and where they will be. Python's operators
-on data nodes are NumPy's ufuncs, in the dtypes that DALI promotes to (see `expressions`). The chapter above this one,
-`trace`, checks calls and makes nodes of them: it sets `DataNode.call_operator`.
+Nothing has run yet: a data node says what is known about its samples (`spec`) and where they will be. Python's
+operators on data nodes are NumPy's ufuncs, in the dtypes that DALI promotes to (see `expressions`). The module above
+this one, `trace`, checks calls and creates nodes for them: it sets `DataNode.call_operator`.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from beam_pipes.graph.tensors import TensorList
 
 
 class DebugValues(Protocol):
-    """What runs operators as they are called, in debug mode."""
+    """Runs operators as they are called, in debug mode."""
 
     def add(self, node: OperatorNode) -> None:
         """Runs an operator."""
 
     def value(self, node: DataNode) -> TensorList:
-        """What it gave."""
+        """Its result."""
 
     def constant_batch(self, samples: Sequence[object]) -> DataNode:
-        """A node for arrays that the user holds, one for each sample."""
+        """A node for the user's arrays, one for each sample."""
 
 
 class DefinedGraph(Protocol):
-    """The graph that operators are added to; operators run as they are called in debug mode only."""
+    """The graph that operators are added to; operators run as they are called only in debug mode."""
 
     debug_run: DebugValues | None
 
     @property
     def seed(self) -> int:
-        """What shuffling and draws are keyed by."""
+        """The key of shuffling and draws."""
 
     def name_for(self, operator: type[Operator], name: str | None, where: UserFrame) -> str:
         """A unique name for a new operator."""
 
     def add(self, node: OperatorNode) -> None:
-        """Takes an operator into the graph."""
+        """Adds an operator to the graph."""
 
 
 class CallOperator(Protocol):
@@ -103,7 +103,7 @@ class DataNode:
         images.gpu()                the same data on the device
         images.shape()              int64, one value for each dimension
 
-    `spec` is what is known of it: dtype, shape, layout.
+    `spec` is what is known about it: dtype, shape, layout.
     """
 
     __slots__ = ("device", "index", "source", "spec")
@@ -122,22 +122,22 @@ class DataNode:
 
     @property
     def name(self) -> str:
-        """The operator's name; with the number of the output where it has several: `readers.file[1]`."""
+        """The operator's name; with the number of the output if there are several: `readers.file[1]`."""
         name = self.source.name or self.source.operator.title()
         return name if len(self.source.outputs) < 2 else f"{name}[{self.index}]"
 
     @property
     def dtype(self) -> Any:
-        """The NumPy dtype, or None where it is not known."""
+        """The NumPy dtype, or None if unknown."""
         return self.spec.dtype
 
     @property
     def layout(self) -> str:
-        """The names of the axes; "" where they have none."""
+        """The names of the axes; "" if they have none."""
         return self.spec.layout
 
     def ndim(self) -> int | None:
-        """The rank, or None where it is not known."""
+        """The rank, or None if unknown."""
         return self.spec.ndim
 
     def _call(self, operator_class: type[Operator], device: Device | None = None) -> DataNode:
@@ -149,18 +149,18 @@ class DataNode:
         return self if self.device == "gpu" else self._call(ToDevice, "mixed")
 
     def cpu(self) -> DataNode:
-        """This node on the host. What comes from a device can only be an output of the graph: the host goes before."""
+        """This node on the host; from a device only as an output of the graph, because the host runs first."""
         return self if self.device == "cpu" else self._call(ToHost, "gpu")
 
     def shape(self, *, dtype: object = None, device: Device | None = None) -> DataNode:
-        """The shape of every sample: (rank,), int64 or `dtype`. It lies where the node does, or on `device`."""
+        """The shape of every sample: (rank,), int64 or `dtype`. It is where the node is, or on `device`."""
         made: DataNode = self.call_operator(ShapeOf, (self,), {} if dtype is None else {"dtype": dtype})
         return made.gpu() if device == "gpu" else made
 
     def property(self, key: str, *, device: Device | None = None) -> DataNode:
         """`"source_info"`, where every sample was read, or `"layout"`, the names of its axes: uint8, their bytes.
 
-        What was read is named as in messages: `cat/3.jpg@0`. Raises `GraphError` for another key.
+        Records are named as in messages: `cat/3.jpg@0`. Raises `GraphError` for another key.
         """
         if key not in ("source_info", "layout"):
             raise located(GraphError(f"key should be 'source_info' or 'layout', got {key!r}."), user_frame())
@@ -173,7 +173,7 @@ class DataNode:
         return self.property("source_info", device=device)
 
     def get(self) -> TensorList:
-        """The data, in debug mode: `pipeline_def(debug=True)`; elsewhere there is none yet."""
+        """The data, in debug mode (`pipeline_def(debug=True)`); otherwise there is none yet."""
         run = None if self.source.pipeline is None else self.source.pipeline.debug_run
         if run is None:
             raise GraphError(
@@ -299,10 +299,10 @@ _ORDER = itertools.count()
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class OperatorNode:
-    """An operator with what feeds it. Nodes are in the order of their creation (`order`), which is topological.
+    """An operator with its inputs. Nodes are in the order of their creation (`order`), which is topological.
 
-    `name` is unique within a pipeline and part of what draws are keyed by. `device` is where the operator stands,
-    `scope` the branch in which it was called.
+    `name` is unique within a pipeline and part of the key of draws. `device` is where the operator runs, `scope`
+    the branch in which it was called.
     """
 
     operator: Operator
@@ -321,13 +321,13 @@ class OperatorNode:
     order: int = dataclasses.field(default_factory=lambda: next(_ORDER))
 
     def feeds(self) -> tuple[DataNode, ...]:
-        """All data nodes that are read: inputs, argument inputs, and the conditions that it stands under."""
+        """All data nodes that are read: inputs, argument inputs, and the conditions of its branch."""
         conditions = () if self.scope is None else tuple(scope.predicate for scope in self.scope.chain())
         return (*self.inputs, *self.argument_inputs.values(), *conditions)
 
     @property
     def output_device(self) -> str:
-        """Where what it gives lies: "cpu" or "gpu"."""
+        """Where its output is: "cpu" or "gpu"."""
         return "cpu" if self.device == "cpu" else "gpu"
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """`PipelineOptions`: how a pipeline is run, checked.
 
-`GraphDefinition`: the operators of a graph and its outputs; what a pipeline is before it runs.
+`GraphDefinition`: the operators of a graph and its outputs; a pipeline before it runs.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _OF_OUTPUTS = ("output_dtype", "output_ndim", "output_layout")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """How a pipeline is run.
+    """How a pipeline runs.
 
     Args:
         batch_size: samples of a batch; `max_batch_size` is the same.
-        num_threads: threads for operators that release the interpreter lock, and for batches that are made ahead.
+        num_threads: threads for operators that release the interpreter lock, and for batches prepared ahead.
         device_id: which accelerator the device iterators use; None leaves it to them.
-        seed: what shuffling and draws are keyed by; -1 takes one from the system (it is in the checkpoint then).
-        prefetch_queue_depth: batches that iterators make ahead; 0 makes each when it is asked for.
+        seed: the key of shuffling and draws; -1 takes one from the system, which is then in the checkpoint.
+        prefetch_queue_depth: batches that iterators prepare ahead; 0 makes each on request.
         last: the end of an epoch that does not fill a batch: "partial" gives a smaller batch, "pad" repeats the last
             record and marks it (`outputs.valid`), "drop" leaves it out. With the first two an epoch is exactly the set
             of records, whatever the batch size.
         on_error: what happens to a sample on which an operator fails: "fail", "drop" (counted), "dead_letter" (kept in
             `pipe.dead_letters`). The batch is smaller by those.
-        cache: the directory of the cache that stands for everything before the cut; None runs it with the rest.
-        output_dtype, output_ndim, output_layout: what the outputs should be: one value for all, or one for each output,
-            None among them for any. Others are refused, at definition where it is known there, else in the batch.
+        cache: the directory of the cache that replaces everything before the cut; None runs that part too.
+        output_dtype, output_ndim, output_layout: the expected outputs: one value for all, or one for each output, with
+            None for any. Others are refused, at definition if they are known, else in the batch.
 
     Raises `OperatorArgumentError` for an option that is unknown (naming the nearest) or out of range.
     """
@@ -89,7 +89,7 @@ class PipelineOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PipelineOptions:
-        """Options by their names, DALI's among them."""
+        """Options by their names, including DALI's."""
         given = dict(given)
         if "max_batch_size" in given:
             given.setdefault("batch_size", given.pop("max_batch_size"))
@@ -112,7 +112,7 @@ class PipelineOptions:
 
 
 def _of_outputs(name: str, value: Any) -> Any:
-    """What is declared of the outputs, checked: dtypes by their names."""
+    """The declared properties of the outputs, checked: dtypes by name."""
     if isinstance(value, (list, tuple)):
         return [_of_outputs(name, one) for one in value]
     if value is None or name == "output_dtype":
@@ -134,7 +134,7 @@ Defined = TypeVar("Defined", bound="GraphDefinition")
 
 
 class GraphDefinition:
-    """A graph that is being defined: within `with`, operators that are called become part of it."""
+    """A graph being defined: inside `with`, called operators become part of it."""
 
     #: What runs operators at once, in debug mode; None elsewhere, and while nothing runs.
     debug_run: DebugValues | None = None
@@ -150,7 +150,7 @@ class GraphDefinition:
 
     @property
     def seed(self) -> int:
-        """What shuffling and draws are keyed by."""
+        """The key of shuffling and draws."""
         return self.options.seed
 
     def __enter__(self: Defined) -> Defined:
@@ -163,7 +163,7 @@ class GraphDefinition:
         pop_pipeline()
 
     def add_sink(self, edge: DataNode) -> None:
-        """Keeps what makes the data node `edge` from being pruned, although it is no output."""
+        """Keeps the operators of the data node `edge` from being pruned, although it is not an output."""
         self._adopt([edge], user_frame())
         edge.source.preserve = True
 
@@ -184,13 +184,13 @@ class GraphDefinition:
         return name
 
     def add(self, node: OperatorNode) -> None:
-        """Takes an operator into the graph. Called as it is defined."""
+        """Adds an operator to the graph. Called as it is defined."""
         self.nodes.append(node)
 
     def set_outputs(self, *outputs: Any) -> None:
-        """What `run` returns: data nodes by position, or one dict of them by name.
+        """Sets the outputs of `run`: data nodes by position, or one dict of them by name.
 
-        A list among them (of an operator with several outputs) counts as its members; arrays and numbers become
+        A list among them (of an operator with several outputs) is flattened; arrays and numbers become
         constants.
         """
         where = user_frame()
@@ -224,7 +224,7 @@ class GraphDefinition:
         )
 
     def _adopt(self, outputs: Sequence[DataNode], where: UserFrame) -> None:
-        """Takes operators into the graph that were called outside of any pipeline."""
+        """Adds operators to the graph that were called outside any pipeline."""
         for node in ancestors(outputs):
             if node.pipeline is None:
                 node.pipeline = self
@@ -236,7 +236,7 @@ class GraphDefinition:
         self.nodes.sort(key=lambda node: node.order)
 
     def define_graph(self) -> Any:
-        """What a subclass overrides: calls operators and returns the outputs, as for `set_outputs`."""
+        """For subclasses to override: calls operators and returns the outputs, as for `set_outputs`."""
         raise GraphError(
             "the pipeline has no outputs: call pipe.set_outputs(…), or override define_graph and return them."
         )
@@ -252,7 +252,7 @@ class GraphDefinition:
             set_scope(before)
 
     def plan(self) -> Plan:
-        """What is run, and what is pruned; the graph is fixed from here on."""
+        """What is run, and what is pruned; fixes the graph."""
         if self._plan is None:
             if self._outputs is None:
                 self._define()
@@ -270,7 +270,7 @@ class GraphDefinition:
         return next((node for node in self.nodes if node.operator.is_source), None)
 
     def _check_declared(self, position: int, node: DataNode, spec: TensorSpec) -> None:
-        """Raises `OperatorError` for an output that is not what `output_dtype` and the like say."""
+        """Raises `OperatorError` for an output that contradicts `output_dtype` and similar options."""
         count = len(self._outputs or ())
         for option, value in zip(_OF_OUTPUTS, (spec.dtype, spec.ndim, spec.layout), strict=True):
             wanted = getattr(self.options, option)
@@ -286,7 +286,7 @@ class GraphDefinition:
                 )
 
     def checked(self, column: TensorList, node: DataNode) -> TensorList:
-        """A column of an output, once it is seen that it is what was declared."""
+        """A column of an output, checked against its declaration."""
         if len(column) and any(getattr(self.options, name) is not None for name in _OF_OUTPUTS):
             spec = TensorSpec.of(column[0].dtype, column[0].shape, column.layout)
             for position in (place for place, one in enumerate(self._outputs or ()) if one is node):
@@ -295,6 +295,6 @@ class GraphDefinition:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """The names of the outputs, where they have names."""
+        """The names of the outputs, if they have names."""
         self.plan()
         return self._output_names

@@ -1,8 +1,8 @@
-"""`DeviceProgram`: the operators of a plan that stand on the device, as functions over arrays of any library.
+"""`DeviceProgram`: the operators of a plan on the device, as functions over arrays of any library.
 
 A *segment* is a run of operators in one branch: one function, compiled as a whole. An operator for which the host draws
-begins one, as the draws may depend on the shape of what it is given. Between segments samples are picked by index.
-Samples that differ in shape, or in an argument that decides shapes, go through in groups.
+begins a segment, because the draws may depend on the shape of its input. Between segments, samples are selected by
+index. Samples that differ in shape, or in an argument that determines shapes, are run in groups.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Backend(Protocol):
         """Its array-API namespace."""
 
     def put(self, array: Any, *, exact: bool) -> Any:
-        """A NumPy array on the device; where `exact`, values that would change are an error."""
+        """A NumPy array on the device; with `exact`, values that would change are an error."""
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, compiled where the library does that."""
+        """The function, compiled if the library supports that."""
 
     def bucket(self, count: int) -> int:
-        """To how many samples a branch is filled up, so that few sizes are compiled."""
+        """The padded number of samples of a branch, so that few sizes are compiled."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -53,14 +53,14 @@ class _Segment:
 
 @dataclasses.dataclass
 class _OnDevice:
-    """An array on the device and the rows of the batch that its leading axis stands for."""
+    """An array on the device and the batch rows of its leading axis."""
 
     array: Any
     rows: Rows
 
 
 class DeviceProgram:
-    """What of a plan runs on the device."""
+    """The part of a plan that runs on the device."""
 
     def __init__(self, plan: Plan, backend: Backend) -> None:
         self.backend = backend
@@ -79,7 +79,7 @@ class DeviceProgram:
 
     @property
     def host_inputs(self) -> tuple[DataNode, ...]:
-        """What the host has to keep for it: its inputs, and the conditions of its branches."""
+        """What the host must keep for it: its inputs, and the conditions of its branches."""
         scopes = [scope for node in self.nodes if node.scope is not None for scope in node.scope.chain()]
         return tuple(dict.fromkeys([*self.inputs, *(scope.predicate for scope in scopes)]))
 
@@ -120,7 +120,7 @@ class DeviceProgram:
     # Running
 
     def run(self, host: HostRun) -> dict[DataNode, list[tuple[Rows, Any]]]:
-        """The outputs on the device: for each a list of (rows, array), one where all samples are of one shape."""
+        """The outputs on the device: for each a list of (rows, array), one if all samples have one shape."""
         rows = host.rows_of(None)
         held = {node: host.held[node] for node in self.host_inputs if node in host.held}
         made: dict[DataNode, list[tuple[Rows, Any]]] = {node: [] for node in self.outputs}
@@ -144,7 +144,7 @@ class DeviceProgram:
         return made
 
     def _groups(self, host: HostRun, held: dict[DataNode, Held], rows: Rows) -> list[Rows]:
-        """Rows whose samples can stand in one array each."""
+        """Groups of rows whose samples fit into one array."""
         ragged = [node for node in self.inputs if node in held and held[node].column.dense is None]
         by_shape = set(ragged)
         static = [feed for segment in self._segments if isinstance(segment, _Segment) for _, _, feed in segment.static]
@@ -234,7 +234,7 @@ class DeviceProgram:
     def _drawn(
         self, host: HostRun, node: OperatorNode, rows: Rows, given: dict[DataNode, Any]
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """What the host works out for the first operator of a segment: nothing for most."""
+        """What the host computes for the first operator of a segment: nothing for most."""
         if node.operator.host_draws is None:
             return {}
         shapes = [tuple(given[feed].shape[1:]) for feed in node.inputs]
@@ -244,7 +244,7 @@ class DeviceProgram:
     def _function(
         self, segment: _Segment, statics: dict[tuple[str, str], Any], drawn: tuple[str, ...]
     ) -> Callable[..., tuple[Any, ...]]:
-        """The operators of a segment as one function of arrays: its inputs, and what is drawn for its first one."""
+        """The operators of a segment as one function of arrays: of its inputs, and the draws for its first operator."""
         backend = self.backend
         count = len(segment.inputs)
 
@@ -321,7 +321,7 @@ class DeviceProgram:
 
 
 def _fed_arguments(node: OperatorNode) -> Mapping[str, DataNode]:
-    """The arguments that `run_arrays` is given as arrays; those of draws stay on the host."""
+    """The arguments that `run_arrays` receives as arrays; those of draws stay on the host."""
     return {} if node.operator.host_draws is not None else node.argument_inputs
 
 

@@ -1,9 +1,9 @@
-"""Debug mode: operators run as soon as they are called, on the batch that is being run.
+"""Debug mode: operators run as soon as they are called, on the current batch.
 
 Draws are keyed by record, so the numbers are those of the compiled graph. The function is called for every batch, and
-has to call the same operators in the same order each time.
+must call the same operators in the same order each time.
 
-`experimental.pipeline_def`: as `pipeline_def`, and with debug mode.
+`experimental.pipeline_def`: `pipeline_def` with a debug mode.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class DebugPipeline(Pipeline):
         return self._function(*self._given, **self._arguments)
 
     def build(self) -> None:
-        """Nothing to be done: the graph is what runs."""
+        """Does nothing, because the graph runs directly."""
 
     def plan(self) -> Plan:
-        """What a compiled pipeline would run of the last batch's graph."""
+        """The part of the last batch's graph that a compiled pipeline would run."""
         if self._outputs is None:
             raise GraphError("in debug mode nothing is known of the graph before the first run.")
         return make_plan(self.nodes, self._outputs)
@@ -123,7 +123,7 @@ class DebugPipeline(Pipeline):
             self.debug_run.add(node)
 
     def open(self, node: OperatorNode) -> None:
-        """Opens a source, or finds it open from the batch before."""
+        """Opens a source, or returns it if the previous batch opened it."""
         if isinstance(node.operator, Reader):
             known = self._readers.get(node.name)
             made = OpenReader.of(node, self.seed) if known is None else OpenReader(node, known.store, known.order)
@@ -132,7 +132,7 @@ class DebugPipeline(Pipeline):
             self._streams[node.name] = node.operator.stream()  # type: ignore[attr-defined]
 
     def refeed(self, nodes: Sequence[OperatorNode]) -> Feeding:
-        """The sources among `nodes`, the first of which says what an epoch is."""
+        """The sources among `nodes`, the first of which defines an epoch."""
         self._feeding = Feeding(
             [self._readers[node.name] for node in nodes if node.name in self._readers],
             {node: self._streams[node.name] for node in nodes if node.name in self._streams},
@@ -144,11 +144,11 @@ class DebugPipeline(Pipeline):
 
 
 class _EpochEnd(BaseException):
-    """Ends the user's function where a source has nothing more to give."""
+    """Ends the user's function when a source is exhausted."""
 
 
 class DebugRun:
-    """One batch in debug mode. Operators that are called before the first source wait for it."""
+    """One batch in debug mode. Operators called before the first source wait for it."""
 
     def __init__(self, pipeline: DebugPipeline) -> None:
         self._pipeline = pipeline
@@ -159,7 +159,7 @@ class DebugRun:
         self._given: dict[OperatorNode, TensorList] = {}
 
     def add(self, node: OperatorNode) -> None:
-        """Runs an operator, once it is known which records the batch holds."""
+        """Runs an operator, once the records of the batch are known."""
         if node.operator.is_source:
             self._add_source(node)
         if self._host is None:
@@ -229,7 +229,7 @@ class DebugRun:
         return held.column
 
     def constant_batch(self, samples: Sequence[Any]) -> DataNode:
-        """A list of arrays, one a sample, as a data node."""
+        """A list of arrays, one per sample, as a data node."""
         made: DataNode = call(BatchConstant, (), {"samples": list(samples)})
         return made
 
@@ -242,7 +242,7 @@ class DebugRun:
 
 
 def pipeline_def(fn: Any = None, /, *, debug: bool = False, enable_conditionals: bool = False, **options: Any) -> Any:
-    """`graph.pipeline_def`, and with `debug=True` operators that run as soon as they are called.
+    """`graph.pipeline_def`, with operators that run as soon as they are called if `debug=True`.
 
         @experimental.pipeline_def(batch_size=8, debug=True)
         def my_pipe():
@@ -251,10 +251,10 @@ def pipeline_def(fn: Any = None, /, *, debug: bool = False, enable_conditionals:
             print(images.get()[0].shape)
             return images, labels
 
-    `node.get()` gives the data of the batch. A list of arrays (NumPy, torch, JAX), one a sample, may be given where a
-    data node is expected. The function runs once for each batch, and calls the same operators in the same order; its
-    numbers are those of the compiled graph. Sources are called before data is looked at. Slow: nothing is pruned,
-    nothing made ahead.
+    `node.get()` returns the data of the batch. A list of arrays (NumPy, torch, JAX), one per sample, may be passed
+    where a data node is expected. The function runs once for each batch, and calls the same operators in the same
+    order; its numbers are those of the compiled graph. Call sources before accessing data. It is slow: nothing is
+    pruned or prepared ahead.
     """
     make = DebugPipeline if debug else FunctionPipeline
     return decorator(fn, enable_conditionals=enable_conditionals, options=options, make=make)

@@ -1,6 +1,6 @@
 """The digest of a graph: equal iff the operators that run, their arguments and how they are connected are equal.
 
-The graph, drawn: places, what travels over each edge in a batch, what was pruned; as text, DOT or SVG.
+The graph, drawn: places, the data over each edge in a batch, pruned operators; as text, DOT or SVG.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from beam_pipes.identity.fingerprint import canonical
 
 
 def graph_digest(plan: Plan) -> str:
-    """16 hexadecimal digits: what a checkpoint knows of the graph. Paths, batch size and shards are not in it."""
+    """16 hexadecimal digits that a checkpoint stores about the graph, without paths, batch size and shards."""
     rows = [_row(node) for node in plan.nodes]
     outputs = [_ref(node) for node in plan.outputs]
     text = json.dumps([rows, outputs], sort_keys=True)
@@ -65,7 +65,7 @@ PLACES = ("offline", "host", "device", "pruned")
 
 @dataclasses.dataclass(frozen=True)
 class Edge:
-    """What one operator takes from another: `bytes` a batch, None before anything has run."""
+    """The data from one operator to another: `bytes` per batch, None before anything has run."""
 
     source: OperatorNode
     output: int
@@ -97,7 +97,7 @@ def _size(count: float) -> str:
 
 
 class Drawing:
-    """A plan with what its operators gave so far."""
+    """A plan with the statistics of its operators so far."""
 
     def __init__(self, plan: Plan, statistics: Mapping[str, OperatorStatistics], names: Sequence[str]) -> None:
         self.plan = plan
@@ -226,7 +226,7 @@ class Drawing:
 
 
 def _levels(nodes: Sequence[OperatorNode], edges: Sequence[Edge]) -> dict[OperatorNode, int]:
-    """How far each operator is behind the first ones of its place."""
+    """The depth of each operator in its place."""
     inside = set(nodes)
     levels = dict.fromkeys(nodes, 0)
     for node in nodes:  # in topological order

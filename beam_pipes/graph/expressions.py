@@ -8,7 +8,7 @@
 | a boolean and anything else | the other |
 | `/` of integers | float32 |
 
-A Python `int` is int32 (int64 where it does not fit), a `float` is float32, a `bool` is a boolean. So `uint8 + 100` is
+A Python `int` is int32 (int64 if it does not fit), a `float` is float32, a `bool` is a boolean. So `uint8 + 100` is
 int32 and does not wrap, and `uint8 / 255.0` is float32. Comparisons compare values, whatever their dtypes.
 
 `node[...]`: indexing every sample.
@@ -47,9 +47,9 @@ _ARRAY_API = {"true_divide": "divide", "absolute": "abs", "power": "pow"} | {
 
 
 class Arithmetic(Operator):
-    """One ufunc over one or two inputs; a Python number among them counts as int32 or float32.
+    """One ufunc over one or two inputs; a Python number counts as int32 or float32.
 
-    `//` and `%` of integers go towards zero, as in DALI and C: `-7 // 2` is -3, `-7 % 2` is -1.
+    `//` and `%` of integers round towards zero, as in DALI and C: `-7 // 2` is -3, `-7 % 2` is -1.
     """
 
     op_name = "arithmetic"
@@ -73,7 +73,7 @@ class Arithmetic(Operator):
         return [*inputs, self.right] if self.right is not None else list(inputs)
 
     def _dtypes(self, dtypes: list[Any]) -> tuple[Any, Any]:
-        """The dtype that operands are computed in, and that of the result; Python numbers stand for themselves."""
+        """The dtype in which operands are computed, and that of the result; Python numbers are passed as they are."""
         try:
             if self.ufunc in _COMPARISONS:
                 weak = [type(one) if type(one) in (int, float) else _dtype_of(one) for one in dtypes]
@@ -138,7 +138,7 @@ class Arithmetic(Operator):
 
 @functools.lru_cache(maxsize=1024)
 def _resolved(ufunc: str, dtypes: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The dtype that operands are computed in, and that of the result; raises `TypeError` where there is none."""
+    """The dtype in which operands are computed, and that of the result; raises `TypeError` if there is none."""
     compute = dtypes[0] if len(dtypes) == 1 else _promoted(*dtypes)
     if len(dtypes) == 2 and compute.kind == "b" and ufunc in _OF_NUMBERS:
         raise TypeError("cast one of the booleans to a number, or combine them with & | ^")
@@ -290,7 +290,7 @@ class Subscript(Operator):
         return xp.squeeze(taken, axis=axis)[(slice(None),) + rest]
 
     def _forwards(self, xp: Any, data: Any) -> tuple[Any, list[Item]]:
-        """Slices that go backwards are taken by index: torch has none. Returns the data and the rest of the key."""
+        """Replaces backward slices by indexing, because torch has none. Returns the data and the rest of the key."""
         items: list[Item] = []
         used = sum(item[0] not in ("newaxis", "ellipsis") for item in self.items)
         axis = 1

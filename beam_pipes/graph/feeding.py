@@ -1,7 +1,7 @@
-"""Which records stand in which batch: the sources of a pipeline, opened, and the places of their records.
+"""Which records are in which batch: the opened sources of a pipeline, and the places of their records.
 
-The first source that the graph defines says what an epoch is and which record a sample is; it does so whether or not
-anything of it is used, so that outputs may change without changing a draw. Further readers go round by themselves.
+The first source in the graph defines an epoch and the record of each sample, even if its output is unused, so that
+outputs may change without changing a draw. Other readers cycle independently.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAST = ("drop", "pad", "partial")
 
 @dataclasses.dataclass(frozen=True)
 class Cursor:
-    """Where a run stands: `position` counts samples of the epoch over all shards."""
+    """The position of a run: `position` counts samples of the epoch over all shards."""
 
     epoch: int = 0
     position: int = 0
@@ -34,9 +34,9 @@ class Cursor:
 
 @dataclasses.dataclass(frozen=True)
 class BatchPlace:
-    """Where a batch stands: samples `first` … `first + size - 1` of this shard's epoch `epoch`.
+    """The place of a batch: samples `first` … `first + size - 1` of this shard's epoch `epoch`.
 
-    With `padded`, that many of them at the end repeat the last one.
+    `padded` of them at the end repeat the last one.
     """
 
     epoch: int
@@ -49,7 +49,7 @@ class BatchPlace:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A batch to be made: its place, what fed operators gave for it, and where the run stands after it."""
+    """A batch to be computed: its place, the data of fed operators, and the position of the run after it."""
 
     place: BatchPlace
     fed: Mapping[OperatorNode, Sequence[TensorList]]
@@ -66,7 +66,7 @@ class OpenReader:
 
     @classmethod
     def of(cls, node: OperatorNode, seed: int, store: NumberedRecords | None = None) -> OpenReader:
-        """Opens a reader; or takes what a cache holds of it."""
+        """Opens a reader, or its part in a cache."""
         reader = node.operator
         assert isinstance(reader, Reader)
         store = reader.open() if store is None else store
@@ -88,13 +88,13 @@ class OpenReader:
         return cls(node, store, order)
 
     def read(self, indices: Indices, outputs: Collection[int]) -> Sequence[TensorList | None]:
-        """Its records, as its store has them; for a reader that no cache stands for."""
+        """Its records from its store, if no cache replaces the reader."""
         assert isinstance(self.store, RecordStore)
         return self.store.read(indices, outputs)
 
 
 class Feeding:
-    """The sources of a pipeline, the first one in front."""
+    """The sources of a pipeline, the defining one first."""
 
     def __init__(
         self,
@@ -114,17 +114,17 @@ class Feeding:
 
     @property
     def num_shards(self) -> int:
-        """Into how many parts the epoch is divided."""
+        """The number of parts into which the epoch is divided."""
         return 1 if self.primary is None else self.primary.order.num_shards
 
     @property
     def epoch_size(self) -> int | None:
-        """Samples of an epoch over all shards; None where nobody knows."""
+        """Samples of an epoch over all shards; None if unknown."""
         return None if self.primary is None else self.primary.order.size
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Batches of an epoch, the same for all shards; None where nobody knows."""
+        """Batches of an epoch, the same for all shards; None if unknown."""
         size = self.epoch_size
         if size is None:
             return None
@@ -134,22 +134,22 @@ class Feeding:
 
     @property
     def ends_quietly(self) -> bool:
-        """Whether the next epoch begins by itself."""
+        """Whether the next epoch begins automatically."""
         return all(stream.ends_quietly for stream in self.streams.values())
 
     @property
     def is_pushed(self) -> bool:
-        """Whether batches are pushed: then none may be taken before it is asked for."""
+        """Whether batches are pushed: then none may be taken before it is requested."""
         return any(hasattr(stream, "feed") for stream in self.streams.values())
 
     @property
     def is_dry(self) -> bool:
-        """Whether an epoch that is pushed, rather than read, is at its end: no batch waits."""
+        """Whether a pushed epoch is at its end: no batch is waiting."""
         waiting = [count for stream in self.streams.values() if (count := stream.num_waiting) is not None]
         return self.primary is None and bool(waiting) and not any(waiting)
 
     def take(self, cursor: Cursor) -> Work | None:
-        """The batch at a cursor; None where the epoch is at its end. Pulls from streams: call it in order."""
+        """The batch at a cursor; None at the end of the epoch. Pulls from streams, so call it in order."""
         place = self._place(cursor)
         if place is None:
             return None
@@ -186,7 +186,7 @@ class Feeding:
     def _padded(
         self, place: BatchPlace, fed: dict[OperatorNode, Sequence[TensorList]]
     ) -> tuple[BatchPlace, dict[OperatorNode, Sequence[TensorList]]]:
-        """A fed batch filled up with its last sample."""
+        """A fed batch padded with its last sample."""
         rows = np.minimum(np.arange(self.batch_size), place.size - 1)
         filled: dict[OperatorNode, Sequence[TensorList]] = {
             node: [column.take(rows) for column in columns] for node, columns in fed.items()
@@ -217,7 +217,7 @@ class Feeding:
         return BatchPlace(epoch=cursor.epoch, iteration=iteration, first=first, size=own)
 
     def move(self, cursor: Cursor) -> None:
-        """Makes the streams go on at a cursor."""
+        """Moves the streams to a cursor."""
         iteration, rest = divmod(cursor.position, self.batch_size * self.num_shards)
         if rest and self.streams:
             raise GraphError(
@@ -233,7 +233,7 @@ class Feeding:
             stream.forget()
 
     def records(self, place: BatchPlace) -> Records:
-        """The records of a batch, as draws and messages name them: those of the first source."""
+        """The records of a batch, used by draws and messages: those of the first source."""
         primary, first = self.primary, self.first
         valid = np.arange(place.size) < place.size - place.padded if place.marks_valid else None
 
@@ -278,7 +278,7 @@ class Feeding:
         *,
         keep_failures: bool,
     ) -> Outcome:
-        """What a reader gives for the samples of a batch."""
+        """The output of a reader for the samples of a batch."""
         reader = self.readers[node]
         indices = self._indices(reader, place)[samples.rows]
         if not len(indices):

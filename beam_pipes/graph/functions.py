@@ -1,10 +1,10 @@
-"""How features of TFRecords are declared to `fn.readers.tfrecord`, with DALI's names.
+"""Declarations of TFRecord features for `fn.readers.tfrecord`, with DALI's names.
 
 import beam_pipes.graph.functions as tfrec
 
 {"image": tfrec.FixedLenFeature([], tfrec.string, ""), "label": tfrec.FixedLenFeature([1], tfrec.int64, -1)}
 
-What users call: a function (`fn.flip`) and a class (`ops.Flip`) for each operator, made from its declaration.
+The public form of operators: a function (`fn.flip`) and a class (`ops.Flip`) for each, generated from its declaration.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LISTS: Final = {int64: "int64_list", float32: "float_list", string: "bytes_list"
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
 class TFRecordFeature:
-    """A feature as it is declared. `shape` is None where the number of values varies; then values are given in rows of
+    """A declared feature. `shape` is None if the number of values varies; then values come in rows of
     `partial_shape`.
     """
 
@@ -89,9 +89,9 @@ class TFRecordFeature:
 
 
 class FixedLenFeature(TFRecordFeature):
-    """As many values as `shape` says in every record; `default_value` (one, or an array of that shape) without them.
+    """The number of values in `shape` in every record, or `default_value` (one, or an array of that shape).
 
-    A `string` has shape [] and gives its bytes, (number of bytes,) uint8.
+    A `string` has shape [] and yields its bytes, (number of bytes,) uint8.
     """
 
     def __init__(self, shape: Sequence[int], dtype: str, default_value: Any = None) -> None:
@@ -101,7 +101,7 @@ class FixedLenFeature(TFRecordFeature):
 class VarLenFeature(TFRecordFeature):
     """Any number of values: `VarLenFeature(int64, -1)` gives (n,), `VarLenFeature([2], int64, -1)` gives (n / 2, 2).
 
-    Records without the feature give the default: one value, or none where it is None.
+    Records without the feature yield the default: one value, or none if it is None.
     """
 
     def __init__(self, *args: Any, partial_shape: Sequence[int] = ()) -> None:
@@ -130,7 +130,7 @@ def function_of(operator: type[Operator]) -> Callable[..., Any]:
 
 
 def class_of(operator: type[Operator]) -> type:
-    """`ops.…` of an operator: make it with its constants, then call it with data nodes."""
+    """`ops.…` of an operator: create it with its constants, then call it with data nodes."""
 
     def __init__(self: Any, *values: Any, **arguments: Any) -> None:
         arguments = _by_position(operator, values, arguments)
@@ -159,7 +159,7 @@ def class_of(operator: type[Operator]) -> type:
 
 
 def _by_position(operator: type[Operator], values: Sequence[Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments, with those that were given by position under their names."""
+    """Arguments, with positional ones under their names."""
     names = operator.positional
     if len(values) > len(names):
         takes = f"at most {len(names)} ({', '.join(names)})" if names else "none"
@@ -215,7 +215,7 @@ def common_arguments(operator: type[Operator]) -> list[str]:
 
 
 def documentation(operator: type[Operator]) -> str:
-    """The docstring of the function: the operator's own, its inputs and arguments, where it can stand."""
+    """The docstring of the function: the operator's own, its inputs and arguments, and its places."""
     lines = [inspect.getdoc(operator) or operator.title(), ""]
     if operator.inputs:
         lines.append(f"Inputs: {', '.join(operator.inputs)}{' …' if operator.variadic else ''}.")

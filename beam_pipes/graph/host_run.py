@@ -1,4 +1,4 @@
-"""What operators did: records, bytes and time, by operator.
+"""The work of operators: records, bytes and time, by operator.
 
 Runs a plan over one batch on the host.
 """
@@ -24,7 +24,7 @@ from beam_pipes.graph.tensors import TensorList, no_samples
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:
-    """What one operator did for one batch."""
+    """The work of one operator for one batch."""
 
     records: int
     failed: int
@@ -34,10 +34,10 @@ class Done:
 
 @dataclasses.dataclass
 class OperatorStatistics:
-    """What one operator did for the batches that were given, since the pipeline was built, this process.
+    """The work of one operator for the returned batches, since the pipeline was built, in this process.
 
-    `records` counts samples it was run on, `failed` those it failed on, `bytes` what it gave (`output_bytes` by
-    output), `secs` wall time.
+    `records` counts its samples, `failed` those it failed on, `bytes` its output (`output_bytes` by output), `secs`
+    wall time.
     """
 
     place: str
@@ -69,7 +69,7 @@ Rows = npt.NDArray[np.intp]
 
 @dataclasses.dataclass(frozen=True)
 class FailedSample:
-    """A sample that an operator failed on where that is allowed: what a dead letter tells."""
+    """A sample on which an operator failed, if that is allowed: the content of a dead letter."""
 
     record: str
     operator: str
@@ -82,7 +82,7 @@ class FailedSample:
 
 @dataclasses.dataclass
 class Tally:
-    """What is booked of a batch once it is given: the samples that failed, and what each operator did."""
+    """The statistics of a batch, added once it is returned: failed samples, and the work of each operator."""
 
     failed: list[FailedSample] = dataclasses.field(default_factory=list)
     done: list[tuple[str, Done]] = dataclasses.field(default_factory=list)
@@ -110,7 +110,7 @@ Feed = Callable[[OperatorNode, Samples], Outcome]
 
 
 class HostRun:
-    """One batch on its way through operators, one after the other."""
+    """One batch on its way through the operators, in order."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class HostRun:
         self._rows: dict[Scope | None, Rows] = {None: self._all}
 
     def rows_of(self, scope: Scope | None) -> Rows:
-        """The rows of the batch that a branch is run for, without those that failed."""
+        """The rows of the batch for which a branch runs, without failed ones."""
         known = self._rows.get(scope)
         if known is None:
             assert scope is not None
@@ -153,7 +153,7 @@ class HostRun:
         self.held[node] = Held(column, self._all)
 
     def run(self, node: OperatorNode, spent: Sequence[DataNode] = ()) -> None:
-        """Runs one operator, and lets go of the columns in `spent`."""
+        """Runs one operator, and releases the columns in `spent`."""
         start = time.perf_counter()
         rows = self.rows_of(node.scope)
         if isinstance(node.operator, Merge):
@@ -187,7 +187,7 @@ class HostRun:
             self.held.pop(data_node, None)
 
     def output(self, node: DataNode) -> TensorList:
-        """The column of an output, over the samples that went all the way."""
+        """The column of an output, over the samples that succeeded."""
         return _as_declared(self.held[node].take(self.rows_of(None)), node)
 
     def _chosen(self, predicate: DataNode, rows: Rows) -> npt.NDArray[np.bool_]:
@@ -197,7 +197,7 @@ class HostRun:
         return np.asarray(self.held[predicate].take(rows).as_array()).astype(bool)
 
     def _merged(self, node: OperatorNode, rows: Rows) -> tuple[TensorList, Rows]:
-        """The samples of both branches in their order, and the rows that have one (all, but for early returns)."""
+        """The samples of both branches in order, and the rows that have one (all, except with early returns)."""
         chosen = self._chosen(node.inputs[0], rows)
         sides = []
         for branch, feed in zip((True, False), node.inputs[1:], strict=True):
@@ -221,7 +221,7 @@ class HostRun:
         return TensorList([samples[at] for at in order.tolist()], layout=layout), both[order]
 
     def _bury(self, node: OperatorNode, rows: Rows, failures: Mapping[int, Exception]) -> Rows:
-        """Books the samples that failed and takes them out of all that follows; returns the rows that are left."""
+        """Records the failed samples and excludes them from later operators; returns the remaining rows."""
         for index, error in failures.items():
             row = int(rows[index])
             self._alive[row] = False
@@ -245,6 +245,6 @@ class HostRun:
 
 
 def _as_declared(column: TensorList, node: DataNode) -> TensorList:
-    """A column; one of no samples, which cannot say dtype and shape itself, as what the graph knows of the node."""
+    """A column; for one without samples, which has no dtype and shape, those of the node in the graph."""
     known = node.spec.shape is not None or node.spec.dtype is not None
     return no_samples(node.spec) if known and not len(column) else column

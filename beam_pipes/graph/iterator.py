@@ -1,8 +1,8 @@
-"""`MadeAhead`: batches made ahead by threads, or when they are asked for where that is quicker.
+"""`MadeAhead`: batches prepared ahead by threads, or on request if that is faster.
 
-`GraphIterator`: the batches of a pipeline, epoch by epoch, made ahead of their use.
+`GraphIterator`: the batches of a pipeline, epoch by epoch, prepared ahead of their use.
 
-`DALIGenericIterator`: the same for several pipelines, in the form that DALI's iterators have; `DALIDataset`: one
+`DALIGenericIterator`: the same for several pipelines, in the form of DALI's iterators; `DALIDataset`: one
 pipeline as a tf.data.Dataset.
 """
 
@@ -45,9 +45,9 @@ _LOOKED_AT = 32
 class MadeAhead(Generic[Batch]):
     """Iterates over (work, `function(work)`) for each of `works`, in order.
 
-    Begins with `workers` threads that make up to `depth` batches ahead. Where most of the last batches took less than
-    `QUICK_SECS`, the next ones are made when they are asked for, until most of them take more than twice that.
-    `is_quick` says which way it is, and how it begins. It changes no batch, and none is made twice.
+    Begins with `workers` threads that prepare up to `depth` batches ahead. If most of the last batches took less than
+    `QUICK_SECS`, the next ones are made on request, until most of them take more than twice that. `is_quick` is the
+    current mode, and the initial one. It affects no batch, and no batch is made twice.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ VALID = "valid"
 
 
 class LastBatchPolicy(enum.Enum):
-    """DALI's words for the end of an epoch; their values are those of a pipeline's `last`."""
+    """DALI's names for the end of an epoch; their values are those of a pipeline's `last`."""
 
     FILL = "pad"
     DROP = "drop"
@@ -129,7 +129,7 @@ WITHOUT_EFFECT = "auto_reset", "dynamic_shape", "fill_last_batch", "last_batch_p
 
 @dataclasses.dataclass
 class Made:
-    """A batch as it comes from the host: what was computed, and where it stands."""
+    """A batch from the host: its data, and its place."""
 
     work: Work
     run: HostRun
@@ -142,22 +142,22 @@ class GraphIterator:
             for batch in GraphIterator(pipe, ["images", "labels"]):
                 batch["images"]     →  uint8 (32, 224, 224, 3)
 
-    One loop is one epoch, from where the pipeline stands; the next loop is the next epoch. Batches are made ahead by
-    `num_threads` threads of the pipeline, `prefetch_queue_depth` of them at most; where an operator has side effects or
-    is fed from Python, by one thread, in order. Batches that take less than half a millisecond are made when they are
-    asked for: handing them over would cost more. What was handed out is what `state` counts, whatever was made ahead.
-    Where batches are pushed (`feed_input`), none is made ahead, and a loop ends when no batch waits.
+    One loop is one epoch, from the pipeline's position; the next loop is the next epoch. Up to `prefetch_queue_depth`
+    batches are prepared ahead by `num_threads` threads of the pipeline; by one thread, in order, if an operator has
+    side effects or is fed from Python. Batches that take less than half a millisecond are made on request, because
+    passing them between threads would cost more. `state` counts returned batches, not those prepared ahead. If batches
+    are pushed (`feed_input`), none is prepared ahead, and a loop ends when no batch is waiting.
 
     Args:
-        pipe: the pipeline, or a list of it alone; its `last` says how an epoch ends.
-        output_map: names for the outputs, where the graph did not name them.
-        ragged: what becomes of an output whose samples may differ in shape: "list" gives a list of arrays, or one array
-            for a batch in which they do not; "pad" one array, filled up with `pad_value` at the ends, and
-            `name/lengths` (n,) or (n, rank); "values" gives the samples one after the other along their first axis, and
+        pipe: the pipeline, or a list with only it; its `last` decides how an epoch ends.
+        output_map: names for the outputs, if the graph did not name them.
+        ragged: how to return an output whose samples may differ in shape: "list" gives a list of arrays, or one array
+            for a batch in which they do not; "pad" gives one array, padded with `pad_value` at the ends, and
+            `name/lengths` (n,) or (n, rank); "values" gives the samples concatenated along their first axis, and
             `name/lengths`. With "pad" and "values" the graph decides which outputs these are, whatever a batch holds:
             all but scalars and those whose whole shape is known at definition (`node.spec`).
-        pad_value: what "pad" fills with.
-        reader_name: a reader of the pipeline with as many records as the first source, which says what an epoch is.
+        pad_value: the padding of "pad".
+        reader_name: a reader of the pipeline with as many records as the first source, which defines an epoch.
         last_batch_policy: a `LastBatchPolicy`, in place of the pipeline's `last`.
         without_effect: further options of DALI's iterators, those in `WITHOUT_EFFECT`.
 
@@ -224,7 +224,7 @@ class GraphIterator:
         self._is_quick = False
 
     def __len__(self) -> int:
-        """Batches of an epoch; `UnboundedLoaderError` where a source in Python decides."""
+        """Batches of an epoch; `UnboundedLoaderError` if a Python source decides."""
         steps = self.pipe.steps_per_epoch
         if steps is None:
             raise UnboundedLoaderError("a source in Python says when an epoch ends: it has no length before.")
@@ -233,7 +233,7 @@ class GraphIterator:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         older = None if self._newest is None else self._newest()
         if older is not None:
-            older.replace()  # whoever goes on with it is told, instead of finding a shorter epoch
+            older.replace()  # whoever continues with it is told, instead of finding a shorter epoch
         self.close()
         self._loop = None
         ahead = self._ahead = self._made_ahead(self._works())
@@ -266,7 +266,7 @@ class GraphIterator:
             ahead.close()
 
     def _works(self) -> Iterator[Work]:
-        """What is left of the epoch that the run stands in; the next epoch where nothing is."""
+        """The rest of the current epoch; the next epoch if nothing is left."""
         pipe = self.pipe
         feeding = pipe.feeding
         feeding.move(pipe.cursor)
@@ -313,7 +313,7 @@ class GraphIterator:
         return made.run.tally, self.batch_of(made)
 
     def host_part(self, work: Work) -> Made:
-        """Runs the operators that are not on the device. Batches run side by side, so operators need no threads."""
+        """Runs the operators that are not on the device. Batches run in parallel, so operators need no threads."""
         pipe, plan = self.pipe, self.pipe.plan()
         run = pipe.host_run(work)
         for node in self._host_nodes():
@@ -336,7 +336,7 @@ class GraphIterator:
         return {} if valid is None else {VALID: valid[run.rows_of(None)]}
 
     def shaped(self, name: str, column: TensorList, spec: TensorSpec) -> dict[str, Any]:
-        """One output as what the batch holds of it; `spec` is what the graph knows of it."""
+        """One output in the form that the batch returns; `spec` is the graph's."""
         if self._ragged == "list":
             return {name: list(column) if column.dense is None else column.as_array()}
         if not len(column):
@@ -350,7 +350,7 @@ class GraphIterator:
         return padded(name, column, self._pad_value)
 
     def _of_no_samples(self, name: str, spec: TensorSpec) -> dict[str, Any]:
-        """The same of a batch of which all samples were dropped."""
+        """The same for a batch whose samples were all dropped."""
         array = no_samples(spec if spec.shape is not None else TensorSpec(spec.dtype, (None,))).as_array()
         if _is_dense(spec, spec.ndim):
             return {name: array}
@@ -362,11 +362,11 @@ class GraphIterator:
 
     @property
     def state(self) -> LoaderState:
-        """Where the iterator stands, after the last batch that it gave; see `Pipeline.state`."""
+        """The iterator's position, after the last returned batch; see `Pipeline.state`."""
         return self.pipe.state
 
     def restore(self, state: LoaderState | str | bytes) -> None:
-        """Goes on where a state was saved, with the next loop."""
+        """Continues from a saved state, with the next loop."""
         self.close()
         self.pipe.restore(state)
 
@@ -379,20 +379,20 @@ class GraphIterator:
         self.restore(LoaderState.from_dict(state_dict))
 
     def reset(self) -> None:
-        """Begins the next epoch with the next loop, wherever this one stands."""
+        """Begins the next epoch with the next loop, from any position."""
         self.close()
         self._loop = None
         self.pipe.reset()
 
     def close(self) -> None:
-        """Ends the threads that make batches ahead."""
+        """Ends the threads that prepare batches ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.close()
 
 
 class DALIGenericIterator:
-    """Batches of one or several pipelines: for each step a list of dicts, one for each pipeline, as DALI gives them.
+    """Batches of one or several pipelines: for each step a list of dicts, one for each pipeline, as in DALI.
 
         for data in DALIGenericIterator([pipe], ["images", "labels"], reader_name="R"):
             data[0]["images"]
@@ -400,9 +400,9 @@ class DALIGenericIterator:
     At the end of an epoch, which is that of the first pipeline without a batch, `next` raises `StopIteration`.
 
     Args:
-        size: at most so many samples an epoch, over all pipelines; -1 for as many as there are.
-        reader_name: a reader of each pipeline with as many records as the first source, which says what an epoch is.
-        auto_reset: whether the next epoch begins by itself (True, "yes"), or by `reset()` and another loop.
+        size: the maximum number of samples per epoch, over all pipelines; -1 for all.
+        reader_name: a reader of each pipeline with as many records as the first source, which defines an epoch.
+        auto_reset: whether the next epoch begins automatically (True, "yes"), or by `reset()` and another loop.
         last_batch_policy: the end of an epoch. `FILL` repeats the last record, and never takes one of the next epoch.
         without_effect: `fill_last_batch`, `dynamic_shape`, `last_batch_padded`, `prepare_first_batch`.
     """
@@ -460,22 +460,22 @@ class DALIGenericIterator:
     next = __next__
 
     def shaped(self, batches: list[dict[str, Any]]) -> Any:
-        """What a step gives."""
+        """The result of a step."""
         return batches
 
     def reset(self) -> None:
-        """Begins the next epoch, at the end of this one; before, nothing happens."""
+        """Begins the next epoch at the end of this one; does nothing before that."""
         for one in self.iterators if self._ended else ():
             one.reset()
         self._count, self._ended = 0 if self._ended else self._count, False
 
     def checkpoints(self) -> list[str]:
-        """The state of each pipeline, as `Pipeline.checkpoint` gives it."""
+        """The state of each pipeline, from `Pipeline.checkpoint`."""
         return [one.pipe.checkpoint() for one in self.iterators]
 
     @property
     def size(self) -> int:
-        """Samples of an epoch of one pipeline, its last batch whole."""
+        """Samples of an epoch of one pipeline, with a complete last batch."""
         return len(self) * self.batch_size
 
     def __len__(self) -> int:
@@ -490,7 +490,7 @@ class DALIClassificationIterator(DALIGenericIterator):
 
 
 class _Direct:
-    """Batches made when they are asked for."""
+    """Batches made on request."""
 
     def __init__(self, works: Iterator[Work], function: Any) -> None:
         self._works = works
@@ -504,12 +504,12 @@ class _Direct:
         return work, self._function(work)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
         self._works = iter(())
 
 
 def _is_dense(spec: TensorSpec, ndim: int | None) -> bool:
-    """Whether an output is one array in every batch: by what is known of it before any batch."""
+    """Whether an output is one array in every batch, judged before any batch."""
     return ndim == 0 or (spec.shape is not None and None not in spec.shape)
 
 
@@ -524,7 +524,7 @@ def _check_alike_behind_the_first_axis(name: str, column: TensorList) -> None:
 
 
 def _fill(name: str, pad_value: Any, dtype: Any) -> Any:
-    """The number that an output is padded with; raises `OperatorArgumentError` where its dtype cannot hold it."""
+    """The number that an output is padded with; raises `OperatorArgumentError` if its dtype cannot hold it."""
     dtype = np.dtype(dtype)
     if dtype.kind not in "biuf":
         return pad_value
@@ -556,12 +556,12 @@ def padded(name: str, column: TensorList, pad_value: Any) -> dict[str, Any]:
 def DALIDataset(  # noqa: N802 - DALI's name
     pipeline: Pipeline, output_dtypes: Any = None, output_shapes: Any = None, **without_effect: object
 ) -> Any:
-    """The batches of a pipeline as a tf.data.Dataset, as `nvidia.dali.plugin.tf.DALIDataset` gives them.
+    """The batches of a pipeline as a tf.data.Dataset, as with `nvidia.dali.plugin.tf.DALIDataset`.
 
         DALIDataset(pipe, output_dtypes=(tf.uint8, tf.int32), output_shapes=((32, 224, 224, 3), (32, 1)))
 
-    Tuples of outputs, or one where `output_dtypes` is one dtype; without it dtypes are those of the graph. Epochs
-    follow each other without an end where a reader says what an epoch is. Sizes of batches are the pipeline's.
+    Tuples of outputs, or a single one if `output_dtypes` is one dtype; without it, dtypes are those of the
+    graph. Epochs repeat endlessly if a reader defines an epoch. Batch sizes are the pipeline's.
     """
     tf = require("tensorflow", purpose="DALIDataset")
     dtypes = output_dtypes or tuple(node.dtype for node in pipeline.plan().outputs)

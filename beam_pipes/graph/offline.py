@@ -1,6 +1,6 @@
-"""`NumberedSource`: the records of one reader with their numbers, for jobs that read further data sets beside it.
+"""`NumberedSource`: the records of one reader with their numbers, for jobs that read other data sets beside it.
 
-What lies before the cut as a `Declaration`: one unit for each operator, run by any runner, written to a cache.
+The part before the cut as a `Declaration`: one unit for each operator, run by any runner, written to a cache.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BESIDE = "&"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NumberedValue:
-    """A value of a reader's source, and which record of the reader it is, from 0."""
+    """A value of a reader's source, and the number of its record, from 0."""
 
     value: Any
     number: int
@@ -48,9 +48,9 @@ class NumberedValue:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NumberedSource(Source):
-    """The source of `reader`; record i of it meets record i of the readers in `beside`, which stages read by number.
+    """The source of `reader`; record i is paired with record i of the readers in `beside`, which stages read by number.
 
-    What is read beside counts in the digests of all slices: where any of it changes, a build does all shards again.
+    Data read beside it count in the digests of all slices: if any of it changes, a build redoes all shards.
     """
 
     reader: Reader
@@ -76,7 +76,7 @@ class NumberedSource(Source):
         return NumberedValue
 
     def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
-        """The plan of the reader's source. Raises `GraphError` where the data sets are not equally long."""
+        """The plan of the reader's source. Raises `GraphError` if the data sets differ in length."""
         for other in self.beside:
             store = other.open()
             size = len(store)
@@ -139,7 +139,7 @@ RECORD_FEATURE = "record_id"
 
 
 class _Absent:
-    """Stands for the value of an operator in a branch that a record does not take."""
+    """The value of an operator in a branch that a record does not take."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -152,7 +152,7 @@ ABSENT = _Absent()
 
 
 class _Stage:
-    """What all stages of an offline part have in common: an operator, and a value for each of its outputs."""
+    """The base of all stages of an offline part: an operator, and a value for each of its outputs."""
 
     #: Set by the graph from which it is made; not part of what decides results.
     on_error: str | None = None
@@ -168,7 +168,7 @@ class _Stage:
 
 
 class ReadStage(_Stage):
-    """A value of the source → what the reader gives for it."""
+    """A value of the source → the reader's outputs for it."""
 
     def __init__(self, node: OperatorNode, source: Source) -> None:
         super().__init__(node)
@@ -188,7 +188,7 @@ class ReadStage(_Stage):
 
 
 class ReadBesideStage(_Stage):
-    """The number of a record → what another reader gives for the record of that number."""
+    """The number of a record → another reader's outputs for the record of that number."""
 
     def __init__(self, node: OperatorNode) -> None:
         super().__init__(node)
@@ -209,7 +209,7 @@ class ReadBesideStage(_Stage):
 
 
 class OperatorStage(_Stage):
-    """What an operator gives for one record: the same code as in the loader, over a batch of one."""
+    """An operator's outputs for one record: the same code as in the loader, over a batch of one."""
 
     def __init__(self, node: OperatorNode, conditions: Sequence[bool]) -> None:
         super().__init__(node)
@@ -261,7 +261,7 @@ class ExampleStage:
 
 
 def _portable(node: OperatorNode) -> OperatorNode:
-    """A node without what it hangs on: what a worker needs of it."""
+    """A node without its graph: what a worker needs."""
     lonely = dataclasses.replace(node, inputs=(), argument_inputs={}, scope=None, pipeline=None, outputs=())
     lonely.inputs = tuple(DataNode(lonely, 0, "cpu", feed.spec) for feed in node.inputs)
     lonely.argument_inputs = {
@@ -284,12 +284,12 @@ def _input_refs(node: OperatorNode) -> dict[str, Ref]:
 
 
 def feature_name(node: DataNode) -> str:
-    """What a stored data node is called in the cache: `decoders.image`, `readers.file[1]`."""
+    """The name of a stored data node in the cache: `decoders.image`, `readers.file[1]`."""
     return node.name
 
 
 def feature_spec(node: DataNode) -> FeatureSpec | None:
-    """How a stored data node is stored; None where its dtype or rank is not known before it is computed."""
+    """How a data node is stored; None if its dtype or rank is unknown before it is computed."""
     spec = node.spec
     if spec.dtype is None or spec.shape is None:
         return None

@@ -1,11 +1,11 @@
-"""`Argument` and `Constant`: what an operator can be told by keyword, declared once.
+"""`Argument` and `Constant`: the keyword arguments of an operator, declared once.
 
-A *kind* says what values are: it converts constants at definition, and data nodes' samples when they arrive.
+A *kind* defines values: it converts constants at definition, and data nodes' samples when they arrive.
 
-`Operator`: the base class of everything that makes data nodes.
+`Operator`: the base class of everything that creates data nodes.
 
-An *operator* is declared by a class: inputs, arguments, places, and what it does to samples. An instance holds the
-constants of one call. It does its work in one of these methods; the first that fits is taken:
+An *operator* is declared by a class: inputs, arguments, places, and its work on samples. An instance holds the
+constants of one call. It works in one of these methods; the first that fits is used:
 
 | method | works on | for |
 | --- | --- | --- |
@@ -13,9 +13,9 @@ constants of one call. It does its work in one of these methods; the first that 
 | `run_arrays(xp, *arrays, **arguments)` | stacked arrays of NumPy, JAX, torch | equal shapes; devices |
 | `run(sample, *arrays, **arguments)` | one sample | everything else, in threads |
 
-On JAX and torch `run_arrays` is what runs. An operator that draws there has `host_draws(samples, shapes, **arguments)`
-too: the host calls it with the shape of a sample of each input, and what it gives, name → array (n, …), are the
-keywords of `run_arrays`, in place of the arguments. So draws are the same everywhere.
+On JAX and torch, `run_arrays` is used. An operator that draws there also has `host_draws(samples, shapes,
+**arguments)`: the host calls it with the shape of a sample of each input, and its result, name → array (n, …), is
+passed to `run_arrays` as keywords, instead of the arguments. So draws are the same everywhere.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Node = TypeVar("Node")
 
 
 class _Required:
-    """Stands for the default of an argument that has none."""
+    """Marks an argument without a default."""
 
     def __repr__(self) -> str:
         return "REQUIRED"
@@ -98,7 +98,7 @@ def _callable(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How values of a kind are checked and called: `dtype` is that of data nodes' samples, `rank` 0 or 1."""
+    """How values of a kind are checked and named: `dtype` is that of data nodes' samples, `rank` 0 or 1."""
 
     name: str
     words: str
@@ -152,20 +152,20 @@ def _enum_kind(cls: type[enum.Enum]) -> Kind:
 
 
 class Argument:
-    """An argument that may be a constant or a data node, one value a sample.
+    """An argument that may be a constant or a data node, one value per sample.
 
         class Rotate(Operator):
             angle = Argument("float", doc="degrees, counter-clockwise")
 
     In `run` it arrives as the keyword `angle`: a Python scalar ("bool", "int", "float") or a 1-D array ("ints",
-    "floats"); in `run_arrays` and `run_batch` as an array (n,) or (n, k). None where the default None was left.
+    "floats"); in `run_arrays` and `run_batch` as an array (n,) or (n, k). None if the default None was kept.
 
     Args:
         kind: a name in `KINDS`, or a class of `enum.Enum` (constants only).
-        default: what is taken where nothing is given; without one the argument has to be given.
-        doc: one line for the operator's documentation: by consequence, with its unit.
-        static: on a device it decides the shape of the output. There samples are grouped by it, and `run_arrays`
-            gets one Python value (a tuple for lists) instead of an array.
+        default: the value if none is passed; without a default, the argument is required.
+        doc: one line for the operator's documentation, with the unit.
+        static: on a device it determines the shape of the output. Samples are grouped by it, and `run_arrays` gets
+            one Python value (a tuple for lists) instead of an array.
     """
 
     constant_only = False
@@ -240,21 +240,21 @@ COMMON_ARGUMENTS = ("device", "name", "preserve", "on_error")
 
 
 class Operator:
-    """What a call of `fn.…` or `ops.…` stands for; see the module for how it runs.
+    """The operator of a call of `fn.…` or `ops.…`; see the module for how it runs.
 
     Class attributes of an operator:
 
-    - `inputs`: names of its positional inputs. The last `optional_inputs` of them may be left out; with `variadic` the
-      last one may be given any number of times.
-    - `num_outputs`: how many data nodes it gives (`output_count` where that depends on the arguments).
-    - `devices`: where it can stand.
-    - `random`: it draws, by `samples` or `sample`; it takes `seed=` and may not stand before a cut.
-    - `side_effects`: it is run even where nobody uses what it gives, once a batch, in order; the current pipeline must
-      be set.
+    - `inputs`: names of its positional inputs. The last `optional_inputs` of them may be omitted; with `variadic`, the
+      last one may be repeated.
+    - `num_outputs`: the number of its data nodes (`output_count` if that depends on the arguments).
+    - `devices`: where it can run.
+    - `random`: it draws, by `samples` or `sample`; it takes `seed=` and may not be before a cut.
+    - `side_effects`: it runs even if its output is unused, once per batch, in order; the current pipeline must be
+      set.
     - `holds_gil`: its `run` is Python rather than a library that releases the interpreter lock: threads do not help.
-    - `rounds_by_place`: its `run` and its `run_arrays` round differently. The host then takes `run` even where samples
-      are stacked, so that results do not depend on who stacked them.
-    - `fills_rows`: its `run` gives `sample.empty(…)`, filled: its row of the batch where its shape is known.
+    - `rounds_by_place`: its `run` and its `run_arrays` round differently. The host then uses `run` even if samples
+      are stacked, so that results do not depend on stacking.
+    - `fills_rows`: its `run` fills and returns `sample.empty(…)`: its row of the batch if its shape is known.
     - `version`: raise it when results change; part of the fingerprint of caches.
     """
 
@@ -291,9 +291,9 @@ class Operator:
         cls.arguments = found
 
     def __init__(self, constants: Mapping[str, Any], *, name: str = "", nodes: Sequence[str] = ()) -> None:
-        """The operator of one call. `constants` are its arguments but those named in `nodes`, which are data nodes.
+        """The operator of one call. `constants` are its arguments except those named in `nodes`, which are data nodes.
 
-        Raises `OperatorArgumentError` for what is unknown, missing or of another kind.
+        Raises `OperatorArgumentError` for arguments that are unknown, missing or of another kind.
         """
         self.name = name or type(self).title()
         self.constants: dict[str, Any] = {}
@@ -321,7 +321,7 @@ class Operator:
 
     @classmethod
     def title(cls) -> str:
-        """What it is called in messages: its name in the table, or that of the class."""
+        """Its name in messages: the name in the table, or that of the class."""
         return cls.op_name or cls.__name__
 
     @classmethod
@@ -339,28 +339,28 @@ class Operator:
     # What a subclass may say
 
     def check(self) -> None:
-        """Raises `OperatorArgumentError` where constants do not go together."""
+        """Raises `OperatorArgumentError` if constants contradict each other."""
 
     def output_count(self) -> int:
-        """How many data nodes the call gives."""
+        """The number of data nodes of the call."""
         return int(self.num_outputs)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec | Sequence[TensorSpec]:
-        """What is known of the outputs, given what is known of the inputs; raises `self.refuse(…)`."""
+        """The specs of the outputs, given those of the inputs; raises `self.refuse(…)`."""
         return UNKNOWN if self.output_count() == 1 else (UNKNOWN,) * self.output_count()
 
     def result(self, nodes: Sequence[Node]) -> object:
-        """What the call returns: a node, or a list of several."""
+        """The result of the call: a node, or a list of several."""
         return nodes[0] if len(nodes) == 1 else list(nodes)
 
     def fingerprint_config(self) -> Mapping[str, Any]:
-        """What, beside its code, decides the results: all constants."""
+        """What determines the results besides its code: all constants."""
         return {"op_name": self.op_name, "version": self.version, **self.constants}
 
     @property
     def mixes_samples(self) -> bool:
-        """Whether what a sample gives depends on the other samples of its batch: then it is run on all of them at once,
-        and may not stand before a cut."""
+        """Whether the result of a sample depends on the other samples of its batch: then it runs on all of them at
+        once, and may not be before a cut."""
         return False
 
     # What a subclass may do

@@ -1,4 +1,4 @@
-"""`Pipeline`: a graph of operators, and what runs it batch by batch."""
+"""`Pipeline`: a graph of operators, run batch by batch."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Pipeline(GraphDefinition):
             pipe.set_outputs(fn.decoders.image(files), labels)
         images, labels = pipe.run()
 
-    A function with `@pipeline_def`, or a subclass that overrides `define_graph`, says the same. Options are those of
-    `PipelineOptions`; the first four may be given by position. It goes on at a `checkpoint`, where one is given.
+    A function with `@pipeline_def`, or a subclass that overrides `define_graph`, is equivalent. Options are those of
+    `PipelineOptions`; the first four may be positional. It continues from a `checkpoint`, if one is given.
 
-    `run` goes from epoch to epoch; a batch never holds samples of two. Where a source in Python (`external_source`) is
-    at its end, `run` raises `StopIteration`, unless it goes on by `cycle="quiet"`.
+    `run` continues from epoch to epoch; a batch never holds samples of two. When a Python source (`external_source`) is
+    exhausted, `run` raises `StopIteration`, unless it has `cycle="quiet"`.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Pipeline(GraphDefinition):
     # Sources
 
     def build(self) -> None:
-        """Makes the pipeline ready: opens readers, prunes. `run` does it by itself where it was not done."""
+        """Prepares the pipeline: opens readers and prunes. `run` does it if needed."""
         if self._feeding is not None:
             return
         plan = self.plan()
@@ -158,10 +158,10 @@ class Pipeline(GraphDefinition):
         return Feeding(readers, make_streams(wanted), first=first, batch_size=self.batch_size, last=self.options.last)
 
     def offline_declaration(self, name: str = "graph", **options: Any) -> Declaration:
-        """What lies before the cut as a `Declaration`: build it with any runner, then pass `cache=` its directory.
+        """The part before the cut as a `Declaration`: build it with any runner, then pass its directory as `cache=`.
 
         `options` are those of `Declaration`: `target_shard_bytes`, `max_bad`, … `on_error` is the pipeline's. Raises
-        `GraphError` where there is no cut.
+        `GraphError` without a cut.
         """
         from beam_pipes.graph.offline import make_declaration
 
@@ -185,8 +185,8 @@ class Pipeline(GraphDefinition):
         return dict(sizes) if name is None else sizes[self._known_reader(name)]
 
     def reader_meta(self, name: str | None = None) -> Any:
-        """What a reader reads: `epoch_size`, `epoch_size_padded`, `number_of_shards`, `shard_id`, `pad_last_batch`,
-        `stick_to_shard`; of all readers as a dict by name."""
+        """The size and sharding of a reader: `epoch_size`, `epoch_size_padded`, `number_of_shards`, `shard_id`,
+        `pad_last_batch`, `stick_to_shard`; of all readers as a dict by name."""
         metas = {}
         for node, reader in self.feeding.readers.items():
             order = reader.order
@@ -212,7 +212,7 @@ class Pipeline(GraphDefinition):
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Batches of an epoch; None where a source in Python decides."""
+        """Batches of an epoch; None if a Python source decides."""
         return self.feeding.steps_per_epoch
 
     @property
@@ -221,20 +221,20 @@ class Pipeline(GraphDefinition):
         return self._cursor.epoch
 
     def executor_statistics(self) -> dict[str, OperatorStatistics]:
-        """What every operator did for the batches that were given so far: records, bytes, time."""
+        """The work of every operator for the batches returned so far: records, bytes, time."""
         return dict(self.statistics)
 
     # Running
 
     def iter_setup(self) -> None:
-        """What a subclass overrides to feed its sources before each batch: `self.feed_input(self.images, batch)`."""
+        """For subclasses to override, to feed sources before each batch: `self.feed_input(self.images, batch)`."""
 
     def run(self, cuda_stream: object = None, /, **fed: Any) -> Outputs:
         """The next batch: outputs by position and by name.
 
-        `pipe.run(images=batch)` feeds the `external_source` of that name first. `cuda_stream` is without effect.
+        `pipe.run(images=batch)` feeds the `external_source` of that name first. `cuda_stream` has no effect.
 
-        Raises `StopIteration` where a source in Python is at its end, `OperatorError` for a sample that fails.
+        Raises `StopIteration` when a Python source is exhausted, `OperatorError` for a sample that fails.
         """
         if self._ended:
             raise StopIteration
@@ -256,18 +256,18 @@ class Pipeline(GraphDefinition):
         return made
 
     def feed_batch(self, **fed: Any) -> None:
-        """What stands before a batch: `iter_setup`, and what was given by name."""
+        """What precedes a batch: `iter_setup`, and batches passed by name."""
         self.plan()
         self.iter_setup()
         for name, batch in fed.items():
             self.feed_input(name, batch)
 
     def schedule_run(self) -> None:
-        """Makes a batch that `outputs` gives later."""
+        """Computes a batch that `outputs` returns later."""
         self._scheduled.append(self.run())
 
     def outputs(self) -> Outputs:
-        """The oldest batch that was scheduled and not yet given."""
+        """The oldest scheduled batch that was not yet returned."""
         if not self._scheduled:
             raise GraphError("there is no batch to return: call schedule_run() first, or run().")
         return self._scheduled.popleft()
@@ -275,15 +275,15 @@ class Pipeline(GraphDefinition):
     share_outputs = outputs
 
     def release_outputs(self) -> None:
-        """Nothing to be done: a batch belongs to whoever was given it."""
+        """Does nothing: a batch belongs to its receiver."""
 
     def end_epoch(self) -> None:
-        """Goes to the beginning of the next epoch, at the end of this one."""
+        """Moves to the beginning of the next epoch, at the end of this one."""
         self._cursor = Cursor(self._cursor.epoch + 1, 0)
         self._ended = self._needs_reset
 
     def go_on(self) -> None:
-        """Begins the next epoch although a source in Python is at its end: what iterators do."""
+        """Begins the next epoch although a Python source is exhausted, as iterators do."""
         self._ended = False
 
     @property
@@ -292,11 +292,11 @@ class Pipeline(GraphDefinition):
         return any(getattr(stream, "needs_reset", False) for stream in self.feeding.streams.values())
 
     def draw_key(self, node: OperatorNode) -> str:
-        """What the draws of an operator are keyed by, beside record and epoch: the seeds and its name."""
+        """The key of an operator's draws besides record and epoch: the seeds and its name."""
         return f"{self.seed}\0{node.name}" if node.seed is None else f"seed {node.seed}"
 
     def feed_of(self, work: Work) -> Feed:
-        """What gives the samples of sources for one batch."""
+        """The function that supplies the samples of sources for one batch."""
         feeding, plan = self.feeding, self._plan
 
         def feed(node: OperatorNode, samples: Samples) -> Outcome:
@@ -313,7 +313,7 @@ class Pipeline(GraphDefinition):
         return feed
 
     def host_run(self, work: Work, *, pool: ThreadPoolExecutor | None = None) -> HostRun:
-        """A batch, before any operator has run; what a cache holds of it is there."""
+        """A batch before any operator has run, with the values from a cache."""
         feeding, plan = self.feeding, self._plan
         run = HostRun(
             feeding.records(work.place),
@@ -330,7 +330,7 @@ class Pipeline(GraphDefinition):
         return run
 
     def host_nodes(self) -> tuple[OperatorNode, ...]:
-        """The operators that this process runs, in order: those behind the cut where there is a cache, else all."""
+        """The operators that this process runs, in order: those after the cut if there is a cache, else all."""
         plan = self.plan()
         return plan.nodes if self._cached is None else plan.behind_the_cut()
 
@@ -355,7 +355,7 @@ class Pipeline(GraphDefinition):
         return column.with_sources(lambda: [ids.ids[int(row)] for row in rows])
 
     def book(self, tally: Tally) -> None:
-        """Adds what operators did for a batch that is given, and the samples that failed in it."""
+        """Adds the work of operators for a returned batch, and its failed samples."""
         for name, done in tally.done:
             if name in self.statistics:
                 self.statistics[name].add(done)
@@ -389,9 +389,9 @@ class Pipeline(GraphDefinition):
         stream.feed(data)
 
     def reset(self, epoch: int | None = None) -> None:
-        """Begins the next epoch (or `epoch`) with the next batch, wherever this one stands.
+        """Begins the next epoch (or `epoch`) with the next batch, from any position.
 
-        An epoch of which nothing was run is not skipped.
+        An epoch that has not started is not skipped.
         """
         if epoch is None:
             epoch = self._cursor.epoch + (self._cursor.position > 0)
@@ -400,7 +400,7 @@ class Pipeline(GraphDefinition):
         self.feeding.move(self._cursor)
 
     def end_epochs(self, last: str) -> None:
-        """Says how epochs end from here on: `last` of the options."""
+        """Sets how epochs end from now on: `last` of the options."""
         self.plan()
         self.options = dataclasses.replace(self.options, last=last)
         if self._feeding is not None:
@@ -410,16 +410,17 @@ class Pipeline(GraphDefinition):
 
     @property
     def cursor(self) -> Cursor:
-        """Where the run stands."""
+        """The position of the run."""
         return self._cursor
 
     def move(self, cursor: Cursor) -> None:
-        """Says where the run stands, after batches that an iterator delivered."""
+        """Sets the position of the run, after batches that an iterator delivered."""
         self._cursor = cursor
 
     @property
     def state(self) -> LoaderState:
-        """Where the run stands, and all that decides what comes next: graph, data, seeds. Less than a kilobyte.
+        """The position of the run, and everything that determines what comes next: graph, data, seeds. Less than a
+        kilobyte.
 
         Batch size, threads and the number of shards may change between saving and restoring.
         """
@@ -435,10 +436,10 @@ class Pipeline(GraphDefinition):
         )
 
     def restore(self, state: LoaderState | str | bytes) -> None:
-        """Goes on where a state was saved. Batches that were pushed and not taken are dropped: push what comes next.
+        """Continues from a saved state. Batches that were pushed and not taken are dropped: push the next ones.
 
-        Raises `StateMismatchError`, listing the differences, where seed, data or graph changed; `GraphError` for a
-        source in Python that cannot be resumed.
+        Raises `StateMismatchError`, listing the differences, if seed, data or graph changed; `GraphError` for a
+        Python source that cannot be resumed.
         """
         if not isinstance(state, LoaderState):
             state = LoaderState.from_json(state)
@@ -451,7 +452,7 @@ class Pipeline(GraphDefinition):
         self._cursor, self._ended = cursor, False
 
     def checkpoint(self, filename: str | os.PathLike[str] | None = None) -> str:
-        """The state as JSON, also written to a file where one is named; `restore` reads it."""
+        """The state as JSON, also written to a file if one is named; `restore` reads it."""
         text = self.state.to_json()
         if filename is not None:
             Path(filename).write_text(text, encoding="utf-8")
@@ -462,7 +463,7 @@ class Pipeline(GraphDefinition):
     def serialize(self, filename: str | os.PathLike[str] | None = None) -> str:
         """The graph as JSON, with callables by name; `Pipeline.deserialize` reads it. Nothing is pickled.
 
-        Raises `GraphError` for what has no name: lambdas, local functions, open files.
+        Raises `GraphError` for objects without a name: lambdas, local functions, open files.
         """
         text = serialize(self)
         if filename is not None:
@@ -473,7 +474,7 @@ class Pipeline(GraphDefinition):
     def deserialize(
         cls, text: str | bytes | None = None, *, filename: str | os.PathLike[str] | None = None, **options: Any
     ) -> Pipeline:
-        """The pipeline that was serialized; `options` replace those it was made with."""
+        """The serialized pipeline; `options` replace its own."""
         if (text is None) == (filename is None):
             raise OperatorArgumentError("deserialize takes the text, or filename=…: one of them.")
         if filename is not None:
@@ -482,7 +483,7 @@ class Pipeline(GraphDefinition):
         return deserialize(text, cls, options)
 
     def deserialize_and_build(self, serialized_pipeline: str | bytes) -> None:
-        """Makes this pipeline the one that was serialized; its own options go before those of the text."""
+        """Turns this pipeline into the serialized one; its own options take precedence."""
         given = {name: value for name, value in vars(self.options).items() if value != getattr(PipelineOptions, name)}
         vars(self).update(vars(deserialize(serialized_pipeline, Pipeline, given)))
         for node in self.nodes:
@@ -494,7 +495,7 @@ class Pipeline(GraphDefinition):
         Path(filename).write_text(self.explain("dot"), encoding="utf-8")
 
     def explain(self, form: str = "text") -> str:
-        """The graph with its places, bytes over each edge (once something was run) and what was pruned.
+        """The graph with its places, bytes over each edge (once something has run) and pruned operators.
 
         `form` is "text", "dot" (Graphviz) or "svg".
         """

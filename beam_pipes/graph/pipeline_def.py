@@ -17,7 +17,7 @@ Factory = Callable[..., Pipeline]
 
 
 class FunctionPipeline(Pipeline):
-    """A pipeline that a function defines."""
+    """A pipeline defined by a function."""
 
     def __init__(
         self, function: Definition, given: tuple[Any, ...], arguments: Mapping[str, Any], **options: Any
@@ -48,8 +48,8 @@ def pipeline_def(fn: Definition | None = None, /, *, enable_conditionals: bool =
 
         pipe = my_pipeline("photos", batch_size=64)
 
-    Options of the pipeline (`PipelineOptions`) are given here, bare or in parentheses, and again in each call, which
-    goes first; a keyword that the function has itself is the function's. With `enable_conditionals`, `if`, ternaries,
+    Pass options of the pipeline (`PipelineOptions`) here, or in each call, which takes precedence; a keyword that the
+    function has belongs to the function. With `enable_conditionals`, `if`, ternaries,
     `and`, `or` and `not` over data nodes work sample by sample.
 
     The function may return a data node, a tuple or list of them, or a dict, whose keys name the outputs.

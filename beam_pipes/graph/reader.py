@@ -1,6 +1,6 @@
-"""Where samples come from: readers, and operators that are fed from Python.
+"""The origin of samples: readers, and operators that are fed from Python.
 
-A reader says what there is (`open`), and the graph decides which record is read when: a record's place is a function of
+A reader opens the records (`open`), and the graph decides which record is read when: a record's place is a function of
 (seed, epoch, position), so that shards and epochs are exact and a run can be resumed anywhere.
 """
 
@@ -23,7 +23,7 @@ from beam_pipes.sources.source import Source
 
 @dataclasses.dataclass(frozen=True)
 class FeedPlace:
-    """What is asked for next: samples from `first` on of epoch `epoch`, at most `size` of them, batch `iteration`."""
+    """The next request: samples from `first` on of epoch `epoch`, at most `size` of them, batch `iteration`."""
 
     epoch: int
     iteration: int
@@ -40,64 +40,64 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def move(self, epoch: int, iteration: int, *, batch_size: int) -> None:
-        """Goes on at batch `iteration` of an epoch; raises `GraphError` where the source cannot."""
+        """Continues at batch `iteration` of an epoch; raises `GraphError` if the source cannot."""
 
     @property
     @abc.abstractmethod
     def ends_quietly(self) -> bool:
-        """Whether the next epoch begins by itself, rather than with a `StopIteration` in between."""
+        """Whether the next epoch begins automatically, without a `StopIteration` in between."""
 
     @property
     def num_waiting(self) -> int | None:
-        """How many batches were pushed and not taken yet; None where the stream needs no pushing to go on."""
+        """The number of pushed batches that were not taken yet; None if the stream needs no pushing."""
         return None
 
     def forget(self) -> None:  # noqa: B027 - most streams have nothing to forget
-        """Drops the batches that were pushed: the run goes on elsewhere."""
+        """Drops the pushed batches, because the run continues elsewhere."""
 
 
 class Fed(Operator):
-    """An operator that is given its samples."""
+    """An operator whose samples are supplied."""
 
     is_source: ClassVar[bool] = True
     holds_gil: ClassVar[bool] = True
 
     @abc.abstractmethod
     def stream(self) -> Stream:
-        """Where its samples come from."""
+        """The stream of its samples."""
 
 
 Indices = npt.NDArray[np.int64]
 
 
 class NumberedRecords(abc.ABC):
-    """The records of a data set by number, in their stored order: how many there are, and what they are called."""
+    """The records of a data set by number, in their stored order: their number and names."""
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
 
     @abc.abstractmethod
     def record_ids(self, indices: Indices) -> Sequence[str]:
-        """The names of records, `file@position`: what draws are keyed by, and what messages call them."""
+        """The names of records, `file@position`, used as keys of draws and in messages."""
 
     @abc.abstractmethod
     def identity(self) -> Mapping[str, Any]:
-        """What the records are, as JSON values without paths: a checkpoint is refused where this has changed."""
+        """The identity of the records, as JSON values without paths: a checkpoint is refused if it has changed."""
 
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
-        """Lets go of files."""
+        """Closes files."""
 
 
 class RecordStore(NumberedRecords):
-    """Records that can be read: what a reader opens."""
+    """Readable records, opened by a reader."""
 
     @abc.abstractmethod
     def read(self, indices: Indices, outputs: Collection[int]) -> Sequence[TensorList | None]:
         """Records as columns, one for each output of the reader; those that are not in `outputs` may be None.
 
-        Raises what it likes for a record that cannot be read: the graph asks for the records one by one then, and
-        names the bad one.
+        It may raise anything for a record that cannot be read: then the graph reads the records one by one, and names
+        the bad one.
         """
 
 
@@ -155,13 +155,13 @@ class Reader(Operator):
         raise self.argument_error("it cannot stand before a cut: it has no source of its own.")
 
     def from_source(self, value: Any) -> Sequence[Any]:
-        """What the outputs are for one value of `source()`: a sample for each."""
+        """The outputs for one value of `source()`: a sample for each."""
         raise self.argument_error("it cannot stand before a cut: it has no source of its own.")
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardOrder:
-    """Which record a shard reads at which place of which epoch.
+    """Which record a shard reads at which position of which epoch.
 
     Shard s of n has the places s, s + n, s + 2n … of the epoch. With `sticky` these are records s, s + n, … and only
     their order changes.
@@ -184,11 +184,11 @@ class ShardOrder:
         return self.size_of(self.shard_id)
 
     def is_dealt_as(self, other: ShardOrder) -> bool:
-        """Whether place i of this shard's epoch is in both the same place of the whole epoch."""
+        """Whether position i of this shard's epoch is the same position of the whole epoch in both."""
         return (self.size, self.shard_id, self.num_shards) == (other.size, other.shard_id, other.num_shards)
 
     def records(self, epoch: int, positions: Indices) -> Indices:
-        """The records at places of this shard's epoch, counted from 0."""
+        """The records at positions of this shard's epoch, counted from 0."""
         if not self.shuffle or not len(positions):
             return self._records(epoch, positions)
         first, last = int(positions.min()) // _BLOCK, int(positions.max()) // _BLOCK

@@ -1,7 +1,7 @@
 """The samples that an operator works on: their records, and draws keyed by record.
 
-A draw depends on (seed, operator, record, epoch) and on nothing else: not on batch size, shard, place, order of outputs
-or what else is drawn.
+A draw depends only on (seed, operator, record, epoch), not on batch size, shard, place, order of outputs or other
+draws.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def text_key(text: str) -> int:
 class Records:
     """The records of one batch: ids, epoch, places; shared by all operators that run over the batch.
 
-    `ids` is called once, when something draws or fails.
+    `ids` is called at most once, when something draws or fails.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Records:
 
 
 class Samples:
-    """The samples that one operator runs on: those of a batch, or of a branch of it.
+    """The samples of one operator: those of a batch, or of a branch of it.
 
     `rows[i]` is the place of sample `i` in the batch.
     """
@@ -95,7 +95,7 @@ class Samples:
 
     @property
     def epoch(self) -> int:
-        """The epoch that all samples of the batch belong to, from 0."""
+        """The epoch of all samples of the batch, from 0."""
         return self.records.epoch
 
     def record_id(self, index: int) -> str:
@@ -104,7 +104,7 @@ class Samples:
 
     @property
     def draw_keys(self) -> Keys:
-        """(n,) uint64: what the draws of this operator start from, one a sample."""
+        """(n,) uint64: the keys of this operator's draws, one per sample."""
         if self._draw_keys is None:
             own = np.uint64(text_key(f"{self.draw_key}\0{self.epoch}"))
             with np.errstate(over="ignore"):
@@ -112,7 +112,7 @@ class Samples:
         return self._draw_keys
 
     def bits(self, count: int) -> Keys:
-        """(n, count) uint64: independent random bits, the same for a record wherever it is drawn for."""
+        """(n, count) uint64: independent random bits, the same for a record everywhere."""
         with np.errstate(over="ignore"):
             steps = np.arange(1, count + 1, dtype=np.uint64) * _GAMMA
             return _mix(self.draw_keys[:, None] + steps[None, :])
@@ -167,7 +167,7 @@ class Sample:
         return self._samples.records.first_in_epoch + int(self._samples.rows[self.index])
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Memory for what `run` gives: its row of the batch where that is known, which then needs no stacking."""
+        """Memory for the result of `run`: its row of the batch if known, which then needs no stacking."""
         row = self._row
         return row if row is not None and row.shape == shape and row.dtype == dtype else np.empty(shape, dtype)
 

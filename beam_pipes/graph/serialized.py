@@ -104,7 +104,7 @@ def _encode(value: Any, path: str, node: OperatorNode) -> Any:
 
 
 def _name_of(value: Any, path: str, node: OperatorNode) -> str:
-    """`module:qualname`, where importing it gives the same object."""
+    """`module:qualname`, if importing it gives the same object."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if module in (None, "__main__") or not name or "<" in name:
         raise GraphError(
@@ -213,7 +213,7 @@ def _node(row: Mapping[str, Any], pipeline: GraphDefinition) -> OperatorNode:
 
 
 def _same_scope(pipeline: GraphDefinition, scope: Scope | None) -> Scope | None:
-    """A scope that is known already, where there is one of the same conditions: scopes are compared by identity."""
+    """The existing scope with the same conditions, if any: scopes are compared by identity."""
     if scope is None:
         return None
     parent = _same_scope(pipeline, scope.parent)

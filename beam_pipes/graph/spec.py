@@ -1,8 +1,8 @@
-"""What can be said of a data node before anything runs: what its samples are, and which line of the user made it.
+"""What is known about a data node before anything runs: the form of its samples, and the user's line that created it.
 
-`TensorSpec` holds dtype, shape and layout, each as far as it is known; operators infer the specs of their outputs from
+`TensorSpec` holds dtype, shape and layout, as far as known; operators infer the specs of their outputs from
 those of their inputs. `UserFrame` is a line of the user's code: `user_frame()` finds it on the stack while the graph is
-defined, and messages about the graph end with it.
+defined; messages about the graph end with it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class UserFrame:
 
     @property
     def text(self) -> str:
-        """The line itself; "" where the source is not at hand."""
+        """The line itself; "" if the source is not available."""
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
@@ -80,10 +80,10 @@ def located(error: GraphError, where: UserFrame) -> GraphError:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-    """dtype, shape and layout of every sample of a node; None where it is not known.
+    """dtype, shape and layout of every sample of a node; None if unknown.
 
-    `shape` has None for a dimension that varies by sample, and is None itself where not even the rank is known.
-    `layout` names the axes ("HWC", "CHW", "FHWC"); "" where they have no names.
+    `shape` has None for a dimension that varies by sample, and is None if even the rank is unknown.
+    `layout` names the axes ("HWC", "CHW", "FHWC"); "" if they have no names.
     """
 
     dtype: np.dtype[Any] | None = None
@@ -97,12 +97,12 @@ class TensorSpec:
 
     @classmethod
     def of_rank(cls, dtype: Any, ndim: int | None, layout: str = "") -> TensorSpec:
-        """A spec of which the rank is known, and no dimension."""
+        """A spec with a known rank and unknown dimensions."""
         return cls.of(dtype, None if ndim is None else (None,) * ndim, layout)
 
     @property
     def ndim(self) -> int | None:
-        """The rank; None where it is not known."""
+        """The rank; None if unknown."""
         return None if self.shape is None else len(self.shape)
 
     def replace(self, **changes: Any) -> TensorSpec:
@@ -119,6 +119,6 @@ UNKNOWN = TensorSpec()
 
 
 def axis_of(layout: str, name: str) -> int | None:
-    """The axis that is called `name`: `axis_of("HWC", "C")` → 2; None where the layout has none."""
+    """The axis called `name`: `axis_of("HWC", "C")` → 2; None if the layout has none."""
     at = layout.find(name)
     return None if at < 0 else at

@@ -1,6 +1,6 @@
-"""The samples of a batch: `TensorList`, and `Outputs`, what `run` returns; their dtypes, as DALI names them.
+"""The samples of a batch: `TensorList`, and `Outputs`, what `run` returns; and their dtypes, with DALI's names.
 
-A tensor list is one array where all samples have one shape, else a list of arrays. The outputs of a run are tensor
+A tensor list is one array if all samples have one shape, else a list of arrays. The outputs of a run are tensor
 lists, by position and by name.
 """
 
@@ -69,8 +69,8 @@ class TensorList:
         TensorList(np.zeros((8, 224, 224, 3)))                 dense: the leading dimension counts samples
         TensorList([np.zeros(3), np.zeros(5)], layout="")      ragged: one array a sample
 
-    `dense` is the stacked array, or None. A list whose samples turn out to be alike is stacked when `dense` or
-    `as_array` asks for it, and not before.
+    `dense` is the stacked array, or None. A list of samples with equal shapes is stacked only when `dense` or
+    `as_array` needs it.
     """
 
     __slots__ = ("_array", "_samples", "_sources", "layout")
@@ -96,14 +96,14 @@ class TensorList:
         return made
 
     def with_sources(self, sources: Callable[[], Sequence[str]]) -> TensorList:
-        """The same samples, with where they were read; asked for when somebody wants to know."""
+        """The same samples, with a function that names their records on request."""
         made = TensorList.__new__(TensorList)
         made._array, made._samples, made.layout, made._sources = self._array, self._samples, self.layout, sources
         return made
 
     @property
     def dense(self) -> Array | None:
-        """(n, *shape) where all samples have one shape and dtype, else None. Stacks a list once."""
+        """(n, *shape) if all samples have one shape and dtype, else None. Stacks a list once."""
         if self._array is None and self._samples:
             first = self._samples[0]
             if all(one.shape == first.shape and one.dtype == first.dtype for one in self._samples):
@@ -114,14 +114,14 @@ class TensorList:
 
     @property
     def is_stacked(self) -> bool:
-        """Whether the samples are held as one array by now."""
+        """Whether the samples are currently held as one array."""
         return self._array is not None
 
     def __len__(self) -> int:
         return len(self._array) if self._array is not None else len(self._samples or ())
 
     def __getitem__(self, index: int) -> Array:
-        """Sample `index`: a view where the batch is one array."""
+        """Sample `index`: a view if the batch is one array."""
         if self._samples is not None:
             return self._samples[index]
         assert self._array is not None
@@ -162,7 +162,7 @@ class TensorList:
         return self.dense is not None
 
     def as_array(self) -> Array:
-        """(n, *shape); raises `GraphError` where the samples differ in shape."""
+        """(n, *shape); raises `GraphError` if the samples differ in shape."""
         if (dense := self.dense) is None:
             shapes = sorted({sample.shape for sample in self})
             raise GraphError(
@@ -175,11 +175,11 @@ class TensorList:
     as_tensor = as_array
 
     def as_cpu(self) -> TensorList:
-        """Itself: what `run` returns lies on the host."""
+        """Itself: results of `run` are on the host."""
         return self
 
     def source_info(self, index: int) -> str:
-        """Where sample `index` was read, such as `cats/1.jpg@0`; "" where no reader stands behind it."""
+        """The record of sample `index`, such as `cats/1.jpg@0`; "" if it does not come from a reader."""
         return "" if self._sources is None else self._sources()[index]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -192,9 +192,9 @@ class TensorList:
 
 
 def no_samples(spec: TensorSpec) -> TensorList:
-    """A batch of no samples as the graph declares them: float32 of shape (3, 8, 8) → (0, 3, 8, 8), float32.
+    """A batch without samples, as declared by the graph: float32 of shape (3, 8, 8) → (0, 3, 8, 8), float32.
 
-    A dimension that varies by sample is 0; where not even the rank is known, the array is (0,).
+    A dimension that varies by sample is 0; if even the rank is unknown, the array is (0,).
     """
     shape = (0,) if spec.shape is None else (0, *[size or 0 for size in spec.shape])
     return TensorList(np.zeros(shape, spec.dtype), layout=spec.layout)
@@ -210,8 +210,8 @@ def values_and_lengths(batch: TensorList) -> tuple[Array, Array]:
 class Outputs(tuple[TensorList, ...]):
     """A batch: `images, labels = pipe.run()`, `pipe.run()[0]`, `pipe.run()["images"]`.
 
-    `names` are those that the graph's function returned in a dict. `valid` is a boolean array (n,) where the last batch
-    of an epoch was padded or could be (`last="pad"`), else None; `epoch` counts from 0.
+    `names` are those that the graph's function returned in a dict. `valid` is a boolean array (n,) if the last batch
+    of an epoch may be padded (`last="pad"`), else None; `epoch` counts from 0.
     """
 
     names: tuple[str, ...]
@@ -247,5 +247,5 @@ class Outputs(tuple[TensorList, ...]):
         return len(self[0]) if self else 0
 
     def as_dict(self) -> dict[str, TensorList]:
-        """Name → batch; positions as strings where outputs have no names."""
+        """Name → batch; positions as strings if outputs have no names."""
         return dict(zip(self.names or map(str, range(len(self))), self, strict=True))

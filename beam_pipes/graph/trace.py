@@ -25,7 +25,7 @@ _current = _Current()
 
 
 def current_pipeline() -> DefinedGraph | None:
-    """The pipeline that is being defined in this thread."""
+    """The pipeline being defined in this thread."""
     return _current.pipelines[-1] if _current.pipelines else None
 
 
@@ -40,12 +40,12 @@ def pop_pipeline() -> None:
 
 
 def current_scope() -> Scope | None:
-    """The branch that is being defined in this thread."""
+    """The branch being defined in this thread."""
     return _current.scope
 
 
 def set_scope(scope: Scope | None) -> Scope | None:
-    """Makes `scope` the current branch of this thread; returns the one before."""
+    """Makes `scope` the current branch of this thread; returns the previous one."""
     previous = _current.scope
     _current.scope = scope
     return previous
@@ -58,7 +58,7 @@ def call(
     *,
     device: Device | None = None,
 ) -> Any:
-    """Adds an operator to the current pipeline; returns what it gives: a node, or several.
+    """Adds an operator to the current pipeline; returns its output: a node, or several.
 
     `inputs` are data nodes, or NumPy arrays and numbers that become constants. `keywords` are its arguments, and those
     that all operators take.
@@ -161,7 +161,7 @@ def _place(
     device: Device | None,
     where: UserFrame,
 ) -> Device:
-    """Where an operator stands: as it says, else on the device if one of its inputs lies there."""
+    """Where an operator runs: as it says, else on the device if one of its inputs is there."""
     on_device = [node for node in inputs if node.device == "gpu"]
     chosen: Device = device or ("gpu" if on_device else "cpu")
     if chosen not in operator.devices:
@@ -200,7 +200,7 @@ def _place(
 
 
 def _check_call(node: OperatorNode) -> None:
-    """The number of inputs, where they come from, and what side effects need."""
+    """Checks the number of inputs, their places, and what side effects need."""
     operator, where = node.operator, node.where
     least, most = len(operator.inputs) - operator.optional_inputs, len(operator.inputs)
     count = len(node.inputs)

@@ -1,4 +1,4 @@
-"""DALI's `types`: names for dtypes, image types and interpolations, what callables are told, and `types.Constant`."""
+"""DALI's `types`: names of dtypes, image types and interpolations, arguments of callables, and `types.Constant`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from beam_pipes.graph.trace import call
 
 
 class DALIImageType(enum.Enum):
-    """The colour space of a decoded image. `ANY_DATA` keeps what the file has."""
+    """The colour space of a decoded image. `ANY_DATA` keeps that of the file."""
 
     RGB = "RGB"
     BGR = "BGR"
@@ -30,7 +30,7 @@ class DALIImageType(enum.Enum):
 
 
 class DALIInterpType(enum.Enum):
-    """How samples between pixels are found."""
+    """The interpolation between pixels."""
 
     INTERP_NN = "nearest"
     INTERP_LINEAR = "linear"
@@ -54,7 +54,7 @@ CPU_ONLY_DEVICE_ID = -99999
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampleInfo:
-    """What a callable of `external_source` is told of the sample it is asked for.
+    """The argument of an `external_source` callable: the sample to return.
 
     `idx_in_epoch` counts samples of this shard's epoch, `idx_in_batch` those of the batch, `iteration` batches of the
     epoch; `epoch_idx` counts epochs. All from 0.
@@ -68,7 +68,7 @@ class SampleInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """What a callable of `external_source` in batch mode is told: batches of the epoch, and epochs, from 0."""
+    """The argument of an `external_source` callable in batch mode: batches of the epoch, and epochs, from 0."""
 
     iteration: int
     epoch_idx: int
@@ -83,7 +83,7 @@ def Constant(  # noqa: N802 - DALI's name
 ) -> DataNode:
     """A data node that has the same value for every sample: `Constant(3)` is int32, `Constant(np.eye(3))` float32.
 
-    Without `dtype` 64-bit arrays become 32-bit ones, as in DALI, but for integers that would change.
+    Without `dtype`, 64-bit arrays become 32-bit ones, as in DALI, except integers that would change.
     """
     target = None if dtype is None else to_numpy_type(dtype)
     try:

@@ -119,7 +119,7 @@ def places_of(
     are taken down, places of this record that others now have are marked `taken_down`, and places of others that it now
     has `stands_in_for`. If the rates of a mixture changed, only the rows from the change on count (`first_known_step`).
 
-    Raises `UnknownRecordError` where no source of the loader has read such a record, and `UnboundedLoaderError` where
+    Raises `UnknownRecordError` if no source of the loader has read such a record, and `UnboundedLoaderError` where
     a mixture without end is asked for epochs, or for all steps.
     """
     stream = run.stream

@@ -41,7 +41,7 @@ def loader_from_state(
     part of a state, because they may change between saving and restoring: pass those of the run. The loader is that of
     host 0 of `host_count`; `who` and `when` cover all hosts.
 
-    Raises `LoaderError` where paths or plans are missing, `CacheNotFoundError` where a snapshot is gone, and
+    Raises `LoaderError` if paths or plans are missing, `CacheNotFoundError` if a snapshot is gone, and
     `StateMismatchError` if anything else differs from what the state was saved with.
     """
     named = dict(state.source)

@@ -181,7 +181,7 @@ class Loader:
     def columns(self) -> Columns:
         """The columns that are read, before `transform`, `valid` and `cu_seqlens`.
 
-        `{"tokens": ColumnSpec(dtype="int32", shape=(None,)), …}`: `shape` is that of a row, with None where the longest
+        `{"tokens": ColumnSpec(dtype="int32", shape=(None,)), …}`: `shape` is that of a row, with None if the longest
         row of the global batch decides.
         """
         return self._reader.stream.columns
@@ -375,7 +375,7 @@ class Loader:
     def take_share(self, share: Share) -> None:
         """Reads another slice of each global batch from now on; the cursor stays, batches prepared ahead are dropped.
 
-        Raises `LoaderError` where a global batch has fewer rows than there are slices.
+        Raises `LoaderError` if a global batch has fewer rows than there are slices.
         """
         other = not share.is_same_slice(self.share)
         if other:
@@ -436,7 +436,7 @@ class Loader:
     def steps_left(self) -> int:
         """Steps of the next `iter()`: to the end of the run, or all of them if the run has ended.
 
-        0 if a state of the end was restored. Raises `UnboundedLoaderError` where `len` does.
+        0 if a state of the end was restored. Raises `UnboundedLoaderError` if `len` does.
         """
         cursor = self._cursor
         return self._run.steps_left(cursor) or (0 if cursor == self._restored else len(self))

@@ -230,7 +230,7 @@ def mesh_share(
 
     A `NamedSharding` has its own spec. A mesh with one axis divides the rows over it.
 
-    Raises `LoaderError` where the mesh lacks an axis, no device of it is in this process, and where mesh, spec and
+    Raises `LoaderError` if the mesh lacks an axis, no device of it is in this process, and where mesh, spec and
     order contradict each other.
     """
     if sequence_order not in ORDERS:

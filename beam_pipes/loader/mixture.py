@@ -202,7 +202,7 @@ Rates: TypeAlias = "Sequence[float | int | Fraction]"
 Unit = Literal["steps", "rows", "tokens"]
 Interpolation = Literal["constant", "linear"]
 
-# A ramp is taken in so many steps of equal length, at the rates of their middles, with a period of at most so many
+# A ramp is taken in that many steps of equal length, at the rates of their middles, with a period of at most so many
 # rows: the table of a period costs 1 µs a row.
 _RAMP_STEPS = 64
 _RAMP_PERIOD = 1 << 12
@@ -399,7 +399,7 @@ class MixtureSchedule:
         empty = [index for index, size in enumerate(sizes) if not size and any(rates[index] for rates in rated)]
         if empty:
             raise LoaderError(f"source {empty[0]} of the mixture has a positive rate but no rows", source=empty[0])
-        # How many rows each source gives before it falls out; None where it never does.
+        # How many rows each source gives before it falls out; None if it never does.
         self._limits: list[int | None] = list(sizes)
         if exhausted == "repeat":
             passes = max_epochs or [None] * len(sizes)
@@ -408,7 +408,7 @@ class MixtureSchedule:
         self._stretches = [Stretch(segment.start, segment.counts, segment.rates)]
         self._starts = [segment.start]
         self.size: int | None = None  # rows of an epoch; None: endless
-        # Where the last stretch that is known ends; None where it goes on for ever.
+        # Where the last stretch that is known ends; None if it goes on for ever.
         self._known_until = self._end_of(self._stretches[0])
         if exhausted == "stop":
             self.size = self._known_until

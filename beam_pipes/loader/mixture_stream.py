@@ -99,7 +99,7 @@ class MixtureStream:
         # An epoch whose rates changed on the way, and its segment; later epochs have these rates from their start.
         self._changed_epoch = changed[0] if changed else 0
         self._changed: Segment | None = changed[1] if changed else None
-        self._earlier = earlier  # the epochs before that one; None where their rates are not known
+        self._earlier = earlier  # the epochs before that one; None if their rates are not known
         rates = self._changed.rates if self._changed else mixture.integer_rates
         if len(rates) != len(pairs):
             raise LoaderError(f"the mixture has {len(pairs)} sources, got {len(rates)} rates")
@@ -227,7 +227,7 @@ class MixtureStream:
 
     @property
     def needs_segment(self) -> bool:
-        """Whether a state has to hold the segment: one of many sources leaves it out until their rates change."""
+        """Whether a state must hold the segment: one of many sources leaves it out until their rates change."""
         return len(self._sizes) <= _LISTED_RATES
 
     def stated_segment(self, epoch: int) -> Segment | None:
@@ -436,7 +436,7 @@ class MixtureStream:
         return self._schedules(self.segment(epoch))
 
     def _sizes_before(self, epoch: int) -> tuple[EpochSizes, ...] | None:
-        """The sizes of the epochs before one that is not before the last change; None where they are not known."""
+        """The sizes of the epochs before one that is not before the last change; None if they are not known."""
         if self._changed is not None and self._earlier is None:
             return None
         found: list[EpochSizes] = []

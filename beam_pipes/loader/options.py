@@ -205,7 +205,7 @@ class LoaderOptions:
 
 
 def check_batch_size(batch_size: object, share: Share) -> None:
-    """Raises `LoaderError` where a global batch has fewer rows than there are slices."""
+    """Raises `LoaderError` if a global batch has fewer rows than there are slices."""
     of_world = "" if share.world is None else f", the {share.count} processes of {share.world.framework}"
     check_integer(f"batch_size (the global one, over all hosts{of_world})", batch_size, share.count)
 

@@ -172,7 +172,7 @@ class _Joined(NamedTuple):
 
 
 class _Repeated(NamedTuple):
-    """A column whose rows are numbers, each of them so many times."""
+    """A column whose rows are numbers, each of them that many times."""
 
     numbers: npt.NDArray[np.int32]
     counts: Indices
@@ -185,7 +185,7 @@ class _Repeated(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """A column whose rows count from 0 on in each piece: `n` gives so many numbers, `-n` so many zeros."""
+    """A column whose rows count from 0 on in each piece: `n` gives that many numbers, `-n` that many zeros."""
 
     numbers: _Numbers
     counts: list[int]
@@ -381,7 +381,7 @@ class PackedRows:
         return found if left is None else found.some(left)
 
     def located(self, rows: Indices) -> Mapping[str, InMemory] | None:
-        """Where the pieces of these rows lie in memory; None where values have to be made or read first."""
+        """Where the pieces of these rows are in memory; None if values must be made or read first."""
         return read_consistently([self._split], lambda: self._located(rows))
 
     def _located(self, rows: Indices) -> Mapping[str, InMemory] | None:
@@ -455,7 +455,7 @@ def _of_epoch(plan: PackingPlan, epoch: int) -> PackingPlan:
 
 
 def _check_pieces(starts: Indices, lengths: Indices, whole: Indices) -> None:
-    """Raises `CorruptIndexError` where a plan takes more of a record than there is."""
+    """Raises `CorruptIndexError` if a plan takes more of a record than there is."""
     beyond = starts + lengths > whole
     if beyond.any():
         entry = int(np.argmax(beyond))

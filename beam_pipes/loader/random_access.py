@@ -100,7 +100,7 @@ def open_remote(
     `Cache.open("gs://bucket/books", local_directory="shards", max_local_bytes=10 << 30)["train"]`.
 
     `storage` is found by the path's scheme if left out. Only the manifest is read now. The directory may be shared by
-    processes and caches; it should hold at least two windows of shards. Raises `CacheNotFoundError` where there is
+    processes and caches; it should hold at least two windows of shards. Raises `CacheNotFoundError` if there is
     no cache or no such split, `LoaderError` for a bound below the largest shard.
     """
     cache = Cache.open(path, local_directory=local_directory, max_local_bytes=max_bytes, storage=storage)

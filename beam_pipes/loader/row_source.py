@@ -84,7 +84,7 @@ class PaddedSplit:
 def opened(source: Any, decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None) -> Any:
     """Opens a path; returns everything else unchanged. With `decode`, a split of messages read as examples.
 
-    `opened("cache/train")` → the split `train` of the published snapshot in `cache`. Raises `CacheNotFoundError` where
+    `opened("cache/train")` → the split `train` of the published snapshot in `cache`. Raises `CacheNotFoundError` if
     there is no such split; it lists the existing ones.
     """
     if isinstance(source, str | os.PathLike):

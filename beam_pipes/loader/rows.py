@@ -58,7 +58,7 @@ def _is_width(size: Any) -> bool:
 class ColumnSpec:
     """What is known about a column of every batch before any is read.
 
-    dtype: its name, "bytes" and "str" for objects. shape: of one row; None where the longest row of the global batch
+    dtype: its name, "bytes" and "str" for objects. shape: of one row; None if the longest row of the global batch
     decides. concatenated: whether it holds the values of all rows, one after the other, and `shape` is that of one.
     """
 
@@ -90,7 +90,7 @@ def row_bytes(columns: Columns) -> int | None:
 
 
 class InMemory(Protocol):
-    """A column of rows that lie in memory: `rows` copies some of them."""
+    """A column of rows that are in memory: `rows` copies some of them."""
 
     def rows(self, first: int, last: int) -> npt.NDArray[Any]:
         """(last - first, *shape)"""

@@ -125,7 +125,7 @@ class Stream(Protocol):
 
     @property
     def segment_multiple(self) -> int:
-        """Each segment of a packed row takes a multiple of so many places; 1 for rows that are not packed."""
+        """Each segment of a packed row takes a multiple of that many places; 1 for rows that are not packed."""
         ...
 
     def identity(self) -> dict[str, Any]: ...
@@ -157,7 +157,7 @@ class Stream(Protocol):
         ...
 
     def located(self, places: Places) -> Mapping[str, InMemory] | None:
-        """Where the columns of rows lie in memory; None where a batch is more than a copy of them."""
+        """Where the columns of rows are in memory; None if a batch is more than a copy of them."""
         ...
 
     @property
@@ -276,7 +276,7 @@ class RowStream:
 
     @property
     def changes(self) -> tuple[Addition, ...] | None:
-        """What `with_changes` takes over to the same stream in another process; None where nothing changed."""
+        """What `with_changes` takes over to the same stream in another process; None if nothing changed."""
         return self.additions or None
 
     def with_changes(self, changes: tuple[Addition, ...]) -> RowStream:

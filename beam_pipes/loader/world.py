@@ -40,7 +40,7 @@ class World:
 def known_world() -> World | None:
     """The world in which this process was initialised, or None. Does not start a JAX backend.
 
-    Raises `LoaderError` where two frameworks were initialised and disagree.
+    Raises `LoaderError` if two frameworks were initialised and disagree.
     """
     found = [world for world in (_torch_world(), _jax_world(), _tensorflow_world()) if world is not None]
     several = [world for world in found if world.count > 1]

@@ -232,7 +232,7 @@ class DataLoader:
         """Makes the next `iter` continue after the last batch of `state`, without reading earlier ones.
 
         Exact with samplers that are a function of their epoch, as all of ours are. Workers, their type and `prefetch`
-        may differ. Raises `StateMismatchError` where the order of batches would.
+        may differ. Raises `StateMismatchError` if the order of batches would.
         """
         self._place, self._begun = load_state(state, self._order()), False
         self._seen_epochs = self._sampler_epochs()

@@ -81,7 +81,7 @@ def size_of(source: Sized | int, owner: str) -> int:
 
 
 def check_lengths(lengths: object, owner: str) -> Indices:
-    """Returns lengths as int64, or raises `DatasetError` where they are not a flat sequence of integers >= 0."""
+    """Returns lengths as int64, or raises `DatasetError` if they are not a flat sequence of integers >= 0."""
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu") or (array.size and array.min() < 0):
         found = f"dtype {array.dtype}, shape {array.shape}"
@@ -223,7 +223,7 @@ class WeightedRandomSampler(IndexSampler):
       weights: one an example, finite and at least 0; they need not sum to 1. A weight of 0 is never drawn.
       num_samples: how many indices an epoch has.
       replacement: draw independently (default). Without it no index comes twice, and at least `num_samples` weights
-        have to be positive; drawn by exponential keys (Efraimidis and Spirakis, 2006).
+        must be positive; drawn by exponential keys (Efraimidis and Spirakis, 2006).
       seed: the draws are a function of (seed, epoch).
       epoch: the epoch of the next iteration, later set by `set_epoch`.
     """

@@ -106,7 +106,7 @@ class SliceDataset(Dataset):
         SliceDataset("abcd", 1, 3)                      → "b", "c"
         SliceDataset("abcd", 1, 3, order=[3, 2, 1, 0])  → "c", "b"
 
-    Raises `DatasetError` where the slice overruns the dataset or `order` is not a permutation of its indices.
+    Raises `DatasetError` if the slice overruns the dataset or `order` is not a permutation of its indices.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ def split(dataset: MapStyle, first_size: Size) -> tuple[SliceDataset, SliceDatas
 def random_split(dataset: MapStyle, sizes: Size | Sequence[Size], *, seed: int = 0) -> tuple[SubsetDataset, ...]:
     """Deals the examples at random into parts that are disjoint and hold everything.
 
-    One size gives two parts, as `split` does. Several sizes give as many parts, and have to be counts that sum to
+    One size gives two parts, as `split` does. Several sizes give as many parts, and must be counts that sum to
     `len(dataset)` or fractions that sum to 1 (rounded by largest remainder). The same seed gives the same parts.
 
         train, valid, test = random_split(dataset, [0.8, 0.1, 0.1], seed=7)

@@ -37,7 +37,7 @@ class OverCaches(Protocol):
 class GlobalRows:
     """The rows that this process holds of every global batch: part `share.index` of `share.count`.
 
-    batch_size: rows of a global batch where a loader of ours gives whole ones; None where others make the batches, and
+    batch_size: rows of a global batch where a loader of ours gives whole ones; None if others make the batches, and
         every process holds as many rows.
     read: the share for the loader to read; None if its user chose one.
     sequence: the parts of each row that the loader hands out; None for whole rows.
@@ -113,9 +113,9 @@ class GlobalRows:
 
 
 def global_rows(elements: Iterable[Any], sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
-    """What this process holds of `elements` for a sharding over several processes; None where it is over one.
+    """What this process holds of `elements` for a sharding over several processes; None if it is over one.
 
-    Raises `LoaderError` where the processes would make arrays of different shapes, or of other rows than are needed.
+    Raises `LoaderError` if the processes would make arrays of different shapes, or of other rows than are needed.
     """
     native = _native(elements)
     if native is not None and native.sequence_share is not None:
@@ -157,7 +157,7 @@ def of_rank(sharding: NamedSharding, rank: int) -> NamedSharding:
 
 
 def fitting(sharding: NamedSharding, shape: tuple[int, ...], key: str) -> NamedSharding:
-    """The sharding for an array of this shape, all processes together; `ConversionError` where it does not divide."""
+    """The sharding for an array of this shape, all processes together; `ConversionError` if it does not divide."""
     sharding = of_rank(sharding, len(shape))
     try:
         sharding.shard_shape(shape)

@@ -347,7 +347,7 @@ class JaxGenericIterator(DALIGenericIterator):
 class JaxGenericPeekableIterator(JaxGenericIterator):
     """A `JaxGenericIterator` that shows the next batch without giving it, as CLU's `PeekableIterator` does.
 
-    Shapes and dtypes are those of the first batch (`element_spec`): `GraphError` where a batch has others. `peek`,
+    Shapes and dtypes are those of the first batch (`element_spec`): `GraphError` if a batch has others. `peek`,
     `peek_async` and `next` may be called by several threads.
     """
 
@@ -371,7 +371,7 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
     next = __next__
 
     def peek(self) -> Any:
-        """The batch that `next` gives next; raises `StopIteration` where it would."""
+        """The batch that `next` gives next; raises `StopIteration` if it would."""
         with self._mutex:
             if self._peeked is None:
                 made = super().__next__()

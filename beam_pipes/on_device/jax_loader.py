@@ -39,7 +39,7 @@ class JaxDataLoader(ConvertedLoader):
     def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._sharding: NamedSharding | None = None
-        self._rows: GlobalRows | None = None  # None where one process has all devices
+        self._rows: GlobalRows | None = None  # None if one process has all devices
 
     def __getstate__(self) -> dict[str, Any]:
         if self._sharding is not None:

@@ -103,7 +103,7 @@ def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray
 
 
 def check_numbers(value: object, dtype: np.dtype[Any]) -> None:
-    """Raises `UnfitValueError` where uneven nested lists hold a Python number that has no place in `dtype`."""
+    """Raises `UnfitValueError` if uneven nested lists hold a Python number that has no place in `dtype`."""
     leaves = _leaves(value) if isinstance(value, list | tuple) else []
     if set(map(type, leaves)) <= {int, float}:
         convert(read_value(leaves), dtype, declared=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SOUND_DTYPES = ("float32", "int16")
 AUDIO_FIELDS = ("audio", "audio_filepath", "path", "file", "file_name", "filename", "wav", "id")
 TEXT_FIELDS = ("text", "transcript", "transcription", "sentence", "normalized_text")
-#: Where samples of tar archives have a transcript, the first that is there; `json.text` is in a `.json`.
+#: Where samples of tar archives have a transcript, the first that exists; `json.text` is in a `.json`.
 SAMPLE_TEXT_FIELDS = ("txt", "text", *(f"json.{field}" for field in TEXT_FIELDS))
 SIDE_FILES, METADATA = "*.trans.txt", "metadata.csv"
 
@@ -154,7 +154,7 @@ def audio(
         min_secs, max_secs: files that are shorter or longer are dropped, and counted.
         options: see `Common`. `by` is a field of the transcripts, which is also stored.
 
-    Raises `DeclarationError` where there are no sound files, the manifest names others, or it has no such field.
+    Raises `DeclarationError` if there are no sound files, the manifest names others, or it has no such field.
     """
     if dtype not in SOUND_DTYPES:
         raise DeclarationError(f"dtype should be one of {', '.join(SOUND_DTYPES)}, got {dtype!r}.")
@@ -214,7 +214,7 @@ def _assign_sound_files(
     audio_field: str | None,
     text_field: str | None,
 ) -> Code | None:
-    """Assigns the source of a manifest or a directory, and the transcripts; their name, None where there are none."""
+    """Assigns the source of a manifest or a directory, and the transcripts; their name, None if there are none."""
     given = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
     root = given if audio_root is None else os.fspath(audio_root)
     if os.path.isfile(given) and audio_root is None:

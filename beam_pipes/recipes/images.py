@@ -42,9 +42,9 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: How images of any shape become images of one: cut to it, filled up with black, or stretched.
 FITS = ("crop", "pad", "stretch")
-#: How images are stored: as arrays, or as files (as they are, or written anew).
+#: How images are stored: as arrays, or as files (as they are, or written again).
 ENCODINGS = ("pixels", "jpeg", "png", "files")
-#: Where samples of tar archives have a label, the first that is there; `json.label` is in a `.json`.
+#: Where samples of tar archives have a label, the first that exists; `json.label` is in a `.json`.
 LABEL_FIELDS = ("cls", "json.label", "json.class", "json.cls")
 # Folders of these names, and no others, are splits.
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "eval", "test"})
@@ -109,7 +109,7 @@ def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str
 
 
 def field_of_samples(sample: Mapping[str, Any], given: str | None, known: Sequence[str], option: str) -> str | None:
-    """The field that samples have: the given one, or the first known one; None where there is none of these."""
+    """The field that samples have: the given one, or the first known one; None if there is none of these."""
     if given is not None and not has_field(sample, given):
         raise DeclarationError(
             f"the first sample has no field {given!r}; it has {', '.join(sample)}. Name a different one as {option}=… "

@@ -62,7 +62,7 @@ def row_example(
         label: the column that is stored as `label`.
         classes: the values of this column, if they are text; a label is a position in their sorted list.
 
-    Raises `TaskError` where an integer or a bool is missing.
+    Raises `TaskError` if an integer or a bool is missing.
     """
     numbers = None if classes is None else class_numbers(classes)
     examples = []

@@ -73,10 +73,10 @@ FEATURE, LOSS_WEIGHTS = "tokens", "loss_weights"
 
 @stage
 def text_of(record: object, *, field: str | None = None, as_json: bool = False) -> str | None:
-    """The text of a record: a line as it is, the field of a row, the content of a file. None where there is none.
+    """The text of a record: a line as it is, the field of a row, the content of a file. None if there is none.
 
     `text_of({"text": "to be", "n": 3}, field="text")` → `"to be"`. With `as_json=True`, a field without text, such as
-    messages, becomes its JSON with sorted keys. Raises `TaskError` where there is no such field, or it holds no text.
+    messages, becomes its JSON with sorted keys. Raises `TaskError` if there is no such field, or it holds no text.
     """
     if as_json and field is not None:
         return kept_fields(record, {field: "str"})[field] or None
@@ -101,14 +101,14 @@ def tokenize(
 
     Args:
         vocabulary: text to ids.
-        field: which field of a row is the text; None where records are lines or files.
+        field: which field of a row is the text; None if records are lines or files.
         keep: further fields to store, each with its dtype. "str" keeps text as it is, stores a missing value as `""`,
             and everything else as JSON. Files have `path`.
         bos, eos: add the vocabulary's id that begins or ends a text.
         min_tokens, max_tokens: bounds of the length, `bos` and `eos` included. Shorter or longer texts are dropped as
             `too_short` or `too_long`, records without text as `no_text`.
 
-    Raises `TaskError` for a record without the field, or where that is no text.
+    Raises `TaskError` for a record without the field, or where that is not text.
     """
     texts = [_text(record, field) for record in records]
     lead = np.array([vocabulary.bos_id] if bos else [], np.int32)
@@ -256,7 +256,7 @@ def chat(
 
     All other arguments are those of `tokens`; conversations are equal if their JSON is.
 
-    Raises `DeclarationError` where records have no fields, and `TaskError` where there is no tokenizer or template.
+    Raises `DeclarationError` if records have no fields, and `TaskError` if there is no tokenizer or template.
     """
     kind = format_of(data, format)
     if kind not in _FIELDS:

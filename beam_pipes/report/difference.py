@@ -34,7 +34,7 @@ class SnapshotDifference:
 
     Args:
         same_data: their manifests are equal: a reader sees no difference.
-        declaration: stage, or "declaration" → what changed in it; None where a fingerprint is missing.
+        declaration: stage, or "declaration" → what changed in it; None if a fingerprint is missing.
         schema: changes of features; `where` is `split.feature`.
         splits: splits that were added or removed, and their records and bytes.
         counts: counts of stages that are not the same; `field` is "inputs", "outputs", "dead" or "dropped REASON".

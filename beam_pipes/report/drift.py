@@ -71,7 +71,7 @@ def population_stability_index(before: Sequence[int], after: Sequence[int]) -> t
     1/n + 1/m is about χ² with one degree of freedom less than there are ranges (B. Yurdakul, "Statistical Properties
     of Population Stability Index", 2018), whose 95 % quantile gives the noise.
 
-    Raises `ValueError` where the histograms have different numbers of ranges, or one counts nothing.
+    Raises `ValueError` if the histograms have different numbers of ranges, or one counts nothing.
     """
     first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
     if first.shape != second.shape or not first.sum() or not second.sum():
@@ -98,7 +98,7 @@ def kolmogorov_smirnov(before: np.ndarray, after: np.ndarray) -> tuple[float, fl
     The greatest distance between the two empirical distribution functions; equal values count at once. The noise is
     the critical value at 5 %: 1.358 · √((n + m) / (n · m)) (N. Smirnov, Annals of Mathematical Statistics 19, 1948).
 
-    Raises `ValueError` where one side is empty.
+    Raises `ValueError` if one side is empty.
     """
     if not len(before) or not len(after):
         raise ValueError(f"two non-empty samples, got {len(before)} and {len(after)} values")
@@ -110,7 +110,7 @@ def kolmogorov_smirnov(before: np.ndarray, after: np.ndarray) -> tuple[float, fl
     return float(np.abs(below_first - below_second).max()), noise
 
 
-# Of each split so many records are looked at, out of so many shards, and so many numbers of each record, at most.
+# Of each split that many records are looked at, out of that many shards, and that many numbers of each record, at most.
 SAMPLED_RECORDS = 1000
 _SAMPLED_SHARDS = 8
 _VALUES_OF_A_RECORD = 64

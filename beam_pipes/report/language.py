@@ -23,7 +23,7 @@ from beam_pipes.errors import DeclarationError
 from beam_pipes.report.drift import spread_rows
 from beam_pipes.report.shown import Bar, bars_of_values, shown_value
 
-# A share of a half is then known within 1 % (two standard deviations), and so many tokens fit into any memory.
+# A share of a half is then known within 1 % (two standard deviations), and that many tokens fit into any memory.
 SAMPLED_RECORDS = 20_000
 _SAMPLED_TOKENS = 20_000_000
 _READ_TEXTS = 200  # records that are decoded for tokens per byte
@@ -60,9 +60,9 @@ class FrequentToken:
 class Language:
     """The tokens of one feature of a split, from `records` of its `of` records.
 
-    distinct: different ids, out of `vocab_size`. unknown: the share of unknown tokens, None where the
+    distinct: different ids, out of `vocab_size`. unknown: the share of unknown tokens, None if the
     vocabulary has none. duplicates: the share of records whose tokens equal those of an earlier one in the sample.
-    tokens_per_byte: of the decoded text in UTF-8, None where there is no text. lengths: bars over token counts.
+    tokens_per_byte: of the decoded text in UTF-8, None if there is no text. lengths: bars over token counts.
     samples: records as (row, pieces). categories: text feature → (value, share) for those with few values, such as a
     language or a source.
     """
@@ -98,7 +98,7 @@ def language_of(
 ) -> Language:
     """Counts the tokens of up to `records` records that are spread over a split.
 
-    Raises `DeclarationError` where ids are outside the vocabulary: another tokenizer made them.
+    Raises `DeclarationError` if ids are outside the vocabulary: another tokenizer made them.
     """
     opened, manifest = cache[split], cache.manifest.splits[split]
     sizes = np.asarray(manifest.records, np.int64)

@@ -17,7 +17,7 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.loader.packing import ALGORITHMS
 
-# Indices of so many records are read in about 50 ms from a local disk.
+# Indices of that many records are read in about 50 ms from a local disk.
 MAX_RECORDS = 1_000_000
 # Requests to an object store, at most.
 MAX_SHARDS = 64

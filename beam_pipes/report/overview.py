@@ -63,7 +63,7 @@ def write_overview(path: str | os.PathLike[str], *, to: str | os.PathLike[str] |
         write_overview("caches")  →  "caches/report.html"
 
     It links to the report of each cache that has one (`write_report` writes them). `to` is another file to write.
-    Raises `CacheNotFoundError` where there is no cache.
+    Raises `CacheNotFoundError` if there is no cache.
     """
     root = directory_path(path)
     target = f"{root}/{REPORT}" if to is None else os.fspath(to)

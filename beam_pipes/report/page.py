@@ -73,7 +73,7 @@ def write_report(
         write_report("demo")  →  "demo/snapshots/2f6c0e8a9b1d3c57/report.html"
 
     It is written beside the snapshot's manifest, which does not cover it: no reader depends on it. Arguments and
-    errors as `report_html`; `to` is another file to write. Raises `OutputError` where it cannot be written.
+    errors as `report_html`; `to` is another file to write. Raises `OutputError` if it cannot be written.
     """
     cache = Cache.open(path)
     target = os.path.join(cache.directory, REPORT) if to is None else os.fspath(to)

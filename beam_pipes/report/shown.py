@@ -120,7 +120,7 @@ def bars_of_values(values: np.ndarray, *, bars: int = 24) -> list[Bar]:
     return _scaled(list(zip(texts[:-1], texts[1:], counts.tolist(), strict=True)))
 
 
-# A greatest value so many medians away is drawn on a logarithmic axis.
+# A greatest value that many medians away is drawn on a logarithmic axis.
 _SKEWED = 32
 
 

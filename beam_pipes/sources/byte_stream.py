@@ -1,4 +1,4 @@
-"""The bytes of one slice, read in order: checked against the plan, and decompressed where the name says so.
+"""The bytes of one slice, read in order: checked against the plan, and decompressed by the suffix.
 
 A compressed file is a stream, unless it consists of *frames* that can be decompressed on their own: the blocks of
 bgzip, or several zstd frames. `frames_of` finds them, so that such a file can be cut.
@@ -159,7 +159,7 @@ def _require_digest(piece: Slice, found: str) -> None:
 
 
 def slice_chunks(path: str, piece: Slice, *, size: int = READ_BYTES, prefix: bytes = b"") -> Iterator[bytes]:
-    """The bytes of a slice in chunks of at most `size`, decompressed where the file's name says so."""
+    """The bytes of a slice in chunks of at most `size`, decompressed by the file's suffix."""
     chunks = decompressed(
         slice_bytes(path, piece, size=size, prefix=prefix), codec=codec_of(piece.file), file=piece.file, size=size
     )
@@ -292,7 +292,7 @@ _UINT32 = struct.Struct("<I")
 
 
 def frames_of(path: str, file: str, size: int) -> list[Frame]:
-    """The frames of a compressed file, in order; empty where it is one stream, or damaged.
+    """The frames of a compressed file, in order; empty if it is one stream, or damaged.
 
     Headers alone are read, but for zstd frames that do not say how long they are decompressed: these are decompressed.
     Frames of an object are not looked for: every header would be a request. Raises `SourceError` for a file that cannot
@@ -342,7 +342,7 @@ def _bgzip_block(handle: IO[bytes], at: int) -> tuple[int, int | None]:
 
 
 def _zstd_frame(handle: IO[bytes], at: int) -> tuple[int, int | None]:
-    """The same of a zstd frame; None where it does not say how long it is. Frames to be skipped are 0 bytes long."""
+    """The same of a zstd frame; None if it does not say how long it is. Frames to be skipped are 0 bytes long."""
     zstandard = require("zstandard", purpose="reading .zst files")
     header = _read_at(handle, at, _MOST_HEADER_BYTES)
     (magic,) = _UINT32.unpack_from(header)

@@ -3,7 +3,7 @@
 An entry is trusted for the same path, size, inode, time of modification and time of change. The last one matters most:
 programs set the time of modification freely (`touch -r`, `tar`, `rsync -t`), and a file system gives the
 inode of a removed file to the next one. A file that changed within the resolution of its file system's clock before it
-was hashed is not entered: it could change once more without its times moving.
+was hashed is not entered: it could change again without its times moving.
 
 All that an entry is trusted for is hashed to its *key*, so that a file of a million digests is 48 bytes for each:
 
@@ -13,7 +13,7 @@ All that an entry is trusted for is hashed to its *key*, so that a file of a mil
     JSON                  key (hex) → slices, of all other files
     crc32c                4 bytes, of everything before
 
-It is written anew and renamed, and read whole: it needs no locks, which network file systems and object stores lack.
+It is written again and renamed, and read whole: it needs no locks, which network file systems and object stores lack.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class DigestCache:
         if is_remote(path):
             storage_for(path).replace(os.fspath(path), b"".join(parts))
             return
-        # Not durable, and renamed all the same: what a power cut leaves of it is not understood, hence built anew.
+        # Not durable, and renamed all the same: what a power cut leaves of it is not understood, hence rebuilt.
         temporary = temporary_path(os.path.abspath(path))
         try:
             with open(temporary, "xb") as file:
@@ -217,7 +217,7 @@ class DigestCache:
         return None if unknown else cuts.of(0, file.size)
 
     def put(self, file: FoundFile, variant: str, cuts: list[Cut], *, hashed_at_ns: int) -> None:
-        """Remembers what was read at `hashed_at_ns` (`time.time_ns()` before reading)."""
+        """Stores what was read at `hashed_at_ns` (`time.time_ns()` before reading)."""
         if _has_settled(file.mtime_ns, file.ctime_ns, hashed_at_ns):
             key = key_of(file, variant).hex()
             self._cuts[key] = self._used_cuts[key] = cuts

@@ -184,7 +184,7 @@ def _texts_of_json(spec: FeatureSpec, name: str) -> Convert:
 
 
 def _float_of_json(dtype: str) -> Convert:
-    """An int has to be exact; a number with a point or an exponent is rounded to nearest."""
+    """An int must be exact; a number with a point or an exponent is rounded to nearest."""
     number, limit = _instance((int, float), "a number"), ROUNDS_TO_INFINITY[dtype]
 
     def convert(value: Any) -> float:

@@ -46,7 +46,7 @@ from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 
 
 class FoundFile(NamedTuple):
-    """A file to read. `name` is relative to the base; the rest is what `stat` said when it was found.
+    """A file to read. `name` is relative to the base; the rest comes from `stat` when it was found.
 
     For an object, `content_digest` is its store's digest of the content, `inode` its generation, and both times are 0.
     """
@@ -450,7 +450,7 @@ class Helpers:
             process.wait()
 
     def map(self, function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-        """`[function(item) for item in items]`; function, items and results have to be picklable."""
+        """`[function(item) for item in items]`; function, items and results must be picklable."""
         if self._processes is None:
             self._processes = list(self._started()) if self.count > 1 else []
         if not self._processes:
@@ -502,7 +502,7 @@ def _send(file: IO[bytes], value: object) -> None:
 
 
 def _received(file: IO[bytes]) -> bytes:
-    """A whole message, so that the next one can be read whatever becomes of this one. `EOFError` where none comes."""
+    """A whole message, so that the next one can be read whatever becomes of this one. `EOFError` if none comes."""
     if len(length := file.read(_LENGTH.size)) < _LENGTH.size:
         raise EOFError
     return file.read(_LENGTH.unpack(length)[0])

@@ -119,7 +119,7 @@ class SourceShard:
     num_bytes: int
 
     def fingerprint(self) -> str:
-        """Sha256 (hex) of the slices' names, ranges and digests; `index` and where the files lie do not enter."""
+        """Sha256 (hex) of the slices' names, ranges and digests; `index` and the location of the files do not enter."""
         rows = self.slices.rows() if isinstance(self.slices, WholeFiles) else [piece.row() for piece in self.slices]
         return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode("ascii")).hexdigest()
 

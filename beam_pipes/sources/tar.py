@@ -126,7 +126,7 @@ class Tar(FileSource):
         yield from batcher.finish()
 
     def first(self) -> dict[str, Any] | None:
-        """The first sample, which shows what samples have; None where there is none. Reads no more than that."""
+        """The first sample, which shows what samples have; None if there is none. Reads no more than that."""
         for file in self.selection().find():
             stored = read_range(file.path, file.name, 0, file.size)
             chunks = decompressed(stored, codec=codec_of(file.name), file=file.name)
@@ -205,7 +205,7 @@ class Tar(FileSource):
 
 
 def sample_file(sample: Mapping[str, Any], suffixes: Sequence[str]) -> FileContent | None:
-    """The first member of a sample with one of these suffixes, as a file; None where there is none.
+    """The first member of a sample with one of these suffixes, as a file; None if there is none.
 
     `{"__key__": "cat/1", "cls": 0, "jpg": b"\\xff…"}` with `IMAGE_SUFFIXES` → `FileContent("cat/1.jpg", b"\\xff…")`
     """

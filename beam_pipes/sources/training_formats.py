@@ -56,7 +56,7 @@ class _OffsetFile(ABC):
 
     @abstractmethod
     def _open(self, *, size: int) -> None:
-        """Finds `starts` in a file of so many bytes. Raises `SourceError` for a damaged one."""
+        """Finds `starts` in a file of that many bytes. Raises `SourceError` for a damaged one."""
 
     @property
     def num_records(self) -> int:

@@ -99,14 +99,14 @@ class Feature:
     """One output field of a task: its vocabulary, EOS, presence, element type and rank.
 
     `Feature(ByteVocabulary(), dtype=tf.int32)` promises a rank-1 int32 array. The promise is checked after the last
-    preprocessor; it transforms nothing by itself.
+    preprocessor; it transforms nothing on its own.
 
     Attributes:
         vocabulary: encodes and decodes the field.
         add_eos: `append_eos` ends the field with `vocabulary.eos_id`.
         required: the field must be there after preprocessing; an optional one may be missing.
-        dtype: element type, given as a TensorFlow or NumPy dtype or a name; kept as a `DType`, which equals
-        all of them.
+        dtype: element type, given as a TensorFlow or NumPy dtype or a name; kept as a `DType`, which equals all of
+            them.
         rank: number of dimensions; 0 is a scalar.
 
     Raises:
@@ -266,7 +266,7 @@ class SourceInfo:
 
     @classmethod
     def for_class(cls, klass: type) -> SourceInfo:
-        """The place of a class; empty where the interpreter does not know it."""
+        """The place of a class; empty if the interpreter does not know it."""
         try:
             return cls(inspect.getsourcefile(klass), inspect.getsourcelines(klass)[1])
         except (OSError, TypeError):
@@ -305,7 +305,7 @@ class DatasetProviderBase(abc.ABC):
 
     @abc.abstractmethod
     def num_input_examples(self, split: str) -> int | None:
-        """Number of raw examples of a split; None where it is not known."""
+        """Number of raw examples of a split; None if it is not known."""
 
 
 def checked_name(name: object, what: str) -> str:

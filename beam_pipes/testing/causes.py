@@ -95,7 +95,7 @@ def calls_of(run: Callable[[], object]) -> dict[str, Cause]:
 
 
 def _user_frame(frame: types.FrameType | None, package: str) -> types.FrameType | None:
-    """The nearest frame of code that is neither ours nor the standard library's; None where ours comes first."""
+    """The nearest frame of code that is neither ours nor the standard library's; None if ours comes first."""
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(package + os.sep):

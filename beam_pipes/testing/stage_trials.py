@@ -254,7 +254,7 @@ def _batches(
 
 
 def _statistics(one: OneUnit, reference: Run, again: Run) -> Iterator[Finding]:
-    """Statistics of equal passes have to be equal, merged in whatever order, and survive being stored."""
+    """Statistics of equal passes must be equal, merged in whatever order, and survive being stored."""
     name = one.unit.name
     try:
         forwards = _merged(reference.accounts).statistics

@@ -39,7 +39,7 @@ class TrialOrder:
 
 @dataclasses.dataclass(kw_only=True)
 class TrialReport:
-    """What it answers: by stage, the findings, digests of outcomes, outcomes in words, and inputs (None where they
+    """What it answers: by stage, the findings, digests of outcomes, outcomes in words, and inputs (None if they
     cannot travel)."""
 
     findings: dict[str, list[Finding]]

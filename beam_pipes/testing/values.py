@@ -161,7 +161,7 @@ class Finding:
         kind: one of `KINDS`.
         stage: the stage's name; "source", or the declaration's name where no single stage is at fault.
         message: what happens and what to do about it; the same in every run.
-        record: the id of a record that shows it, or None where it takes none.
+        record: the id of a record that shows it, or None if it takes none.
         expected: what the stage gave at first, shortened.
         found: what it gave in the trial, shortened.
         place: the line of the user's code that does it, where it was seen: `stages.py:31`.

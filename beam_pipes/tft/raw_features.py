@@ -42,7 +42,7 @@ _FLOATS = ("float16", "bfloat16", "float32")
 
 @dataclasses.dataclass(frozen=True)
 class RawFeature:
-    """One feature as tensorflow-transform knows it: `dtype` "int64", "float32" or "string"; `shape` None where it
+    """One feature as tensorflow-transform knows it: `dtype` "int64", "float32" or "string"; `shape` None if it
     varies by example."""
 
     name: str

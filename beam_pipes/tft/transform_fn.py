@@ -246,7 +246,7 @@ class _ShardInputs(Accumulator):
 
 
 def _beam_passes() -> ModuleType:
-    """The module of that name; raises `MissingExtraError` where a library of it is not installed."""
+    """The module of that name; raises `MissingExtraError` if a library of it is not installed."""
     for module in ("apache_beam", "tensorflow", "tensorflow_transform"):
         require(module, purpose=_PURPOSE)
     return importlib.import_module("beam_pipes.tft.beam_passes")

@@ -59,7 +59,7 @@ def parameters_of(function: Callable[..., object], where: str) -> dict[str, insp
 
 
 def taken_classes(function: Callable[..., object], where: str, *, batched: bool) -> Classes | None:
-    """The classes of record that a function takes; None where its first parameter has no annotation."""
+    """The classes of record that a function takes; None if its first parameter has no annotation."""
     first = next(iter(parameters_of(function, where).values()))
     if first.annotation is inspect.Parameter.empty:
         return None

@@ -135,7 +135,7 @@ class Pipeline(abc.ABC):
     def _set_stats(self, stats: Iterable[Statistic]) -> None:
         """Reports statistics of this call of `transform`; they are forgotten before the next one.
 
-        Raises `InvalidStatisticsException` where `stats` is not an iterable of `Statistic`.
+        Raises `InvalidStatisticsException` if `stats` is not an iterable of `Statistic`.
         """
         # Past `__setattr__`: a stage may be frozen.
         self.__dict__["_stats"] = checked_statistics(stats, where=f"stage {self.name!r}: _set_stats")

@@ -84,7 +84,7 @@ def status_command(
     elif not watch:
         console.print(status_view(status))
     else:
-        wrapping = Terminal(highlight=False, emoji=False, markup=False)  # what is drawn anew has to know its own height
+        wrapping = Terminal(highlight=False, emoji=False, markup=False)  # what is redrawn has to know its own height
         with Live(status_view(status), console=wrapping, auto_refresh=False) as live:
             while status.builder is not None:
                 time.sleep(every_secs)

@@ -219,7 +219,7 @@ class MomentSums:
         return cls(len(values), mean, np.square(values - mean).sum(axis=0))
 
     def merged(self, other: MomentSums) -> MomentSums:
-        """The sums of both. Raises `SpecError` where their shapes differ."""
+        """The sums of both. Raises `SpecError` if their shapes differ."""
         if not self.count or not other.count:
             return other if not self.count else self
         if self.mean.shape != other.mean.shape:

@@ -117,7 +117,7 @@ def _merge(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
 
 
 def write_sample(path: str, rows: Iterable[Sampled], end: bytes | None) -> None:
-    """Writes rows whose keys ascend. `end` is the smallest key that was left out, None where nothing was."""
+    """Writes rows whose keys ascend. `end` is the smallest key that was left out, None if nothing was."""
     with open(path, "wb") as file:
         file.write(json.dumps({"end": None if end is None else end.hex()}).encode() + b"\n")
         for row in rows:

@@ -9,8 +9,8 @@ All have the same methods. Parakeet reads Mandarin with g2pM; pypinyin is mainta
 has the same notation: syllables with the tone as a digit, 5 for the neutral one, `u:` for ü (`lu:4`).
 
 Phonemes are those of ARPAbet without stress, as in the CMU pronouncing dictionary: `AA` … `ZH`. The rules read the
-longest known spelling from left to right ("th" before "t"). They are a stand-in that makes a job run from end to end
-with nothing downloaded, and English spelling defeats them often ("wrote" → R AA T); for training a voice pass a
+longest known spelling from left to right ("th" before "t"). They are a stand-in that lets a job run from end to end
+without downloads, and English spelling often defeats them ("wrote" → R AA T); for training a voice pass a
 `lexicon`, e.g. the CMU dictionary's file by `read_lexicon`.
 """
 
@@ -66,7 +66,7 @@ class English:
     Args:
       lexicon: word in lower case → phonemes without stress; looked up before the rules. Empty by default.
 
-    Id 0 is `<pad>`, so that padding with 0 is never a phoneme.
+    Id 0 is `<pad>`, so padding with 0 is never a phoneme.
     """
 
     def __init__(self, lexicon: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -130,7 +130,7 @@ def read_lexicon(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
     """Reads a lexicon in the CMU dictionary's format: `WORD  W ER1 D` a line, `;;;` comments, `WORD(2)` variants.
 
     Stress digits are dropped and the first variant of a word is kept. Raises `DatasetError` with the line's number
-    where a line holds no phoneme.
+    if a line holds no phoneme.
     """
     lexicon: dict[str, tuple[str, ...]] = {}
     with open(path, encoding="utf-8", errors="replace") as lines:
@@ -153,11 +153,11 @@ class Vocab:
     """Symbols and their ids: `Vocab(["a", "b"])` has `<pad>` 0, `<unk>` 1, `<s>` 2, `</s>` 3, `a` 4, `b` 5.
 
     Args:
-      symbols: in the order of their ids; one that came before is left out.
-      padding_symbol, unk_symbol, start_symbol, end_symbol: the first ids, in this order; None or "" leaves one out.
+      symbols: in the order of their ids; repeated ones are ignored.
+      padding_symbol, unk_symbol, start_symbol, end_symbol: the first ids, in this order; None or "" omits one.
 
-    `stoi` and `itos` are the two dicts; `padding_index`, `unk_index`, `start_index` and `end_index` are -1 for a
-    special symbol that was left out. `lookup` and `reverse` raise `DatasetError` for an unknown symbol or id.
+    `stoi` and `itos` are the two dicts; `padding_index`, `unk_index`, `start_index` and `end_index` are -1 for an
+    omitted special symbol. `lookup` and `reverse` raise `DatasetError` for an unknown symbol or id.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Vocab:
 
 
 class _Frontend(abc.ABC):
-    """What both have: symbols of a text, and their ids by a `vocab`."""
+    """The base of both: symbols of a text, and their ids by a `vocab`."""
 
     vocab: Vocab
 
@@ -229,7 +229,7 @@ class _Frontend(abc.ABC):
         """Returns `<s>`, the symbols of a sentence, `</s>`."""
 
     def numericalize(self, phonemes: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Returns ids, int64; raises `DatasetError` for a symbol that there is not."""
+        """Returns ids, int64; raises `DatasetError` for an unknown symbol."""
         return np.array([self.vocab.lookup(symbol) for symbol in phonemes], dtype=np.int64)
 
     def reverse(self, ids: Iterable[int]) -> list[str]:
@@ -245,7 +245,7 @@ class EnglishCharacter(_Frontend):
     """English by letters: words in lower case without accents, and the ids of their characters.
 
     `EnglishCharacter().phoneticize("Café, 2!")` → `["<s>", "cafe,", "2!", "</s>"]`, whose ids are those of
-    `<s> c a f e , ! </s>`: as in Parakeet, spaces have no id, and what the vocabulary lacks is left out.
+    `<s> c a f e , ! </s>`: as in Parakeet, spaces have no id, and characters outside the vocabulary are omitted.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class EnglishCharacter(_Frontend):
         return ["<s>", *plain.split(), "</s>"]
 
     def numericalize(self, phonemes: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Returns the id of each symbol, or of each character of a word, int64; leaves unknown characters out."""
+        """Returns the id of each symbol, or of each character of a word, int64; omits unknown characters."""
         symbols = (symbol for word in phonemes for symbol in ([word] if word in self.vocab.stoi else word))
         return super().numericalize(symbol for symbol in symbols if symbol in self.vocab.stoi)
 
@@ -268,7 +268,7 @@ class Chinese(_Frontend):
 
     `Chinese().phoneticize("绿色，旅行。")` → `["<s>", "lu:4", "se4", "，", "lu:3", "xing2", "。", "</s>"]`
 
-    Characters of several readings are read by the phrase they stand in. Ids do not depend on the text: the vocabulary
+    Characters with several readings are read by their phrase. Ids do not depend on the text: the vocabulary
     holds every syllable of pypinyin's dictionary, sorted, and Chinese punctuation.
     """
 
@@ -276,7 +276,7 @@ class Chinese(_Frontend):
         self.vocab = Vocab([*_syllables(), *CHINESE_PUNCTUATION])
 
     def phoneticize(self, sentence: str) -> list[str]:
-        """Returns `<s>`, the syllables and punctuation of a sentence, `</s>`; anything else is left out."""
+        """Returns `<s>`, the syllables and punctuation of a sentence, `</s>`; anything else is omitted."""
         pypinyin = require("pypinyin", purpose="Chinese")
         read = pypinyin.lazy_pinyin(
             sentence, style=pypinyin.Style.TONE3, neutral_tone_with_five=True, errors=list, v_to_u=True

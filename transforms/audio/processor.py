@@ -154,11 +154,11 @@ def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: 
     """Decodes a sound file to one channel of float32 in [-1, 1], and returns it with its sample rate in Hz.
 
     Args:
-      source: a path, the bytes of a file, or an open binary file; WAV, FLAC, OGG and what else libsndfile reads.
+      source: a path, the bytes of a file, or an open binary file; WAV, FLAC, OGG and other formats of libsndfile.
       sample_rate: resample to this many Hz; the file's own rate by default.
 
-    Several channels are averaged. Raises `DatasetError`, with the source, for what cannot be decoded or holds no
-    sample, and `MissingExtraError` without the package soundfile.
+    Several channels are averaged. Raises `DatasetError`, with the source, for a file that cannot be decoded or
+    has no samples, and `MissingExtraError` without the package soundfile.
     """
     soundfile = require("soundfile", purpose="read_wav")
     name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
@@ -193,13 +193,13 @@ _LJSPEECH = ("audio", "raw_text", "text")
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Transcripts:
-    """Rows about sound files, read when they are first asked for:
+    """Rows about sound files, read on first use:
 
         {"audio_filepath": "clips/a.wav", "text": "to be", "speaker": 7}   a manifest in JSON Lines, CSV or TSV
         84-121123-0000 GO DO YOU HEAR                                      84-121123.trans.txt, as in LibriSpeech
         LJ001-0001|Printing, in 1455|Printing, in fourteen fifty-five      metadata.csv, as in LJSpeech
 
-    A row names a file by as much of its path as it likes, with its suffix or without: `/data/clips/a.wav`, `a.wav` and
+    A row names a file by any end of its path, with or without its suffix: `/data/clips/a.wav`, `a.wav` and
     `a` are all `clips/a.wav`.
 
     `Transcripts(files=[Asset("manifest.jsonl")]).row("clips/a.wav")` → `{"audio": "a.wav", "text": "to be"}`
@@ -217,12 +217,12 @@ class Transcripts:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        """What texts depend on, as JSON."""
+        """Everything the texts depend on, as JSON."""
         digests = [file.digest() for file in self.files]
         return {"files": digests, "audio_field": self.audio_field, "text_field": self.text_field}
 
     def row(self, path: str) -> Mapping[str, Any] | None:
-        """The row about a file; None where there is none."""
+        """The row about a file; None if there is none."""
         for named, row in self._rows.get(_bare(path).name, ()):
             if _is_same_file(named, path):
                 return row
@@ -230,7 +230,7 @@ class Transcripts:
 
     @functools.cached_property
     def _rows(self) -> Mapping[str, list[tuple[str, Mapping[str, Any]]]]:
-        """Name of a file without its suffix → what rows call it, and these."""
+        """Name of a file without its suffix → its names in rows, and these rows."""
         found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
         for file in self.files:
             for row in rows_of_manifest(os.fspath(file)):
@@ -239,8 +239,8 @@ class Transcripts:
         return found
 
     def check(self, paths: Sequence[str], fields: Sequence[str]) -> None:
-        """Raises `DatasetError` unless every row is about one file, every file has one row at most, and `fields`
-        are there.
+        """Raises `DatasetError` unless every row is about one file, every file has at most one row, and all
+        `fields` exist.
         """
         by_stem: dict[str, list[str]] = {}
         for path in paths:
@@ -273,7 +273,7 @@ def _bare(path: str) -> PurePosixPath:
 
 
 def _is_same_file(named: str, path: str) -> bool:
-    """Whether one path is the end of the other; a suffix counts where both have one."""
+    """Whether one path is the end of the other; a suffix counts if both have one."""
     has_suffix = _bare(named) != PurePosixPath(named)
     one, other = PurePosixPath(named).parts, (PurePosixPath(path) if has_suffix else _bare(path)).parts
     shorter = min(len(one), len(other))
@@ -281,7 +281,7 @@ def _is_same_file(named: str, path: str) -> bool:
 
 
 def rows_of_manifest(path: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a manifest. Raises `DatasetError` for a line that is none."""
+    """The rows of a manifest. Raises `DatasetError` for an invalid line."""
     with open(path, encoding="utf-8-sig", newline="") as lines:
         if path.endswith((".jsonl", ".json")):
             for number, line in enumerate(lines, start=1):

@@ -89,7 +89,7 @@ def stft(wave: np.ndarray, options: StftOptions) -> npt.NDArray[np.complex128]:
 def istft(spectrum: np.ndarray, options: StftOptions, *, length: int | None = None) -> npt.NDArray[np.float64]:
     """Returns the wave whose `stft` is `spectrum`: weighted overlap-add (Griffin and Lim, 1984).
 
-    Where the squared windows of neighbouring frames leave no gap, `istft(stft(wave, options), options,
+    If the squared windows of neighbouring frames leave no gap, `istft(stft(wave, options), options,
     length=len(wave))` is the wave. `length` cuts or zero-fills the result; by default the last whole hop ends it.
     """
     frames = np.fft.irfft(np.asarray(spectrum).T, n=options.n_fft, axis=-1)
@@ -153,7 +153,7 @@ def mel_filters(
     Filter i rises from corner i to corner i+1 and falls to corner i+2, where the `n_mels + 2` corners are equally
     spaced in mels from `f_min` to `f_max` Hz (half the sample rate by default). With `normalize` each has unit area
     in Hz (`2 / (corner[i+2] - corner[i])` at its peak); without, a peak of 1. Raises `DatasetError` for a range that
-    is empty or beyond half the sample rate, and for filters so narrow that they hold no bin of the spectrum.
+    is empty or beyond half the sample rate, and for filters too narrow for any bin of the spectrum.
     """
     top = sample_rate / 2 if f_max is None else f_max
     if not 0 <= f_min < top <= sample_rate / 2:
@@ -183,8 +183,8 @@ def triangles(
 ) -> Array:
     """Returns the weights of `mel_filters` at any frequencies in Hz: float64 of shape `(n_mels, len(frequencies))`.
 
-    A filter that holds none of the frequencies is zeros. DALI keeps such a filter, librosa warns of it; `mel_filters`
-    refuses it, since a model would learn from a band that is always silent.
+    A filter without any of the frequencies is all zeros. DALI keeps such a filter, librosa warns about it;
+    `mel_filters` refuses it, because a model would learn from a band that is always silent.
     """
     bounds = hz_to_mel([f_min, f_max], scale=scale)
     corners = mel_to_hz(np.linspace(bounds[0], bounds[1], n_mels + 2), scale=scale)
@@ -213,7 +213,7 @@ def resample(wave: np.ndarray, from_rate: int, to_rate: int) -> Samples:
 
     Band-limited interpolation with a Kaiser-windowed sinc (Smith and Gossett, "A flexible sampling-rate conversion
     method", 1984), in its polyphase form: with rates in lowest terms L/M there are L sets of filter taps. A constant
-    stays that constant away from the ends; frequencies above 0.95 of the new Nyquist frequency are removed.
+    stays constant away from the ends; frequencies above 0.95 of the new Nyquist frequency are removed.
     """
     for name, rate in (("from_rate", from_rate), ("to_rate", to_rate)):
         if isinstance(rate, bool) or not isinstance(rate, (int, np.integer)) or rate < 1:

@@ -329,7 +329,7 @@ class DropDuplicates(Pipeline):
         results: `analyzer.result` of one or more analyzers that the declaration lists in `analyzers`.
         name: the stage's name.
 
-    Raises `DeclarationError` where there is no result, or something else in its place.
+    Raises `DeclarationError` if there is no result, or something else in its place.
     """
 
     def __init__(self, type_: type, *results: Result, name: str = "DropDuplicates") -> None:

@@ -2,7 +2,7 @@
 
 Content is compared by digest: equal content has an equal digest, anything else another. Normalizers define which
 differences between two texts do not count. `KeyGroups` brings equal digests together in bounded memory: partitions by
-their first bits, each sorted by itself.
+their first bits, each sorted on its own.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ExactDuplicates(Analyzer):
     Only digests leave the source shard: 24 bytes a record in its accumulator. Merging sorts them in partitions of a
     million, on disk if there are more; it takes 80 MB of memory, and 50 bytes for each record that is removed.
 
-    Raises `DeclarationError` where a record gives two values, or one that has no digest.
+    Raises `DeclarationError` if a record gives two values, or one that has no digest.
     """
 
     normalize: Normalizer | Sequence[Normalizer] | None = None

@@ -94,7 +94,7 @@ OPS_ALIASES: dict[str, str] = {
 
 
 def operator_class(name: str) -> type[Operator]:
-    """The class of an operator, `random.coin_flip` → `CoinFlip`; loaded when it is first asked for."""
+    """The class of an operator, `random.coin_flip` → `CoinFlip`; loaded on first use."""
     place = OPERATORS.get(name)
     if place is None:
         raise GraphError(f"there is no operator {name!r}.{nearest(name, OPERATORS)}")
@@ -105,7 +105,7 @@ def operator_class(name: str) -> type[Operator]:
 
 
 def families() -> list[str]:
-    """The prefixes of names, those that hold only families among them: `io`, `io.file`, `random`, …"""
+    """The prefixes of names, including those that contain only families: `io`, `io.file`, `random`, …"""
     prefixes = [name.split(".")[:-1] for name in OPERATORS]
     return sorted({".".join(parts[: at + 1]) for parts in prefixes for at in range(len(parts))})
 

@@ -1,6 +1,6 @@
 """Operators over any array: `cast`, `reshape`, `reinterpret` and `math.*`; axes by number or by name in a layout.
 
-`cast` converts as DALI does: rounded, and held within the range of the dtype.
+`cast` converts as DALI does: rounded, and clamped to the range of the dtype.
 
 `math.*` are the functions of DALI's `math`, element by element, for samples that broadcast. Operands are promoted as in
 expressions (`math.max(uint8, 3)` is int32, as the number 3 is); functions of real numbers, `floor` and `ceil` among
@@ -26,9 +26,9 @@ from beam_pipes.graph.tensors import Array, Namespace, Value
 def known_axes(
     operator: Operator, spec: TensorSpec, axes: Sequence[int] | None, axis_names: str | None
 ) -> tuple[int, ...] | None:
-    """The axes meant, counted from 0; None where all are, or where it takes the sample to know.
+    """The selected axes, counted from 0; None for all, or if they depend on the sample.
 
-    Raises `InferenceError` where the layout lacks a name, or the rank an axis.
+    Raises `InferenceError` if the layout lacks a name, or the rank an axis.
     """
     if axis_names is not None:
         if not spec.layout:
@@ -50,7 +50,7 @@ def axes_in(operator: Operator, layout: str, names: str) -> tuple[int, ...]:
 
 
 def positive_axes(operator: Operator, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Axes counted from 0; raises `InferenceError` for one that there is not, or that is named twice."""
+    """Axes counted from 0; raises `InferenceError` for one that does not exist or is named twice."""
     found = []
     for axis in axes:
         if not -ndim <= axis < ndim:
@@ -78,7 +78,7 @@ def placed_like(xp: Namespace, array: np.ndarray[Any, Any], like: Value) -> Valu
 
 @functools.cache
 def opencv() -> Any:
-    """OpenCV, or None: for what NumPy does as well, several times more slowly."""
+    """OpenCV, or None: for operations that NumPy can also do, several times more slowly."""
     try:
         return require("cv2", purpose="fn")
     except MissingExtraError:
@@ -88,8 +88,8 @@ def opencv() -> Any:
 def saturated(xp: Namespace, values: Value, dtype: np.dtype[Any]) -> Value:
     """Values as `dtype`: `[-3, 0.5, 2.5, 300, nan]` → uint8 `[0, 1, 3, 255, 0]`.
 
-    Fractions are rounded, halves away from zero; what lies outside of the dtype is held at its bounds; NaN is zero as
-    an integer. As bool, whatever is not zero is true, once it is rounded.
+    Fractions are rounded, halves away from zero; values outside the dtype are clamped; NaN is zero as an integer. As
+    bool, anything that does not round to zero is true.
     """
     found = dtype_of(values)
     if found == dtype:
@@ -126,7 +126,7 @@ def value_range(dtype: np.dtype[Any]) -> float:
 
 
 class Mapped(Operator):
-    """An operator whose output has the shape of its first input, and the dtype of `dtype` where it has one."""
+    """An operator whose output has the shape of its first input, and the dtype `dtype` if given."""
 
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     dtype: Any = None
@@ -136,7 +136,7 @@ class Mapped(Operator):
 
 
 class Cast(Mapped):
-    """Converts samples to another dtype: fractions are rounded, and what does not fit is held at the dtype's bounds.
+    """Converts samples to another dtype: fractions are rounded, and values that do not fit are clamped.
 
     `cast([-3, 0.5, 2.4, 300], dtype=types.UINT8)` → `[0, 1, 2, 255]`
     """
@@ -155,7 +155,7 @@ class Reshape(Operator):
     `reshape([[1, 2, 3], [4, 5, 6]], shape=[3, -1])` → `[[1, 2], [3, 4], [5, 6]]`
 
     `rel_shape` multiplies extents instead: `[0.5, 2]` makes 2×3 to 1×6. `src_dims=[1, 0]` says which extent of the
-    input stands for which of the output; -1 there is a new axis of 1. An extent of -1 is what is left over. The shape
+    input becomes which of the output; -1 there is a new axis of 1. An extent of -1 is inferred. The shape
     may also come as a second input, on the host.
     """
 
@@ -245,11 +245,11 @@ class Reshape(Operator):
 
 
 class Reinterpret(Reshape):
-    """Takes the bytes of samples for elements of another dtype (little-endian), and may give them another shape.
+    """Interprets the bytes of samples as elements of another dtype (little-endian), optionally with another shape.
 
     `reinterpret([1, 0, 2, 1], dtype=types.UINT16)` → `[1, 258]`
 
-    Without a shape the last extent is what changes: 4 bytes make 2 elements of 2 bytes.
+    Without a shape, the last extent changes: 4 bytes make 2 elements of 2 bytes.
     """
 
     devices = ("cpu",)

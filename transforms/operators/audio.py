@@ -22,12 +22,12 @@ from beam_pipes.transforms.operators.arrays import Mapped, cast_to, opencv, plac
 
 
 class MelFilterBank(Operator):
-    """Sums of the frequencies of a spectrogram under triangular filters, equally wide in mels: (bins, …) → (nfilter,
+    """Sums the frequencies of a spectrogram under triangular filters, equally wide in mels: (bins, …) → (nfilter,
     …).
 
     `mel_filter_bank(fn.spectrogram(wave, nfft=512), nfilter=80, sample_rate=16000)` → (80, frames) float32
 
-    With `normalize` each filter has unit area in Hz. A filter that holds no bin gives zeros.
+    With `normalize` each filter has unit area in Hz. A filter without a bin gives zeros.
     """
 
     inputs = ("spectrogram",)
@@ -129,7 +129,7 @@ class Spectrogram(Operator):
     """Power (or magnitude, `power=1`) of the spectrum of each frame: (samples,) → (nfft // 2 + 1, frames) float32.
 
     A frame of `window_length` samples begins every `window_step`; with `center_windows` frame t is centred at sample
-    `t * window_step`, and what lies beyond the ends of the wave is its mirror image (`reflect_padding`) or silence. The
+    `t * window_step`, and samples beyond the ends of the wave are its mirror image (`reflect_padding`) or silence. The
     window is Hann's, `sin²(π (i + 0.5) / window_length)`, or `window_fn`, and zeros follow it up to `nfft` points.
     """
 
@@ -178,7 +178,7 @@ class Spectrogram(Operator):
         return 1 + (length if self.center_windows else length - int(self.window_length)) // step
 
     def _places(self, length: int) -> tuple[Any, Any]:
-        """Which sample of the wave stands where the frames are, end to end, and whether it lies within the wave."""
+        """Which sample of the wave is at each place of the concatenated frames, and whether it is within the wave."""
         frames = self._num_frames(length)
         if length < 1 or frames < 1:
             raise ValueError(f"a wave of {length} samples has no frame of window_length={self.window_length}")
@@ -238,7 +238,7 @@ def _powers(frames: Array, weights: Any, points: int) -> Any:
 
 
 class ToDecibels(Operator):
-    """`multiplier * log10(max(x / reference, least))`, float32; the least is what `cutoff_db` stands for.
+    """`multiplier * log10(max(x / reference, least))`, float32; the least corresponds to `cutoff_db`.
 
     `to_decibels([1, 10, 100])` → `[-20, -10, 0]`
 
@@ -309,7 +309,7 @@ class Audio(Operator):
         return self.finished(wave, rate, sample_rate)
 
     def finished(self, wave: Array, rate: float, sample_rate: float) -> tuple[Any, Any]:
-        """A decoded wave, (samples, channels) float32, as the arguments say, and its rate."""
+        """A decoded wave, (samples, channels) float32, converted by the arguments, and its rate."""
         if self.downmix:
             wave = wave.mean(axis=1, dtype=np.float32) if wave.shape[1] > 1 else wave[:, 0]
         if sample_rate < 0:
@@ -330,7 +330,7 @@ class Audio(Operator):
 class AudioResample(Mapped):
     """Waves, (samples,) or (samples, channels), at another rate: `audio_resample(wave, in_rate=44100, out_rate=16000)`.
 
-    By a sinc under a Hann window, as DALI does: what lies above half of a lower rate is not filtered out beforehand.
+    Uses a sinc under a Hann window, as DALI does: frequencies above half of a lower rate are not filtered out first.
     """
 
     in_rate = Argument("float", default=None, doc="the rate of the wave")
@@ -385,14 +385,14 @@ def _by_sinc(wave: Array, length: int, factor: float, quality: float) -> Any:
 
 
 def _sinc_weights(distances: Any, lobes: int) -> Any:
-    """The sinc under its window, read off a table of 32 values a lobe; zero beyond the lobes."""
+    """The windowed sinc, from a table of 32 values per lobe; zero beyond the lobes."""
     ramp = np.arange(-32 * lobes, 32 * lobes + 1)
     table = np.sinc(ramp / 32) * (0.5 + 0.5 * np.cos(np.pi * ramp * 2 / len(ramp)))
     return np.interp(distances * 32, ramp, table, left=0.0, right=0.0)
 
 
 def _by_phases(wave: Array, length: int, ratio: Fraction, lobes: int) -> Any:
-    """`_by_sinc` where the weights come again after a number of samples: products of matrices."""
+    """`_by_sinc` if the weights repeat after a number of samples: matrix products."""
     up, down, phases = _phases(ratio.numerator, ratio.denominator, lobes)
     blocks = -(-length // up)
     most = max(first + len(weights) for first, weights in phases) + (blocks - 1) * down
@@ -423,7 +423,7 @@ def _phases(up: int, down: int, lobes: int) -> tuple[int, int, list[tuple[int, A
 
 
 class PreemphasisFilter(Mapped):
-    """Takes off each sample a part of the one before: `preemphasis_filter([1, 2, 4], preemph_coeff=0.5)` →
+    """Subtracts from each sample a part of the previous one: `preemphasis_filter([1, 2, 4], preemph_coeff=0.5)` →
     `[0.5, 1.5, 3]`.
     """
 
@@ -446,9 +446,9 @@ class PreemphasisFilter(Mapped):
 
 
 class NonsilentRegion(Operator):
-    """Where sound begins and how long it lasts, as int32 scalars: `nonsilent_region(wave)` → `51, 99`.
+    """The start and length of the sound, as int32 scalars: `nonsilent_region(wave)` → `51, 99`.
 
-    Windows whose mean square is `cutoff_db` below the reference are silent. Nothing but silence is `0, 0`.
+    Windows whose mean square is `cutoff_db` below the reference are silent. Silence gives `0, 0`.
     """
 
     inputs = ("wave",)

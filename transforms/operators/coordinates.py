@@ -1,8 +1,8 @@
 """Points and boxes: `transforms.*`, matrices of affine maps; `coord_transform` and `coord_flip` of points; `bb_flip`,
 `bbox_paste` and `random_bbox_crop` of boxes.
 
-A map of d axes is a matrix (d, d + 1), float32: its last column is what is added. `transforms.*` may take a map, and
-then give the one that does what it does first and their own after it; with `reverse_order` the other way round.
+A map of d axes is a matrix (d, d + 1), float32: its last column is added. `transforms.*` may take a map, and then
+return the composition that applies it first and their own map after it; with `reverse_order`, in the reverse order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from beam_pipes.transforms.operators.arrays import Mapped, saturated
 
 
 def joined(first: Array, second: Array) -> Array:
-    """The map that does `first`, then `second`."""
+    """The map that applies `first`, then `second`."""
     if first.shape != second.shape or first.shape[1] != first.shape[0] + 1:
         raise ValueError(f"maps should be matrices (d, d + 1) of one d, got shapes {first.shape} and {second.shape}")
     last = np.eye(1, first.shape[1], first.shape[1] - 1)
@@ -58,7 +58,7 @@ class AffineMap(Operator):
 
 
 def about(linear: Array, center: Any) -> Array:
-    """A linear map, (d, d), about a point that stays where it is; the origin without one."""
+    """A linear map, (d, d), about a fixed point; the origin without one."""
     if center is None:
         return np.column_stack([linear, np.zeros(len(linear))])
     if len(center) != len(linear):
@@ -89,7 +89,7 @@ class Scale(AffineMap):
 class Rotation(AffineMap):
     """Turns by `angle`, from the first axis to the second: `transforms.rotation(angle=90)` → `[[0, -1, 0], [1, 0, 0]]`.
 
-    With `axis` it is a map of three axes, that turns about this one.
+    With `axis`, it is a rotation in three dimensions about this axis.
     """
 
     angle = Argument("float", doc="degrees")
@@ -150,7 +150,7 @@ class Crop(AffineMap):
 
 
 class Combine(Operator):
-    """One map that does what several do, in their order: `transforms.combine(turn, move)`."""
+    """The composition of several maps, in order: `transforms.combine(turn, move)`."""
 
     inputs = ("transforms",)
     variadic = True
@@ -167,7 +167,7 @@ class Combine(Operator):
 class CoordTransform(Operator):
     """`M @ x + T` for every point: (…, d) → (…, e).
 
-    `coord_transform([[1, 2]], M=(1, 0, 0, 2), T=(10, 20))` → `[[11, 24]]`; `MT` is both, as `transforms.*` give it.
+    `coord_transform([[1, 2]], M=(1, 0, 0, 2), T=(10, 20))` → `[[11, 24]]`; `MT` is both, as returned by `transforms.*`.
     """
 
     inputs = ("data",)
@@ -201,7 +201,7 @@ class CoordTransform(Operator):
 
 
 class CoordFlip(Mapped):
-    """Mirrors points at a centre: `coord_flip([[0.25, 1]])` → `[[0.75, 1]]`."""
+    """Mirrors points about a centre: `coord_flip([[0.25, 1]])` → `[[0.75, 1]]`."""
 
     layout = Constant("str", default=None, doc="which coordinate is which: xy, or xyz for three, by default")
     flip_x = Argument("int", default=1, doc="mirrors x where it is not 0")
@@ -231,7 +231,7 @@ class _Boxes(Operator):
         return inputs[0].replace(dtype=np.dtype("float32"))
 
     def _moved(self, boxes: Array, move: Any) -> Any:
-        """Boxes whose corners, (…, 2, 2), have gone through `move`, which may exchange them."""
+        """Boxes whose corners, (…, 2, 2), were mapped by `move`, which may exchange them."""
         corners = np.asarray(boxes, np.float64).reshape(*boxes.shape[:-1], 2, 2)
         if not self.ltrb:
             corners = np.cumsum(corners, axis=-2)
@@ -274,9 +274,9 @@ _LAYOUTS = {True: "xyXY", False: "xyWH"}
 class RandomBBoxCrop(Operator):
     """A random window of each image that keeps its boxes: anchor and shape, for `slice`, the boxes in it, their labels.
 
-    One of `thresholds` is drawn for each sample, or that nothing is cropped. Windows are drawn until each box (without
-    `all_boxes_above_threshold`, one of them) overlaps one by as much as that. Boxes whose middle lies outside are left
-    out, or with `bbox_prune_threshold` those of which a lesser part is left.
+    For each sample, one of `thresholds` is drawn, or no crop. Windows are drawn until each box (without
+    `all_boxes_above_threshold`, one of them) overlaps the window by that much. Boxes whose centre is outside are
+    dropped, or, with `bbox_prune_threshold`, those with a smaller remaining part.
     """
 
     inputs = ("boxes", "labels")
@@ -374,7 +374,7 @@ class RandomBBoxCrop(Operator):
         return whole
 
     def _extent(self, draws: Any) -> Any:
-        """A random width and height; None where their ratio is not allowed."""
+        """A random width and height; None if their ratio is not allowed."""
         (least, most), (low, high) = self.aspect_ratio, self.scaling
         extent = draws.uniform(low, high, 2)
         if least == most:
@@ -384,7 +384,7 @@ class RandomBBoxCrop(Operator):
         return extent if least * (1 - 1e-9) <= ratio <= most * (1 + 1e-9) else None
 
     def _kept(self, corners: Array, start: Array, extent: Array, threshold: float) -> Any:
-        """Which boxes a window keeps; None where it is not one that was asked for."""
+        """Which boxes a window keeps; None if it does not meet the conditions."""
         area = np.prod(corners[:, 1] - corners[:, 0], axis=1)
         common = np.minimum(corners[:, 1], start + extent) - np.maximum(corners[:, 0], start)
         shared = np.prod(np.clip(common, 0.0, None), axis=1)

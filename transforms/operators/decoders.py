@@ -34,10 +34,10 @@ class Image(Operator):
 
     `decoders.image(jpegs)` → uint8, (height, width, 3), turned as the Exif orientation says
 
-    What kind of file it is, its first bytes say. JPEG is decoded with libjpeg-turbo, strictly: a file that is cut short
-    or damaged is an error, and never a half grey image. Channels of transparency are left out, unless `output_type` is
-    ANY_DATA, which keeps what the file has. Other dtypes than uint8 have their full range: 255 becomes 1.0 as float.
-    YCbCr is that of BT.601 in studio range, as DALI's: luma from 16 to 235.
+    The first bytes determine the kind of file. JPEG is decoded with libjpeg-turbo, strictly: a truncated or damaged
+    file is an error, never a half grey image. Transparency channels are dropped, unless `output_type` is ANY_DATA,
+    which keeps the file's channels. Other dtypes than uint8 have their full range: 255 becomes 1.0 as float. YCbCr is
+    BT.601 in studio range, as in DALI: luma from 16 to 235.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("data",)
@@ -65,7 +65,7 @@ class Image(Operator):
         return in_full_range(self.decoded(np.ascontiguousarray(data).data), self.dtype)
 
     def decoded(self, data: memoryview) -> Any:
-        """(height, width, channels) uint8, or uint16 where the file has 16 bits. Raises `ValueError` for bad bytes."""
+        """(height, width, channels) uint8, or uint16 if the file has 16 bits. Raises `ValueError` for invalid bytes."""
         if not len(data):
             raise ValueError("there are no bytes to decode")
         start = bytes(data[:12])
@@ -177,7 +177,7 @@ class ImageRandomCrop(Image):
 
 
 class PeekImageShape(Operator):
-    """Height, width and channels that `decoders.image` gives, read from the head of the file: → `[375, 500, 3]`."""
+    """Height, width and channels of `decoders.image`, read from the header of the file: → `[375, 500, 3]`."""
 
     inputs = ("data",)
     adjust_orientation = Image.adjust_orientation
@@ -230,7 +230,7 @@ def _orientation(data: memoryview) -> int:
 
 
 def turned(image: Array, orientation: int) -> Any:
-    """An image as its Exif orientation (1 to 8) means it to be seen."""
+    """An image turned upright by its Exif orientation (1 to 8)."""
     if orientation in (5, 6, 7, 8):
         image = image.transpose(1, 0, 2)
     if orientation in (2, 3, 6, 7):

@@ -21,19 +21,19 @@ CYCLES = ("no", "quiet", "raise")
 
 
 class ExternalSource(Fed):
-    """Samples that Python code gives.
+    """Samples from Python code.
 
     `source` is one of
 
     - a callable: called for each batch, with nothing or the number of the batch in its epoch (`batch_info=True`: a
       `BatchInfo`); or, with `batch=False`, for each sample with its `SampleInfo`. It ends an epoch by raising
-      `StopIteration`. What is computed from the info alone can be resumed anywhere;
-    - an iterable or a generator function: of batches, or with `batch=False` of samples. It is gone through in each
-      epoch; a generator is good for one epoch, an object whose `__iter__` begins again and returns itself for all;
+      `StopIteration`. A source that depends only on the info can be resumed anywhere;
+    - an iterable or a generator function: of batches, or with `batch=False` of samples. It is iterated once per epoch;
+      a generator lasts for one epoch, an object whose `__iter__` restarts and returns itself for all;
     - nothing: then batches are pushed, `pipe.feed_input(name, batch)`, and one is taken for each run. A loop over an
-      iterator takes those that wait.
+      iterator takes the waiting ones.
 
-    A batch is an array with a leading axis, or a list of arrays; with `num_outputs` a tuple of as many batches.
+    A batch is an array with a leading axis, or a list of arrays; with `num_outputs`, a tuple of that many batches.
 
         external_source(lambda info: np.float32(info.idx_in_epoch), batch=False)  →  0.0, 1.0, 2.0, …
     """
@@ -112,7 +112,7 @@ class ExternalSource(Fed):
         return CalledStream(self) if _is_callback(self.source) else IteratedStream(self)
 
     def columns(self, given: Any) -> list[TensorList]:
-        """What the source gave for a batch as columns, checked."""
+        """The source's data for a batch as columns, checked."""
         count = self.output_count()
         parts = [given] if self.num_outputs is None else list(given)
         if len(parts) != count:
@@ -149,7 +149,7 @@ def _is_callback(source: Any) -> bool:
 
 
 def _host(value: Any) -> Any:
-    """What a source gave as NumPy arrays of their own: a source may fill one buffer again and again."""
+    """The data of a source as independent NumPy arrays, because a source may reuse one buffer."""
     if isinstance(value, (list, tuple)):
         return [_host(one) for one in value]
     if isinstance(value, (bool, int, float, np.generic)):
@@ -186,7 +186,7 @@ class _SourceStream(Stream):
         return self.operator._cycle == "no"
 
     def _of_samples(self, samples: list[Any]) -> list[TensorList] | None:
-        """Samples, one after the other, as columns."""
+        """Samples as columns."""
         if not samples:
             return None
         operator = self.operator
@@ -230,7 +230,7 @@ class CalledStream(_SourceStream):
 
 
 class IteratedStream(_SourceStream):
-    """An iterable, gone through once for each epoch."""
+    """An iterable, iterated once per epoch."""
 
     def __init__(self, operator: ExternalSource) -> None:
         super().__init__(operator)
@@ -298,7 +298,7 @@ class PushedStream(_SourceStream):
         self._last: list[TensorList] | None = None
 
     def feed(self, batch: Any) -> None:
-        """Adds a batch to those that wait."""
+        """Adds a batch to the waiting ones."""
         self.waiting.append(self.operator.columns(batch))
 
     def next(self, place: FeedPlace) -> list[TensorList]:
@@ -319,7 +319,7 @@ class PushedStream(_SourceStream):
         return len(self.waiting)
 
     def move(self, epoch: int, iteration: int, *, batch_size: int) -> None:
-        """What was pushed stays: it is what comes next, wherever the run stands."""
+        """Keeps pushed batches: they come next, whatever the position of the run."""
 
     def forget(self) -> None:
         self.waiting.clear()
@@ -331,13 +331,13 @@ _END = object()
 class PythonFunction(Operator):
     """Calls a Python function for every sample, or once for the batch (`batch_processing=True`: with lists of samples).
 
-    It has side effects as far as the graph knows: it runs even where nobody uses what it gives, in the order of the
-    batches. It returns one array for each output; a tuple where there are several.
+    The graph assumes side effects: it runs even if its output is unused, in the order of the batches. It returns one
+    array for each output; a tuple if there are several.
 
         python_function(image, function=lambda image: image[::-1])
 
-    With `pure=True` it has none: it may stand before a cut, where the code of the function and the values that it takes
-    from outside are part of what a cache is made from, so that a change of them rebuilds what depends on it.
+    With `pure=True` it has none: it may be before a cut, where the function's code and the outside values that it uses
+    are part of the cache's fingerprint, so that changing them rebuilds what depends on it.
     """
 
     inputs = ("input",)

@@ -1,4 +1,4 @@
-"""Operators that join samples or fill them up: `cat`, `stack`, `pad` and `one_hot`."""
+"""Operators that join or pad samples: `cat`, `stack`, `pad` and `one_hot`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from beam_pipes.transforms.operators.arrays import axes_in, known_axes, positive
 
 
 class Cat(Operator):
-    """Joins samples along an axis that they have.
+    """Joins samples along an existing axis.
 
     `cat([1, 2], [3])` → `[1, 2, 3]`
     """
@@ -48,7 +48,7 @@ class Cat(Operator):
 
 
 def joined(operator: Operator, inputs: tuple[TensorSpec, ...]) -> TensorSpec:
-    """What inputs that are to be joined have in common; raises `InferenceError` where they differ."""
+    """The common spec of inputs to be joined; raises `InferenceError` if they differ."""
     dtypes = {spec.dtype for spec in inputs if spec.dtype is not None}
     ranks = {spec.ndim for spec in inputs if spec.ndim is not None}
     layouts = {spec.layout for spec in inputs if spec.layout}
@@ -62,7 +62,7 @@ def joined(operator: Operator, inputs: tuple[TensorSpec, ...]) -> TensorSpec:
 
 
 def agreed(operator: Operator, axis: int, extents: list[int | None]) -> int | None:
-    """The extent that all inputs have along an axis, as far as it is known."""
+    """The common extent of all inputs along an axis, as far as known."""
     known = {extent for extent in extents if extent is not None}
     if len(known) > 1:
         raise operator.refuse(f"all inputs should have one extent along axis {axis}, got {sorted(known)}")
@@ -113,8 +113,8 @@ class Pad(Operator):
 
     `pad([[0, 1], [0, 1, 2]], align=4, fill_value=-1)` → `[[0, 1, -1, -1], [0, 1, 2, -1]]`
 
-    An extent of -1 in `shape` stands for the largest of the batch, where `shape` is a constant; a sample that is larger
-    than `shape` keeps its size. Padding to the largest of the batch is done on the host, behind any cut.
+    An extent of -1 in a constant `shape` means the largest of the batch; a sample larger than `shape` keeps its size.
+    Padding to the largest of the batch is done on the host, after any cut.
     """
 
     inputs = ("data",)
@@ -220,7 +220,7 @@ class OneHot(Operator):
 
     `one_hot(1, num_classes=3)` → `[0.0, 1.0, 0.0]`
 
-    A number that is no class gives `off_value` everywhere. A sample of shape (1,) counts as a scalar.
+    A number that is not a class gives `off_value` everywhere. A sample of shape (1,) counts as a scalar.
     """
 
     inputs = ("data",)

@@ -28,7 +28,7 @@ class Drawing(Operator):
     shape = Argument("ints", default=None, doc="the shape of each sample; a scalar by default")
 
     def shape_spec(self, like: TensorSpec | None) -> tuple[int | None, ...] | None:
-        """What is known of the shape of the samples."""
+        """The known shape of the samples."""
         if "shape" not in self.constants:
             return None
         if self.constants["shape"] is not None:
@@ -40,7 +40,7 @@ class Drawing(Operator):
         return () if like is None else like.shape
 
     def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]], **arguments: Any) -> dict[str, Any]:
-        """What is drawn for a device, on the host: the same numbers."""
+        """The draws for a device, made on the host: the same numbers."""
         # A shape without memory: nobody looks at the values.
         like = [TensorList(np.broadcast_to(np.zeros((), np.bool_), (len(samples), *shape))) for shape in shapes]
         values = self.run_batch(samples, *like, **arguments).dense
@@ -55,7 +55,7 @@ class Drawing(Operator):
 
 
 def drawn(samples: Samples, like: TensorList | None, shape: Any, draw: Draw) -> TensorList:
-    """Values of the shape that each sample should have. A value depends on its place alone, not on the shape."""
+    """Values of the shape that each sample should have. A value depends only on its place, not on the shape."""
     size = len(samples)
     shapes: list[tuple[int, ...]] = [()] * size
     if like is not None:
@@ -72,7 +72,7 @@ def drawn(samples: Samples, like: TensorList | None, shape: Any, draw: Draw) -> 
 
 
 class Uniform(Drawing):
-    """Numbers that are all alike likely: of the range [low, high), or one of `values`.
+    """Uniformly distributed numbers: from the range [low, high), or one of `values`.
 
     `uniform(range=(10, 30))` → `17.03, 28.4, 11.9, …`
 
@@ -119,7 +119,7 @@ class Uniform(Drawing):
 
 
 class Normal(Drawing):
-    """Numbers of a normal distribution.
+    """Normally distributed numbers.
 
     `normal(mean=100, stddev=15)` → `98.1, 121.7, 86.0, …`
     """
@@ -146,14 +146,14 @@ class Normal(Drawing):
 
 
 def _standard(samples: Samples, count: int) -> Any:
-    """Standard normal numbers by Box and Muller; the one at a place is the same whatever `count` is."""
+    """Standard normal numbers by Box and Muller; the one at a place does not depend on `count`."""
     pairs = samples.uniform(2 * count)
     radius = np.sqrt(-2.0 * np.log1p(-pairs[:, ::2]))
     return radius * np.cos(2.0 * np.pi * pairs[:, 1::2])
 
 
 class CoinFlip(Drawing):
-    """One where a coin falls on its head, else zero: a scalar for each sample, or an array of `shape`.
+    """1 with the given probability, else 0: a scalar for each sample, or an array of `shape`.
 
     `coin_flip(probability=0.25, dtype=types.BOOL)` → `True, False, False, False, …`
     """
@@ -181,7 +181,7 @@ class CoinFlip(Drawing):
 class Choice(Drawing):
     """Elements of an array, or numbers below an integer: `choice(4)` → `2`, `choice([3, 4, 5], shape=[2])` → `[5, 3]`.
 
-    Of an array of a higher rank, what lies along its first axis is chosen from.
+    From an array of higher rank, elements along its first axis are chosen.
     """
 
     inputs = ("a", "shape_like")

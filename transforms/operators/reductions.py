@@ -1,5 +1,5 @@
-"""`fn.normalize`: mean zero, deviation one; and `fn.reductions.*`: one number for each sample, or for what lies along
-some of its axes.
+"""`fn.normalize`: mean zero, deviation one; and `fn.reductions.*`: one number for each sample, or along some of its
+axes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Normalize(Operator):
     `normalize([[1, 2, 3], [4, 5, 9]], axes=[0])` → `[[-1, -1, -1], [1, 1, 1]]`
 
     Mean and deviation are those of each sample over `axes` (all by default), or of the whole batch with `batch`, unless
-    they are given: as one number, or as one for each element along the axis that is not in `axes`. A given mean is what
-    the deviation is computed about. Where the deviation is zero the result is `shift`.
+    given as one number, or as one for each element along the axis that is not in `axes`. The deviation is computed
+    about a given mean. If the deviation is zero, the result is `shift`.
     """
 
     inputs = ("data",)
@@ -120,7 +120,7 @@ class Normalize(Operator):
 
 
 class Reduction(Operator):
-    """What is left of samples along axes that are summed up in one number."""
+    """Samples with some axes reduced to one number."""
 
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     axes = Constant("ints", default=None, doc="the axes that are summed up; all by default")
@@ -210,7 +210,7 @@ class RMS(Mean):
 class Variance(Reduction):
     """The mean square difference from `mean`: `reductions.variance([3, 1], reductions.mean([3, 1]))` → `1`, float32.
 
-    `mean` is one number, or what `reductions.mean` over the same axes gives.
+    `mean` is one number, or the result of `reductions.mean` over the same axes.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("data", "mean")

@@ -1,8 +1,8 @@
-"""Operators that move or make elements and compute none.
+"""Operators that move or create elements without computing any.
 
 `transpose`, `squeeze`, `expand_dims` and `element_extract` rearrange axes; `zeros`, `ones`, `full` and their `_like`
 fill shapes; `copy`, `cast_like`, `get_property` and `lookup_table` are for samples of any kind; `permute_batch` and
-`batch_permutation` exchange the samples of a batch. `io.file.read` and `decoders.numpy` read what names and bytes say.
+`batch_permutation` exchange the samples of a batch. `io.file.read` and `decoders.numpy` read files and arrays.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Transpose(Operator):
 
 
 class Squeeze(Operator):
-    """Takes out axes of extent 1: `squeeze([[[1, 2]]], axes=[0, 1])` → `[1, 2]`."""
+    """Removes axes of extent 1: `squeeze([[[1, 2]]], axes=[0, 1])` → `[1, 2]`."""
 
     inputs = ("data",)
     devices = _BOTH
@@ -83,7 +83,7 @@ class Squeeze(Operator):
 
 
 class ExpandDims(Operator):
-    """Puts in axes of extent 1, which are `axes` of the output: `expand_dims([1, 2], axes=[0, 2])` → `[[[1], [2]]]`."""
+    """Inserts axes of extent 1 at `axes` of the output: `expand_dims([1, 2], axes=[0, 2])` → `[[[1], [2]]]`."""
 
     inputs = ("data",)
     devices = _BOTH
@@ -117,7 +117,7 @@ class ExpandDims(Operator):
 
 
 class ElementExtract(Operator):
-    """Elements along the first axis, an output each: `element_extract([[1, 2], [3, 4]], element_map=[1, 0])` → `[3, 4]`
+    """Elements along the first axis, one per output: `element_extract([[1, 2], [3, 4]], element_map=[1, 0])` → `[3, 4]`
     and `[1, 2]`.
     """
 
@@ -143,7 +143,7 @@ class ElementExtract(Operator):
 
 
 class Copy(Mapped):
-    """The samples once more: `copy([1, 2])` → `[1, 2]`."""
+    """A copy of the samples: `copy([1, 2])` → `[1, 2]`."""
 
     devices = _BOTH
 
@@ -231,7 +231,7 @@ class OnesLike(ZerosLike):
 
 
 class GetProperty(Operator):
-    """What is known of samples beside their elements, as bytes: the record that they come from, or their layout.
+    """A property of samples, as bytes: the record that they come from, or their layout.
 
     `get_property(images, key="layout")` → the bytes of "HWC"
     """
@@ -296,9 +296,9 @@ class PermuteBatch(Mapped):
 
 
 class BatchPermutation(Operator):
-    """For each sample the number of one of the batch, for `permute_batch`: `batch_permutation()` → `2, 0, 1`.
+    """For each sample, the number of a sample of the batch, for `permute_batch`: `batch_permutation()` → `2, 0, 1`.
 
-    Which it is depends on the records of the batch and the seed.
+    The permutation depends on the records of the batch and the seed.
     """
 
     random = True

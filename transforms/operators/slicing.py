@@ -1,6 +1,6 @@
 """`fn.slice`: a window of each sample.
 
-Windows of arrays, with what happens where they reach beyond the array.
+Windows of arrays, and the policies for windows beyond the array.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Slice(Operator):
 
     `slice([0, 1, 2, 3, 4, 5], start=[1], end=[3], axes=[0])` → `[1, 2]`
 
-    Where it begins is `start`, `rel_start` (times the extent) or the second input; how far it goes `end`, `rel_end`,
-    `shape`, `rel_shape` or the third input. Numbers stand in the order of `axes`, or of `axis_names` where samples have
-    a layout; by default width, then height. Inputs of floats are relative as long as `normalized_anchor` and
-    `normalized_shape` say so.
+    It begins at `start`, `rel_start` (times the extent) or the second input, and ends at `end`, `rel_end`, or by
+    `shape`, `rel_shape` or the third input. Numbers are in the order of `axes`, or of `axis_names` if samples have a
+    layout; by default width, then height. Float inputs are relative if `normalized_anchor` and `normalized_shape` are
+    set.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("data", "anchor", "shape_input")
@@ -153,9 +153,9 @@ POLICIES: Final = ("error", "pad", "trim_to_shape")
 
 
 def held(bounds: Mapping[int, tuple[int, int]], shape: Sequence[int], policy: str) -> dict[int, tuple[int, int]]:
-    """The (start, stop) of each axis under a policy: as they are, or trimmed to the array.
+    """The (start, stop) of each axis under a policy: unchanged, or trimmed to the array.
 
-    Raises `ValueError` where they reach beyond it and may not.
+    Raises `ValueError` if they exceed it and must not.
     """
     made = {}
     for axis, (start, stop) in bounds.items():
@@ -183,7 +183,7 @@ def window(
 ) -> Value:
     """The part of `array` within `bounds`, axis → (start, stop).
 
-    With policy "pad", what lies outside is `fill`: one value, or one for each element along `channel_axis`.
+    With policy "pad", elements outside are `fill`: one value, or one for each element along `channel_axis`.
     """
     bounds = held(bounds, array.shape, policy)
     inside = [slice(None)] * array.ndim

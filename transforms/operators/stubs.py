@@ -1,7 +1,7 @@
 """Writes the `.pyi` files of `beam_pipes.transforms.fn` and `beam_pipes.transforms.ops` from the table of operators.
 
 `python -m beam_pipes.transforms.operators.stubs` writes them. They are not committed: a wheel and an editable
-installation get them when they are built (`setup.py`), a checkout whenever operators have changed (`make lint`). A test
+installation create them when they are built (`setup.py`), a checkout when operators have changed (`make lint`). A test
 compares them with what would be written.
 """
 
@@ -86,7 +86,7 @@ def _alias(alias: str, name: str) -> str:
 
 
 def _listed(opening: str, parameters: list[str], closing: str, indent: str = "") -> str:
-    """A signature on one line, or a line a parameter."""
+    """A signature on one line, or with one line per parameter."""
     line = f"{indent}{opening}({', '.join(parameters)}){closing}"
     if len(line) <= 120:
         return f"{line}\n"

@@ -20,16 +20,16 @@ METHODS = {"first_fit": first_fit, "best_fit": best_fit}
 
 
 class Pack(Operator):
-    """Puts the sequences of a batch one behind the other into rows of `length`: tokens, segments, positions.
+    """Packs the sequences of a batch into rows of `length`: tokens, segments, positions.
 
         pack([[7, 8], [5], [1, 2, 3]], length=4)
           → tokens     [[7, 8, 5, 0], [1, 2, 3, 0], [0, 0, 0, 0]]
             segments   [[1, 1, 2, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
             positions  [[0, 1, 0, 0], [0, 1, 2, 0], [0, 0, 0, 0]]
 
-    A batch has as many rows as sequences; those that are not needed stand at its end and hold nothing (segment 0
-    everywhere). Segments count from 1 within each row. To pack over a whole data set, with next to nothing wasted, plan
-    it from the cache's index (`beam_pipes.loader`) instead.
+    A batch has as many rows as sequences; unused ones are at its end and empty (segment 0 everywhere). Segments count
+    from 1 within each row. To pack over a whole data set with almost no waste, plan it from the cache's index
+    (`beam_pipes.loader`) instead.
     """
 
     inputs = ("sequences",)
@@ -86,8 +86,8 @@ class PadBatch(Operator):
 
     `pad_batch([[7, 8, 9], [5]])` → `[[7, 8, 9], [5, 0, 0]]`, `[3, 1]`
 
-    With `length` all batches are that long: shapes that do not change are compiled once. Longer sequences are an error,
-    or are cut with `truncate`; their length is then that of what is left.
+    With `length`, all batches are that long: constant shapes are compiled once. Longer sequences are an error, or are
+    cut with `truncate`; their length is then the remaining one.
     """
 
     inputs = ("sequences",)
@@ -148,7 +148,7 @@ class Tokenize(Operator):
     `tokenize(text, vocabulary="tokenizer.json", append_eos=True)` → `[464, 3290, 318, 257, 3290, 50256]`
 
     `vocabulary` is one of `beam_pipes.tasks.vocabularies`, the path of a `tokenizer.json`, or that of a SentencePiece
-    `.model`. Bytes that are no UTF-8 are an error.
+    `.model`. Bytes that are not UTF-8 are an error.
     """
 
     inputs = ("text",)

@@ -52,7 +52,7 @@ def analyse(
     checksums. `run_tasks` runs a round's tasks; by default they run in this process, one after the other.
     Only for the holder of the build lock.
 
-    Raises what a source or a stage raised, `AnalysisError` where an analyzer failed.
+    Raises what a source or a stage raised, `AnalysisError` if an analyzer failed.
     """
     started = time.monotonic()
     if run_tasks is None:

@@ -54,7 +54,7 @@ class AnalysisJob:
     def run(self, task: AnalysisTask, *, tell: Tell = lambda records: None) -> AnalysisReport:
         """Reads a source shard once, and stores every missing accumulator of the task's analyzers.
 
-        Raises what the source or a stage raised, or `AnalysisError` where an analyzer failed; everything stored by then
+        Raises what the source or a stage raised, or `AnalysisError` if an analyzer failed; everything stored by then
         is complete.
         """
         started = time.monotonic()
@@ -189,7 +189,7 @@ def write_analysis_tasks(root: str, launch: str, tasks: Sequence[AnalysisTask]) 
 
 
 def remove_analysis_tasks(root: str, launch: str) -> None:
-    """Removes what `write_analysis_tasks` wrote; it is no error if there is nothing."""
+    """Removes what `write_analysis_tasks` wrote; it is not an error if there is nothing."""
     _rows(root, launch).remove()
 
 
@@ -211,7 +211,7 @@ def merge(planned: PlannedAnalyzer) -> Stored | None:
     """Merges all accumulators, in the order of source shards, stores the result and binds it.
 
     Reads and checks every accumulator first. If any was damaged, it is removed and the result is None. Repeating
-    it gives the same bytes. Raises `AnalysisError` where the analyzer failed.
+    it gives the same bytes. Raises `AnalysisError` if the analyzer failed.
     """
     stored = [planned.accumulators[shard.index] for shard in planned.shards]
     damaged = [each for each in stored if not each.is_undamaged()]

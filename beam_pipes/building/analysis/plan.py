@@ -120,7 +120,7 @@ class PlannedAnalyzer:
 
     @property
     def result_place(self) -> str:
-        """Where the result of exactly these source shards lies."""
+        """Where the result of exactly these source shards is."""
         return result_place(self.root, self.fingerprint.digest, self.names)
 
     @property
@@ -129,7 +129,7 @@ class PlannedAnalyzer:
         return [] if self.result is not None else [s for s in self.shards if s.index not in self.accumulators]
 
     def place_of(self, shard: SourceShard) -> str:
-        """Where the accumulator of a source shard lies."""
+        """Where the accumulator of a source shard is."""
         return accumulator_place(self.root, self.fingerprint.digest, self.names[shard.index])
 
 

@@ -84,7 +84,7 @@ def take_down(
     up in the next build that reads them. With `next_build`, all of them are: they name records of the current input.
     `by` is the user's name if left out.
 
-    Raises `CacheNotFoundError` where there is no directory, `DeclarationError` without any id.
+    Raises `CacheNotFoundError` if there is no directory, `DeclarationError` without any id.
     """
     wanted = tuple(dict.fromkeys(each for each in ids if each))
     if not wanted:
@@ -98,7 +98,7 @@ def take_down(
 def undo_takedown(path: str | os.PathLike[str], number: int, *, by: str | None = None) -> TakedownReport:
     """Undoes a takedown: readers see its records again, unless another takedown names them too.
 
-    Raises `DeclarationError` where there is no takedown of this number in force.
+    Raises `DeclarationError` if there is no takedown of this number in force.
     """
     return _stamp(path, number, "undone", action="undo", by=by)
 
@@ -108,7 +108,7 @@ def mark_gone(path: str | os.PathLike[str], number: int, *, by: str | None = Non
 
     Call it before or after they are removed from the input. If a build does find one of them, it stays hidden.
 
-    Raises `DeclarationError` where there is no takedown of this number in force.
+    Raises `DeclarationError` if there is no takedown of this number in force.
     """
     return _stamp(path, number, "gone", action="gone", by=by)
 
@@ -138,7 +138,7 @@ def resolve_takedowns(path: str | os.PathLike[str]) -> TakedownReport:
 
 
 def takedowns_at(path: str | os.PathLike[str]) -> Overlay:
-    """All takedowns of a cache directory. Raises `CacheNotFoundError` where there is no directory."""
+    """All takedowns of a cache directory. Raises `CacheNotFoundError` if there is no directory."""
     _require_directory(path)
     return read_overlay(path)
 
@@ -146,7 +146,7 @@ def takedowns_at(path: str | os.PathLike[str]) -> Overlay:
 def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
     """The effect of each takedown on the published snapshot, looked up again from its lineage.
 
-    Raises `CacheNotFoundError` where there is no directory.
+    Raises `CacheNotFoundError` if there is no directory.
     """
     overlay = takedowns_at(path)
     manifest = _published_manifest(path)
@@ -161,7 +161,7 @@ def honouring_takedowns(path: str | os.PathLike[str], manifest: Manifest) -> Ite
     """Held while a snapshot is published: its rows are looked up first, and no takedown can come in between.
 
     Not even the first one: it would have looked which snapshots there are before this one is published. Raises
-    `TakenDownNotFoundError` where records that were taken down are nowhere in it.
+    `TakenDownNotFoundError` if records that were taken down are nowhere in it.
     """
     with _changing(path) as overlay:
         found = SnapshotRecords.open(path, manifest) if overlay.in_force else None

@@ -54,7 +54,7 @@ class TakedownState:
 class SnapshotRecords:
     """The source records of one snapshot, to be found by ids and by contents.
 
-    Raises `CacheNotFoundError` where it was built without lineage.
+    Raises `CacheNotFoundError` if it was built without lineage.
     """
 
     def __init__(self, path: str | os.PathLike[str], manifest: Manifest) -> None:
@@ -65,7 +65,7 @@ class SnapshotRecords:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], manifest: Manifest) -> SnapshotRecords | None:
-        """None where the snapshot was built without lineage."""
+        """None if the snapshot was built without lineage."""
         try:
             return cls(path, manifest)
         except CacheNotFoundError:
@@ -212,7 +212,7 @@ class SnapshotRecords:
         return records, {each: tuple(found) for each, found in places.items() if found}
 
     def assets(self) -> tuple[str, ...]:
-        """The results of analyses that lie in the snapshot: what they hold was learned from its source records."""
+        """The results of analyses that are in the snapshot: what they hold was learned from its source records."""
         names = [entry.file.split("/") for entry in self.manifest.assets]
         return tuple(dict.fromkeys("/".join(parts[:2]) for parts in names))
 
@@ -232,7 +232,7 @@ class SnapshotRecords:
 def require_known(
     path: str | os.PathLike[str], new: SnapshotRecords, before: SnapshotRecords | None, takedowns: Iterable[Takedown]
 ) -> None:
-    """Raises `TakenDownNotFoundError` where an id matched a record whose content nobody has kept, in a file that is
+    """Raises `TakenDownNotFoundError` if an id matched a record whose content nobody has kept, in a file that is
     no longer what it was: which record is meant now cannot be known."""
     if before is None or before.lineage.has_digests:
         return
@@ -258,7 +258,7 @@ def require_known(
 def require_found(
     path: str | os.PathLike[str], new: SnapshotRecords, before: SnapshotRecords | None, takedowns: Iterable[Takedown]
 ) -> None:
-    """Raises `TakenDownNotFoundError` where contents that were taken down, and that the snapshot before had, are
+    """Raises `TakenDownNotFoundError` if contents that were taken down, and that the snapshot before had, are
     nowhere, and nobody has said that they may be missing: they may have been edited, and would be read again."""
     where = os.fspath(path)
     takedowns = [takedown for takedown in takedowns if takedown.gone is None]

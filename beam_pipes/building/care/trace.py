@@ -157,7 +157,7 @@ def trace_record(
     built from this declaration.
 
     Raises `UnknownRecordError`, naming the nearest records, `SourceError` for input that cannot be read, and
-    `AnalysisError` where a stage holds a result that is not there.
+    `AnalysisError` if a stage holds a result that is not there.
     """
     with published_results(declaration, cache):
         return _trace(declaration, record_id, cache)

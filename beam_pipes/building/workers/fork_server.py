@@ -56,7 +56,7 @@ def can_fork() -> bool:
 
 
 def fork_server(*modules: str) -> ForkServer | None:
-    """A server that has imported these modules; None where workers are not forked."""
+    """A server that has imported these modules; None if workers are not forked."""
     return ForkServer(*modules) if can_fork() else None
 
 

@@ -2,8 +2,8 @@
 
 The supervisor is whoever called: ten times a second or more it looks at each worker's cell and memory. A worker that is
 at the same record of the same stage for too long, or has grown too much meanwhile, is killed; the record goes into
-quarantine, and another worker goes on with the source shard from its journal. That one is started when a worker is half
-way to a limit, so that it is there when it is needed, and a build without such records pays nothing for it.
+quarantine, and another worker continues with the source shard from its journal. That one is started when a worker is
+half way to a limit, so that it is there when it is needed, and a build without such records pays nothing for it.
 
 No signal and no exception reaches the stage, so nothing of it can be caught, swallowed or left half done: it works the
 same for a Python loop, a regular expression, `time.sleep` and a C call that never returns, and inside of Beam.
@@ -112,7 +112,7 @@ class _Running:
 class WorkerPool:
     """`workers` processes, ready for tasks; to be closed, or used in a `with` block.
 
-    Raises `DeclarationError` where workers could not import the declaration.
+    Raises `DeclarationError` if workers could not import the declaration.
     """
 
     def __init__(self, handle: DeclarationHandle, header: BuildHeader, *, workers: int) -> None:
@@ -219,7 +219,7 @@ class WorkerPool:
             running.journal.close()
 
     def _new_journal(self) -> IO[bytes]:
-        # Beside what is being built, where there is room; anywhere, if that is no directory of this machine.
+        # Beside what is being built, where there is room; anywhere, if that is not a directory of this machine.
         place = self._header.directory if os.path.isdir(self._header.directory) else None
         return tempfile.TemporaryFile(dir=place)
 

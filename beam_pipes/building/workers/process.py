@@ -79,7 +79,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessFigures:
-    """Memory and waiting time of a process (of its main thread); 0 where the system does not tell, or it is gone."""
+    """Memory and waiting time of a process (of its main thread); 0 if the system does not tell, or it is gone."""
 
     def __init__(self, pid: int) -> None:
         self._memory = _open(f"/proc/{pid}/statm")

@@ -70,7 +70,7 @@ class ObjectStorage(ABC):
 
     @abstractmethod
     def status(self, path: str) -> ObjectStatus:
-        """Size, generation and digest of an object. Raises `CacheNotFoundError` where there is none."""
+        """Size, generation and digest of an object. Raises `CacheNotFoundError` if there is none."""
 
     @abstractmethod
     def open_read(self, path: str) -> IO[bytes]:
@@ -90,7 +90,7 @@ class ObjectStorage(ABC):
     ) -> int:
         """Writes an object with one request; its generation. The service checks the checksum that goes with it.
 
-        Raises `ChangedMeanwhileError` where the present generation (0: no object) is another one: also where an
+        Raises `ChangedMeanwhileError` if the present generation (0: no object) is another one: also where an
         earlier attempt has written it, and its answer was lost.
         """
 
@@ -100,11 +100,11 @@ class ObjectStorage(ABC):
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Deletes an object; it is no error if there is none."""
+        """Deletes an object; it is not an error if there is none."""
 
     @abstractmethod
     def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
-        """Deletes an object if it is this generation of it; it is no error if it is not."""
+        """Deletes an object if it is this generation of it; it is not an error if it is not."""
 
     @abstractmethod
     def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
@@ -250,7 +250,7 @@ class ObjectStorage(ABC):
 
     @classmethod
     def split_path(cls, path: str) -> tuple[str, str]:
-        """(bucket, key): `gs://bucket/a/b` → `("bucket", "a/b")`. Raises `StorageError` where there is no bucket."""
+        """(bucket, key): `gs://bucket/a/b` → `("bucket", "a/b")`. Raises `StorageError` if there is no bucket."""
         bucket, _, key = os.fspath(path).removeprefix(cls.SCHEME).partition("/")
         if not path.startswith(cls.SCHEME) or not bucket:
             raise StorageError(f"expected a path {cls.SCHEME}bucket/directory, got {path!r}", path=path)
@@ -301,11 +301,11 @@ class EtagStorage(ObjectStorage):
 
     @abstractmethod
     def _head(self, path: str) -> tuple[str, ObjectStatus]:
-        """The ETag of an object, and its status. Raises `CacheNotFoundError` where there is none."""
+        """The ETag of an object, and its status. Raises `CacheNotFoundError` if there is none."""
 
     @abstractmethod
     def _get_range(self, path: str, start: int, size: int, etag: str) -> bytes:
-        """Bytes of the object with this ETag. Raises `ChangedMeanwhileError` where it has another one."""
+        """Bytes of the object with this ETag. Raises `ChangedMeanwhileError` if it has another one."""
 
     def _range(self, path: str, start: int, size: int, etag: str) -> bytes:
         try:
@@ -378,7 +378,7 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises `CacheBusyError` where the lease was lost: somebody else may be building there now."""
+        """Raises `CacheBusyError` if the lease was lost: somebody else may be building there now."""
         if self._lost is None and time.monotonic() > self._renewed + self._secs:
             self._lost = "it was not renewed in time"
         if self._lost is not None:
@@ -389,7 +389,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Lets go; what cannot be deleted now ends by itself."""
+        """Lets go; what cannot be deleted now ends on its own."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -400,7 +400,7 @@ class Lease:
         reached("lease/released")
 
     def _put(self, generation: int) -> bool:
-        """Writes our name over the given generation (0: over nothing); False where another one is there."""
+        """Writes our name over the given generation (0: over nothing); False if another one is there."""
         # No two writes are alike: where a generation is a hash of the content, whoever takes over would miss a renewal.
         self._written += 1
         data = json.dumps({**self._who, "written": self._written}, sort_keys=True).encode()
@@ -450,7 +450,7 @@ def is_over(who: dict[str, Any]) -> bool:
 
 
 def look(storage: ObjectStorage, path: str) -> Seen | None:
-    """The lease at `path`; None where there is none."""
+    """The lease at `path`; None if there is none."""
     try:
         data, generation, updated, now = storage.get_dated(path)
     except CacheNotFoundError:

@@ -145,7 +145,7 @@ def _session(options: GcsOptions, pid: int, emulator: str | None) -> Session:
 
 
 def _credentials(*, anonymous: bool) -> tuple[Any, str | None]:
-    """(credentials, project). Raises `StorageError` where there are none, within a second or so."""
+    """(credentials, project). Raises `StorageError` if there are none, within a second or so."""
     import google.auth
     from google.auth import _cloud_sdk, environment_vars
     from google.auth.credentials import AnonymousCredentials
@@ -264,7 +264,7 @@ def retrying(attempt: Callable[[], T], *, options: RequestOptions, path: str, do
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status behind an error; None where it is no answer of the service."""
+    """The HTTP status behind an error; None if it is no answer of the service."""
     code = getattr(error, "code", None)
     if not isinstance(code, int):
         code = getattr(getattr(error, "response", None), "status_code", None)
@@ -298,7 +298,7 @@ def is_transient(error: BaseException, code: int | None) -> bool:
 def pieces(read1: Callable[[int], bytes], size: int | None, *, deadline: float | None) -> Iterator[bytes]:
     """The body of an answer, exactly `size` bytes of it; None: as much as there is.
 
-    Raises `Incomplete` where it breaks off, or takes until after the deadline (of `time.monotonic`): a server that
+    Raises `Incomplete` if it breaks off, or takes until after the deadline (of `time.monotonic`): a server that
     sends a byte now and then would hold a reader for ever.
     """
     left = size

@@ -35,7 +35,7 @@ _CRC = struct.Struct(">I")
 class GcsStorage(ObjectStorage):
     """The `Storage` protocol over Google Cloud Storage; paths are `gs://bucket/directory/file`.
 
-    A reader goes on with the generation that it has opened. Thread-safe, picklable, safe to fork.
+    A reader continues with the generation that it has opened. Thread-safe, picklable, safe to fork.
     """
 
     SCHEME = "gs://"
@@ -98,7 +98,7 @@ class GcsStorage(ObjectStorage):
         return self._retrying(attempt, path, "read")
 
     def status(self, path: str) -> ObjectStatus:
-        """Size, generation and checksums of an object. Raises `CacheNotFoundError` where there is none."""
+        """Size, generation and checksums of an object. Raises `CacheNotFoundError` if there is none."""
         blob = self._blob(path)
 
         def attempt() -> Any:
@@ -114,7 +114,7 @@ class GcsStorage(ObjectStorage):
     ) -> int:
         """Writes an object with one request; its generation. The service checks the checksum that goes with it.
 
-        Raises `ChangedMeanwhileError` where the present generation (0: no object) is another one: also where an
+        Raises `ChangedMeanwhileError` if the present generation (0: no object) is another one: also where an
         earlier attempt has written it, and its answer was lost.
         """
         blob = self._blob(path)
@@ -150,7 +150,7 @@ class GcsStorage(ObjectStorage):
             self._delete(self._blob(path), path)
 
     def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
-        """Deletes an object if it is this generation of it; it is no error if it is not."""
+        """Deletes an object if it is this generation of it; it is not an error if it is not."""
         with contextlib.suppress(CacheNotFoundError):
             self._delete(self._blob(path, generation), path, deadline_secs=deadline_secs)
 

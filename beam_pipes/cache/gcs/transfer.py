@@ -105,7 +105,7 @@ class ObjectReader(io.RawIOBase):
     """Reads one generation of an object; what is written meanwhile is not seen. Memory: two chunks.
 
     `fetch(start, size)` gets a range. A reader that has read everything in order has checked the object's crc32c.
-    Raises `CorruptCacheError` where it does not hold.
+    Raises `CorruptCacheError` if it does not hold.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class ResumableUpload:
         self._unsure = False
 
     def run(self, *, is_whole: Callable[[dict[str, Any]], bool]) -> None:
-        """Uploads all of it; `is_whole` looks at the properties of what was stored, and what is not is sent anew.
+        """Uploads all of it; `is_whole` looks at the properties of what was stored, and what is not is sent again.
 
         Raises as `retrying` does; the deadline is for each chunk.
         """
@@ -329,7 +329,7 @@ class ResumableUpload:
         )
 
     def _step(self) -> dict[str, Any] | None:
-        """Sends the next chunk; the object's properties where it was the last, None where there is more."""
+        """Sends the next chunk; the object's properties where it was the last, None if there is more."""
         if self._unsure:
             answer = self._put(b"", f"bytes */{self._size}")
             made = self._understood(answer)

@@ -104,7 +104,7 @@ class TaskReference:
     def get(self) -> Task:
         """The task.
 
-        Raises `UnknownNameError` where no module has registered it, `DeclarationError` where a module cannot be found.
+        Raises `UnknownNameError` if no module has registered it, `DeclarationError` if a module cannot be found.
         """
         if self._task is None:
             import_modules(self.modules)
@@ -130,7 +130,7 @@ class TaskReference:
 
 
 def import_modules(modules: Sequence[str]) -> None:
-    """Imports the modules that register tasks. Raises `DeclarationError` where one is not there, or fails."""
+    """Imports the modules that register tasks. Raises `DeclarationError` if one is not there, or fails."""
     for module in modules:
         import_user_module(module)
 

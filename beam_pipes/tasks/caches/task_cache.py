@@ -176,7 +176,7 @@ _EXAMPLES_AT_ONCE = 256
 def apply_learned(dataset: TfDataset, *, task: str) -> TfDataset:
     """Cached examples → what the transform function in the task's cache makes of them, in the same order.
 
-    Raises `CacheNotFoundError` where the task is not cached: there is nothing that was learned.
+    Raises `CacheNotFoundError` if the task is not cached: there is nothing that was learned.
     """
     from beam_pipes.cache import Cache
     from beam_pipes.tft import TransformFunction

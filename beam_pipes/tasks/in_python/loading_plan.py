@@ -51,7 +51,7 @@ class TaskRows:
         rate: its share of the examples of the mixture, 0 to 1.
         examples: examples in the rows. Packed rows leave out those without any token.
         rows: number of rows.
-        totals: feature of the rows → tokens; None where Python steps run on single rows when they are read, so that
+        totals: feature of the rows → tokens; None if Python steps run on single rows when they are read, so that
             lengths are not known before.
         open: makes the rows, given a seed for the draws of steps: a packing plan or a `PaddedSplit`.
     """
@@ -89,7 +89,7 @@ class LoadingPlan:
 
     @property
     def waste(self) -> float | None:
-        """The share of padding among all places of all rows; None where lengths are not known before reading."""
+        """The share of padding among all places of all rows; None if lengths are not known before reading."""
         totals = self._all_totals()
         places = None if totals is None else sum(one.places for one in totals)
         if totals is None or places is None:
@@ -98,7 +98,7 @@ class LoadingPlan:
 
     @property
     def truncated_tokens(self) -> int | None:
-        """Tokens that are in no row; None where lengths are not known before reading."""
+        """Tokens that are in no row; None if lengths are not known before reading."""
         totals = self._all_totals()
         return None if totals is None else sum(one.truncated_tokens for one in totals)
 

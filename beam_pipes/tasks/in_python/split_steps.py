@@ -137,7 +137,7 @@ class SteppedSplit:
     def lengths(self, feature: str, indices: Int64 | None = None) -> Int64:
         """(n,) int64: the leading dimension of a feature of every example, or of those given.
 
-        Raises `TaskError` where the split was not measured.
+        Raises `TaskError` if the split was not measured.
         """
         if self._measured is None:
             raise TaskError(f"{self!r} is not measured: the lengths of {feature!r} are known when it is read")

@@ -65,7 +65,7 @@ def is_whole(value: Any) -> bool:
 
 
 def checked_lengths(task: DeclaredTask, options: LoadOptions) -> SequenceLength:
-    """Output feature → the length it is cut to, or a list with one for each axis; empty where nothing is trimmed."""
+    """Output feature → the length it is cut to, or a list with one for each axis; empty if nothing is trimmed."""
     if not options.trim_output_features:
         return {}
     lengths = {

@@ -121,7 +121,7 @@ class FileDataSource(LibrarySource):
         return files
 
     def list_shards(self, split: str) -> Sequence[str]:
-        """The files of a split; raises `SourceError` where no file matches."""
+        """The files of a split; raises `SourceError` if no file matches."""
         return self._files(split)
 
     def shard_dataset(self, split: str, shard: str) -> TfDataset:

@@ -143,7 +143,7 @@ class LazyTfdsLoader:
     """A TFDS data set by name and version. The builder is made on first use.
 
     Args:
-        name: `name/config:version`; None where splits are `TfdsSplit`, or `data_dir` holds the data set itself.
+        name: `name/config:version`; None if splits are `TfdsSplit`, or `data_dir` holds the data set itself.
         data_dir: directory of the data.
         split_map: split → TFDS split (`{"validation": "train[90%:]"}`), or → `TfdsSplit`.
         decoders: how features are decoded, as TFDS takes them.
@@ -186,7 +186,7 @@ class LazyTfdsLoader:
 
     @property
     def data_dir(self) -> str | None:
-        """Where the data set is: as overridden for it, for all, or as declared. None where splits name their own."""
+        """Where the data set is: as overridden for it, for all, or as declared. None if splits name their own."""
         return None if self._own_splits else self._own_override or _data_dir_override or self._data_dir
 
     def override_data_dir(self, data_dir: str) -> None:
@@ -199,7 +199,7 @@ class LazyTfdsLoader:
         return _read_config_override or require("tensorflow_datasets", purpose="TfdsDataSource").ReadConfig()
 
     def builder_cls(self, split: str | None = None) -> type[tfds.core.DatasetBuilder] | None:
-        """The class of the data set's builder; None where no module that is known to TFDS has it."""
+        """The class of the data set's builder; None if no module that is known to TFDS has it."""
         tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
         name = str(self.get_split_params(split)[0]).partition(":")[0].partition("/")[0]
         try:
@@ -213,7 +213,7 @@ class LazyTfdsLoader:
 
     @property
     def tfds_splits(self) -> Mapping[str, TfdsSplit] | None:
-        """The splits that name their own data set; None where there is one for all."""
+        """The splits that name their own data set; None if there is one for all."""
         return self._split_map if self._own_splits else None
 
     def __repr__(self) -> str:
@@ -271,7 +271,7 @@ class LazyTfdsLoader:
         return self._MEMOIZED_BUILDERS[key]
 
     def prepared_builder(self, split: str | None = None) -> tfds.core.DatasetBuilder:
-        """The builder, of data that is there: what is missing is downloaded and prepared, unless `read_only`."""
+        """The builder, of data that exists: what is missing is downloaded and prepared, unless `read_only`."""
         builder = self._builder(split)
         if not builder.info.splits and not self._read_only:
             builder.download_and_prepare()
@@ -303,7 +303,7 @@ class LazyTfdsLoader:
         return sorted(self._split_info(split).filenames)
 
     def size(self, split: str) -> int | None:
-        """Number of examples of a split; None where TFDS does not know it."""
+        """Number of examples of a split; None if TFDS does not know it."""
         count = self._split_info(split).num_examples
         return int(count) if count else None
 

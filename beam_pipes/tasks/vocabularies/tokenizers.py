@@ -29,7 +29,7 @@ _log = logger(__name__)
 
 BACKENDS = ("auto", "tokenizers", "tiktoken")
 
-#: One of so many texts is encoded by `tokenizers` too, and compared: 2 % of the time where the backend is five times
+#: One of that many texts is encoded by `tokenizers` too, and compared: 2 % of the time where the backend is five times
 #: as fast.
 CHECKED_EVERY = 256
 

@@ -1,4 +1,4 @@
-"""Affine maps of images: for each pixel of the output, where in the source it comes from.
+"""Affine maps of images: for each pixel of the output, its origin in the source.
 
 A map is (2, 3): `(x, y) ↦ M (x, y, 1)`, of pixel corners: the centre of pixel (0, 0) is (0.5, 0.5). The spatial axes of
 an image, height and width, are found by its layout.
@@ -24,7 +24,7 @@ _CV2_DTYPES = ("uint8", "int16", "uint16", "float32", "float64")
 
 
 def inverse(matrix: Array) -> Array:
-    """The inverse of a map (2, 3); raises `ValueError` where there is none."""
+    """The inverse of a map (2, 3); raises `ValueError` if there is none."""
     square = np.vstack([matrix, [0.0, 0.0, 1.0]])
     if abs(np.linalg.det(square)) < 1e-12:
         raise ValueError(f"the matrix {matrix.tolist()} has no inverse")
@@ -35,7 +35,7 @@ def inverse(matrix: Array) -> Array:
 def rotation_canvas(height: int, width: int, degrees: float) -> tuple[int, int]:
     """(height, width) of the smallest canvas for a rotated image.
 
-    Its parity is that of the side that lies along it more than the other does, so that the middle stays one.
+    Its parity is that of the side that is closer to its direction, so that the centre stays a centre.
     """
     angle = float(_radians(degrees))
     cosine, sine = abs(math.cos(angle)), abs(math.sin(angle))
@@ -65,7 +65,7 @@ def _radians(degrees: float) -> np.float32:
     return made
 
 
-#: Places that DALI counts one from the other, before it begins anew.
+#: Places that DALI counts one from the other, before it starts over.
 _TILE = 256
 
 
@@ -100,7 +100,7 @@ def warped(
     fill_value: float | None,
     dtype: np.dtype[Any],
 ) -> Array:
-    """(H, W, C) → (*size, C): OpenCV's `warpAffine` where it knows the dtype, else `sampled`."""
+    """(H, W, C) → (*size, C): OpenCV's `warpAffine` if it supports the dtype, else `sampled`."""
     height, width, channels = image.shape
     if not image.size:
         raise ValueError(f"an image of shape {image.shape} has no pixels")
@@ -138,9 +138,9 @@ def sampled(
     fill_value: float | None,
     dtype: np.dtype[Any],
 ) -> Value:
-    """(n, H, W, C), (n, 2, 3) → (n, *size, C): the reference for `warped`, and what runs on devices.
+    """(n, H, W, C), (n, 2, 3) → (n, *size, C): the reference for `warped`, used on devices.
 
-    Pixels beyond the image are `fill_value`, or those at its edge where it is None.
+    Pixels beyond the image are `fill_value`, or those at its edge if it is None.
     """
     n, height, width, channels = images.shape
 
@@ -188,9 +188,9 @@ def sampled(
 
 
 def image_layout(operator: Operator, spec: TensorSpec) -> str:
-    """The layout of images: the given one, else HWC or HW by rank; "" where not even the rank is known.
+    """The layout of images: the given one, else HWC or HW by rank; "" if even the rank is unknown.
 
-    Raises `InferenceError` for samples that are no images.
+    Raises `InferenceError` for samples that are not images.
     """
     if spec.layout:
         if "H" not in spec.layout or "W" not in spec.layout:
@@ -204,7 +204,7 @@ def image_layout(operator: Operator, spec: TensorSpec) -> str:
 
 
 def layout_of(layout: str, ndim: int) -> str:
-    """The layout of a sample of which only the rank is known now; raises `ValueError` where it is no image."""
+    """The layout of a sample whose rank is known only now; raises `ValueError` if it is not an image."""
     if layout:
         return layout
     if ndim not in (2, 3):

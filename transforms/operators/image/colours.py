@@ -19,7 +19,7 @@ _DTYPE_DOC = "the dtype of the output; that of the input by default"
 
 
 class LinearColours(Mapped):
-    """The same line for every element; what it is, arguments say."""
+    """The same linear function for every element, defined by arguments."""
 
     inputs = ("images",)
     devices = ("cpu", "gpu")
@@ -114,7 +114,7 @@ class ColorTwist(Twist):
 
     `color_twist([[[200, 100, 50]]], saturation=0.5)` → `[[[162, 112, 87]]]`
 
-    Contrast is about half the range of the dtype.
+    Contrast is relative to half the range of the dtype.
     """
 
     hue = Argument("float", default=0.0, doc="degrees")

@@ -50,7 +50,7 @@ class Cropping(Operator):
             raise self.argument_error(f"crop_h and crop_w go together: {given[0]} was given alone.")
 
     def prepare(self, spec: TensorSpec) -> tuple[int | None, int | None]:
-        """Checks the input at definition; returns what is known of the size of the output."""
+        """Checks the input at definition; returns the known size of the output."""
         self._layout = image_layout(self, spec)
         extents: tuple[int | None, int | None] = (None, None)
         if spec.shape is not None:
@@ -96,7 +96,7 @@ class Cropping(Operator):
         return self._at(np, image, names, 0, spans)
 
     def cut_all(self, xp: Namespace, images: Value, names: str, given: dict[str, Any]) -> Value:
-        """The windows of images of one shape: where their places differ, by gathering."""
+        """The windows of images of one shape; by gathering if their positions differ."""
         axes = [1 + names.index("H"), 1 + names.index("W")]
         extents = (images.shape[axes[0]], images.shape[axes[1]])
         places = [given["crop_pos_y"], given["crop_pos_x"]]
@@ -153,14 +153,14 @@ def _gathered(xp: Namespace, images: Value, axis: int, starts: Value, size: int)
 
 
 def _nearest(value: float) -> int:
-    """To the nearest integer, halves away from zero."""
+    """Rounds to the nearest integer, halves away from zero."""
     return int(math.copysign(math.floor(abs(value) + 0.5), value))
 
 
 class Crop(Cropping):
     """Cuts a window out of images (HWC, HW, or of any layout with H and W).
 
-    `crop(images, crop=(224, 224), crop_pos_x=0.0)` → the 224×224 at the left, half-way down
+    `crop(images, crop=(224, 224), crop_pos_x=0.0)` → the 224×224 at the left edge, vertically centred
     """
 
     inputs = ("images",)
@@ -226,7 +226,7 @@ class CropMirrorNormalize(Cropping):
 
         crop_mirror_normalize(images, crop=(224, 224), mean=[124, 116, 104], std=[58, 57, 57])  →  float32, CHW
 
-    Without a size of the window the whole image is taken. `pad_output` adds channels of zeros up to a power of two.
+    Without a window size, the whole image is used. `pad_output` adds channels of zeros up to a power of two.
     """
 
     inputs = ("images",)

@@ -1,4 +1,4 @@
-"""What happens to pixels where they are: `gaussian_blur`, `jpeg_compression_distortion`, `erase`, `grid_mask`, `paste`,
+"""Effects that keep pixels in place: `gaussian_blur`, `jpeg_compression_distortion`, `erase`, `grid_mask`, `paste`,
 `multi_paste` and `noise.*`.
 """
 
@@ -20,7 +20,7 @@ from beam_pipes.transforms.operators.image.affine import image_layout, layout_of
 
 
 class _OfImages(Mapped):
-    """An operator that gives images of the same size."""
+    """An operator that returns images of the same size."""
 
     inputs = ("images",)
 
@@ -63,7 +63,7 @@ def _bell(sigma: float, size: int) -> Any:
 
 
 class JpegCompressionDistortion(_OfImages):
-    """RGB images (uint8) as they are after JPEG has stored them: `jpeg_compression_distortion(images, quality=20)`."""
+    """RGB images (uint8) after compression as JPEG: `jpeg_compression_distortion(images, quality=20)`."""
 
     quality = Argument("int", default=50, doc="of JPEG, 1 to 100")
 
@@ -82,7 +82,7 @@ class JpegCompressionDistortion(_OfImages):
 class Erase(Mapped):
     """Fills boxes of samples: `erase([[1, 2, 3]], anchor=[1], shape=[2], axes=[1])` → `[[1, 0, 0]]`.
 
-    Numbers stand in the order of the axes, those of one box after those of another; all axes but channels by default.
+    Numbers are in the order of the axes, box after box; by default all axes but channels.
     """
 
     anchor = Argument("matrix", default=None, doc="where boxes begin; at 0 by default")

@@ -2,10 +2,10 @@
 
 Weights along rows are multiples of 2^-16, what comes out of that pass is rounded to eighths, and weights along columns
 are multiples of 2^-13. So every sum is an integer below 2^24 times a power of two: float32 holds it, and neither the
-order of additions nor the processor changes a bit. Rounding in between costs 1/16 at most, where Pillow's costs 1/2.
+order of additions nor the processor changes a bit. Intermediate rounding costs at most 1/16, where Pillow's costs 1/2.
 
-Windows of the source that follow each other at one distance, `Bands`, make as many pixels each, so that one call of
-NumPy multiplies them all and threads do not pass the interpreter lock to and fro.
+Windows of the source that follow each other at one distance, `Bands`, make as many pixels each, so that one NumPy call
+multiplies them all and threads do not contend for the interpreter lock.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Kept(threading.local):
         self.arrays: dict[str, Array] = {}
 
     def fingerprint_config(self) -> dict[str, Any]:
-        """Nothing, whatever is kept: it decides no result, so a cache is not stale because something was resized."""
+        """Nothing: the kept tables do not affect results, so a cache does not become stale."""
         return {}
 
 
@@ -130,7 +130,7 @@ _kept = _Kept()
 
 
 def scratch(name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """An array of this thread, with whatever was in it; it is that of the next caller who says `name`, too."""
+    """An uninitialised array of this thread, shared with later callers that use the same `name`."""
     size = math.prod(shape)
     if size * np.dtype(dtype).itemsize > _MOST_SCRATCH_BYTES:
         return np.empty(shape, dtype)
@@ -141,7 +141,7 @@ def scratch(name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array
 
 
 def as_planes(image: Array, *, mirrored: bool = False) -> Array:
-    """(H, W, C) → (C, H, W), mirrored left and right where asked for: a view, or uint8 in memory that is used again."""
+    """(H, W, C) → (C, H, W), mirrored left and right on request: a view, or uint8 in reused memory."""
     cv2 = opencv()
     if cv2 is None or image.dtype != np.uint8 or image.shape[2] not in (2, 3, 4) or not image.size:
         view: Array = image[:, :: -1 if mirrored else 1].transpose(2, 0, 1)

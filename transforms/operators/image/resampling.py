@@ -1,11 +1,11 @@
-"""What size an image gets, and from which region of it, by the arguments of `fn.resize`.
+"""The size and region of an image, from the arguments of `fn.resize`.
 
 Resampling along an axis as a matrix: which source pixels make a pixel, with which weights.
 
-Pixel i covers [i, i + 1), its centre is i + 0.5. A filter is stretched by the scale where the image shrinks and
-antialiasing is wanted. Source pixels beyond the edge are taken to be those at the edge.
+Pixel i covers [i, i + 1), its centre is i + 0.5. A filter is stretched by the scale if the image shrinks and
+antialiasing is on. Source pixels beyond the edge equal those at the edge.
 
-Resampling a window of its own in each image of a batch: matrices made on the device.
+Resampling a different window in each image of a batch: matrices computed on the device.
 
 Resizing one image on the host: linearly in exact products, by Pillow for its filters, by gathering or matrices.
 """
@@ -40,7 +40,7 @@ class Target:
 
 
 def rounded(value: float) -> int:
-    """To the nearest integer, halves up, and to one at least."""
+    """Rounds to the nearest integer, halves up, and to at least one."""
     return max(1, math.floor(value + 0.5))
 
 
@@ -86,7 +86,7 @@ def target_of(
     roi_relative: bool = False,
     subpixel_scale: bool = True,
 ) -> Target:
-    """The target of an image of (height, width) `extents`. Raises `ValueError` where no size is given."""
+    """The target of an image of (height, width) `extents`. Raises `ValueError` if no size is given."""
     start, end = [0.0, 0.0], [float(extent) for extent in extents]
     if roi_start is not None and roi_end is not None:
         factors = extents if roi_relative else (1, 1)
@@ -159,7 +159,7 @@ FILTERS: Final[dict[DALIInterpType, tuple[Callable[[Any, Any], Any], float]]] = 
 
 
 def always_stretched(interpolation: DALIInterpType) -> bool:
-    """Whether a filter is stretched where the image shrinks, even without antialiasing."""
+    """Whether a filter is stretched if the image shrinks, even without antialiasing."""
     return interpolation in (DALIInterpType.INTERP_TRIANGULAR, DALIInterpType.INTERP_GAUSSIAN)
 
 

@@ -34,9 +34,9 @@ class Resize(Operator):
 
     `resize(images, size=[224, 224])`; `resize(images, resize_shorter=256)` keeps the aspect ratio: 600×1200 → 256×512.
 
-    An extent of 0 is open: `mode` says what becomes of it ("default": scaled as the other one; "stretch": kept), and
+    An extent of 0 is open: `mode` determines it ("default": scaled like the other one; "stretch": kept), and
     how two extents go together ("not_larger", "not_smaller": the aspect ratio is kept). A negative extent mirrors.
-    Where images shrink, filters are stretched against aliasing. On the host uint8 images are resampled in exact
+    If images shrink, filters are stretched against aliasing. On the host uint8 images are resampled in exact
     arithmetic, on the device with matrices in float32: results are within 1 of each other.
     """
 
@@ -179,13 +179,13 @@ class ResizeCropMirror(Resize, Cropping):
 
 
 class RandomResizedCrop(Operator):
-    """Takes a window of random area and aspect ratio out of each image, and resizes it to `size`.
+    """Cuts a window of random area and aspect ratio out of each image, and resizes it to `size`.
 
-    `random_resized_crop(images, size=224)` → 224×224 of each, another part of it in every epoch
+    `random_resized_crop(images, size=224)` → 224×224 of each, a different part in every epoch
 
     The area is a uniform part of the image's, the logarithm of the aspect ratio (width / height) is uniform, the place
-    is uniform (Szegedy et al., CVPR 2015). Where no window of `num_attempts` fits, it is the largest one in the middle
-    whose aspect ratio is allowed.
+    is uniform (Szegedy et al., CVPR 2015). If none of `num_attempts` windows fits, it is the largest one in the middle
+    with an allowed aspect ratio.
 
     On a device the windows are those of the host, which draws them; pixels are resampled with matrices in float32, and
     are within 1 of the host's as integers.

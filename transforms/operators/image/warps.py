@@ -34,8 +34,8 @@ class Rotate(Operator):
 
     `rotate([[1, 2], [3, 4]], angle=90)` → `[[2, 4], [1, 3]]`
 
-    The canvas grows to hold the whole image, unless `keep_size` or `size` says otherwise; on the device one of them has
-    to. Pixels beyond the image are `fill_value`, or those at its edge without one.
+    The canvas grows to hold the whole image, unless `keep_size` or `size` is given; on the device, one of them is
+    required. Pixels beyond the image are `fill_value`, or those at its edge without one.
     """
 
     inputs = ("images",)
@@ -103,7 +103,7 @@ class WarpAffine(Operator):
 
     `warp_affine([[0, 10, 20]], matrix=[1, 0, 1, 0, 1, 0])` → `[[10, 20, 20]]`
 
-    (0, 0) is the corner of the first pixel, not its middle. With `inverse_map=False` the matrix leads from the input to
+    (0, 0) is the corner of the first pixel, not its middle. With `inverse_map=False`, the matrix maps from the input to
     the output, and is inverted. Pixels beyond the input are `fill_value`, or those at its edge without one. The matrix
     may also come as a second input, (2, 3) or (6,).
     """
@@ -194,7 +194,7 @@ def output_size(size: Any, own: tuple[int, int]) -> tuple[int, int]:
 
 
 def known_size(operator: Any, spec: TensorSpec, layout: str) -> tuple[int | None, int | None]:
-    """What is known of the size of the output at definition."""
+    """The size of the output as known at definition."""
     if "size" not in operator.constants:
         return None, None
     if operator.constants["size"] is not None:

@@ -1,1 +1,1 @@
-"""Operators that give records."""
+"""Operators that read records."""

@@ -25,12 +25,12 @@ _OFFERED = "taken so that graphs move over; it changes nothing here"
 
 
 def _by_name(paths: Sequence[str]) -> dict[str, str]:
-    """Files by their last names, numbered: what they are does not depend on where they are."""
+    """Files by base name, numbered: their identity does not depend on their location."""
     return {f"{at} {os.path.basename(path)}": path for at, path in enumerate(paths)}
 
 
 class Webdataset(Reader):
-    """Reads tar archives in which the files of a sample stand together under one name: the bytes of each of `ext`.
+    """Reads tar archives in which the files of a sample are adjacent and share a name: the bytes of each of `ext`.
 
     0.jpg, 0.cls, 1.jpg, 1.cls  →  readers.webdataset(paths="a.tar", ext=["jpg", "cls"])  →  two samples
     """
@@ -119,7 +119,7 @@ class Webdataset(Reader):
 
 
 class COCO(Reader):
-    """Reads images and what COCO's annotations say of them: bytes, boxes (n, 4) float32, and labels (n,) int32.
+    """Reads images and their COCO annotations: bytes, boxes (n, 4) float32, and labels (n,) int32.
 
     With `polygon_masks` come polygons, (m, 3) int32 of a box's number and the vertices where it begins and ends, and
     vertices (k, 2) float32; with `pixelwise_masks` the label of every pixel, (height, width, 1) int32, 0 outside of all
@@ -224,7 +224,7 @@ def _labels_of_pixels(found: Sequence[Any], labels: Sequence[int], image: Mappin
 class NemoAsr(Reader):
     """Reads speech that manifests list, a line of JSON each with audio_filepath, duration, text and offset (seconds).
 
-    It gives the wave, and as far as they are asked for the sample rate (float32), the bytes of the text, and the number
+    It gives the wave, and on request the sample rate (float32), the bytes of the text, and the number
     of the line, (1,) int64.
     """
 

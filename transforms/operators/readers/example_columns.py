@@ -1,8 +1,8 @@
 """Features of many serialized Examples as columns.
 
-Records that are equally long are mostly laid out alike: the same bytes at the same places, but for the values. So one
-of them is parsed, to learn where each value lies, and the others are compared with it at all other places. Records of
-several lengths are walked through together (`wire_walk`). What is of another form is parsed one by one.
+Records of equal length mostly have the same layout: the same bytes at the same places, except for the values. So one of
+them is parsed to locate each value, and the others are compared with it at all other places. Records of different
+lengths are walked through together (`wire_walk`). Records of another form are parsed one by one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ExampleColumns:
         self._form: WireForm | None = None
 
     def parse(self, payload: bytes, outputs: Collection[int]) -> list[Any]:
-        """The samples of one record, None for features that are not asked for; `ValueError` says what is wrong."""
+        """The samples of one record, None for features that are not requested; `ValueError` says what is wrong."""
         try:
             found = messages.Example.FromString(payload).features.feature
         except DecodeError as error:
@@ -49,7 +49,7 @@ class ExampleColumns:
         ]
 
     def read(self, data: Array, starts: Array, sizes: Array, outputs: Collection[int]) -> list[Column | None]:
-        """The features of payloads that lie in `data`, a column for each that is asked for."""
+        """The features of payloads in `data`, a column for each requested one."""
         wanted = frozenset(outputs)
         if not wanted:
             return [None] * len(self.features)
@@ -73,7 +73,7 @@ class ExampleColumns:
     # Records of one length
 
     def template(self, data: Array, start: int, size: int, wanted: frozenset[int]) -> Template | None:
-        """How records of this length are laid out: as the first one was, the payload at `start` if it is that one."""
+        """The layout of records of this length: that of the first one, which may be the payload at `start`."""
         key = (size, wanted)
         if size and key not in self._templates:
             if len(self._templates) >= _MOST_TEMPLATES:
@@ -84,9 +84,9 @@ class ExampleColumns:
     def laid_out(
         self, template: Template, data: Array, starts: Array, *, is_known: bool = False
     ) -> list[Column | None] | None:
-        """The columns of payloads that are laid out as `template` says; None where one of them is not.
+        """The columns of payloads with the layout `template`; None if one of them differs.
 
-        With `is_known` all of them were found to be so before, and are not compared again.
+        With `is_known`, all of them were compared before, and are not compared again.
         """
         if not is_known and not (data[starts[:, None] + template.positions] == template.expected).all():
             return None
@@ -127,7 +127,7 @@ class ExampleColumns:
     # Records of several lengths
 
     def _walked(self, data: Array, starts: Array, sizes: Array, wanted: frozenset[int]) -> list[Column | None] | None:
-        """Payloads with the same features in the same order; None where few of them are."""
+        """Payloads with the same features in the same order; None if few have them."""
         if self._form is None:
             start = int(starts[0])
             self._form = WireForm.of(data[start : start + int(sizes[0])].tobytes())
@@ -176,7 +176,7 @@ def _defaults(feature: TFRecordFeature, count: int) -> Array:
 
 
 def _stacked(feature: TFRecordFeature, raw: Array) -> Array | None:
-    """(n, bytes) of values → (n, …); None where they do not make samples of one shape."""
+    """(n, bytes) of values → (n, …); None if they do not form samples of one shape."""
     if feature.dtype == string:
         return raw
     if feature.dtype == float32:
@@ -196,7 +196,7 @@ def _stacked(feature: TFRecordFeature, raw: Array) -> Array | None:
 
 
 def _ragged(feature: TFRecordFeature, data: Array, values: Values, fits: Array) -> Column | None:
-    """Values of records of any length; None where one of them needs a parser's word."""
+    """Values of records of any length; None if one of them needs the parser."""
     starts, sizes = values.starts[fits], values.sizes[fits]
     if feature.dtype == string:
         ends = (starts + sizes).tolist()
@@ -224,7 +224,7 @@ def _ragged(feature: TFRecordFeature, data: Array, values: Values, fits: Array) 
 
 
 def _value_shape(feature: TFRecordFeature, count: int) -> tuple[int, ...] | None:
-    """The shape of a sample of `count` values; None where they do not fit the declaration."""
+    """The shape of a sample of `count` values; None if they do not fit the declaration."""
     if feature.shape is not None:
         return feature.shape if math.prod(feature.shape) == count else None
     row = math.prod(feature.partial_shape)
@@ -234,7 +234,7 @@ def _value_shape(feature: TFRecordFeature, count: int) -> tuple[int, ...] | None
 
 
 def _sample(name: str, feature: TFRecordFeature, found: Any) -> Array:
-    """The sample of one feature of a parsed record; the default where the record has none."""
+    """The sample of one feature of a parsed record; the default if the record has none."""
     kind = None if found is None else found.WhichOneof("kind")
     if kind is None:
         return feature.default()

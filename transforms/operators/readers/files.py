@@ -1,4 +1,4 @@
-"""Whole files: `readers.file`, with a label, which is listed or the number of the directory, and `readers.numpy`."""
+"""Whole files: `readers.file`, with a label from a list or the number of the directory, and `readers.numpy`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fits(name: str, globs: Sequence[str], *, case_sensitive: bool) -> bool:
 
 
 def in_any_case(glob: str) -> str:
-    """A glob that takes both cases of every letter: `*.jpg` → `*.[jJ][pP][gG]`."""
+    """A glob that matches both cases of every letter: `*.jpg` → `*.[jJ][pP][gG]`."""
     made, inside = "", False
     for letter in glob:
         both = letter.lower() + letter.upper()
@@ -55,7 +55,7 @@ def in_any_case(glob: str) -> str:
 
 
 def escaped(name: str) -> str:
-    """A glob that takes this name alone."""
+    """A glob that matches only this name."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
@@ -63,7 +63,7 @@ def escaped(name: str) -> str:
 class Classes:
     """The directories in `root` whose names fit `globs` (None: all), numbered in the order of their names.
 
-    They are looked at when that is needed, once.
+    They are listed once, when needed.
     """
 
     root: str
@@ -85,7 +85,7 @@ class Classes:
 
 
 def read_file_list(path: str) -> tuple[list[str], list[int]]:
-    """Names and labels of a list, a line `name label` each; the name may hold spaces. Raises `ValueError`."""
+    """Names and labels of a list, with lines `name label`; the name may contain spaces. Raises `ValueError`."""
     names, labels = [], []
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
@@ -103,7 +103,7 @@ def read_file_list(path: str) -> tuple[list[str], list[int]]:
 
 
 def digest_of_files(names: Sequence[str], paths: Sequence[str], labels: bytes = b"") -> str:
-    """What files are, without reading them: names, sizes, when they were written; and their labels."""
+    """A digest of files without reading them: names, sizes, modification times; and their labels."""
     digest = hashlib.sha256(labels)
     for name, path in zip(names, paths, strict=True):
         status = os.stat(path)
@@ -119,8 +119,8 @@ _LABEL = "#"
 class ClassedFiles(Files):
     """`Files` in directories that are numbered.
 
-    The label of a file counts in its digest: one more directory moves the labels of those behind it, and a build does
-    their files again.
+    The label of a file counts in its digest: a new directory shifts the labels of those after it, and a build redoes
+    their files.
     """
 
     classes: Classes
@@ -150,13 +150,13 @@ class ClassedFiles(Files):
 class File(Reader):
     """Reads whole files: their bytes (uint8, 1-D), and a label (int32 of shape (1,)).
 
-    With `file_root`, every directory in it is a class: classes are numbered in the order of their names, and files are
-    read in the order of theirs.
+    With `file_root`, every directory in it is a class: classes and files are in the order of their
+    names.
 
         root/cat/1.jpg, root/cat/2.jpg, root/dog/1.jpg  →  labels 0, 0, 1
 
     With `file_list`, a text file, each line is a name and a label, and names are relative to `file_root`, or to the
-    directory of the list. With `files`, the label of a file is its place in the list, unless `labels` says otherwise.
+    directory of the list. With `files`, the label of a file is its position in the list, unless `labels` is given.
     """
 
     num_outputs = 2
@@ -221,7 +221,7 @@ class File(Reader):
     def source(self) -> Source:
         if self.file_root is None or self.files is not None or self.file_list is not None:
             raise self.argument_error("before a cut it reads a directory: give file_root instead of a list of files.")
-        vars(self).pop("_classes", None)  # a declaration is of the directories that are there when it is made
+        vars(self).pop("_classes", None)  # a declaration is of the directories that exist when it is made
         globs = [one if self.case_sensitive_filter else in_any_case(one) for one in self.file_filters]
         classes = ["*"] if self.dir_filters is None else [escaped(one) for one in self._classes.labels]
         pattern = [f"{name}/{glob}" for name in classes for glob in globs]
@@ -260,10 +260,10 @@ class FileStore(RecordStore):
 
 
 class Numpy(Reader):
-    """Reads arrays, one `.npy` file a sample: `a/0.npy, a/1.npy` → two samples.
+    """Reads arrays, one `.npy` file per sample: `a/0.npy, a/1.npy` → two samples.
 
-    With `file_root`, files are those below it in the order of their relative names; with `file_list`, a text file of a
-    name a line, relative to `file_root` or to the directory of the list. Arrays of Python objects are refused.
+    With `file_root`, files are those below it in the order of their relative names; with `file_list`, a text file with
+    one name per line, relative to `file_root` or to the directory of the list. Arrays of Python objects are refused.
     """
 
     file_root = Constant("str", default=None, doc="the directory below which files are")
@@ -319,7 +319,7 @@ class Numpy(Reader):
 
 
 class Described(RecordStore):
-    """Records by number under names that differ; `load` gives the samples of one. `files`: name → path."""
+    """Records by number with unique names; `load` returns the samples of one. `files`: name → path."""
 
     def __init__(self, names: Sequence[str], files: Mapping[str, str], load: Callable[[int], Sequence[Any]]) -> None:
         self._names, self._files, self._load = names, files, load

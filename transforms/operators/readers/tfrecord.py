@@ -35,8 +35,8 @@ class TFRecord(Reader):
         images = fn.decoders.image(inputs["image"])
 
     A record that lacks a feature gives its declared default. Checksums of all records are checked when they are first
-    read. Features that nobody uses are not parsed. `index_path`, DALI's index files, saves looking for the records once
-    when files are opened, and is not needed.
+    read. Unused features are not parsed. `index_path`, DALI's index files, is optional: it saves searching for the
+    records once when files are opened.
     """
 
     path = Constant("strs", doc="the TFRecord files, in order")
@@ -87,7 +87,7 @@ class TFRecord(Reader):
         return TFRecordStore(self._names(), self.path, self.index_path, ExampleColumns(self.features))
 
     def _names(self) -> list[str]:
-        """What files are called in record ids: relative to the directory that holds them all, as in `source()`."""
+        """The names of files in record ids: relative to their common directory, as in `source()`."""
         selection = TFRecords(list(self.path)).selection()
         by_path = {os.path.abspath(found.path): found.name for found in selection.find()}
         return [by_path[os.path.abspath(path)] for path in self.path]
@@ -168,7 +168,7 @@ class TFRecordStore(RecordStore):
         return columns
 
     def _of_files(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
-        """Records of several files: those of each file at once."""
+        """Records of several files: those of each file together."""
         files = np.searchsorted(self._first, indices, side="right") - 1
         order = np.argsort(files, kind="stable")
         pieces = []
@@ -191,7 +191,7 @@ class TFRecordStore(RecordStore):
         return made
 
     def _check(self, index: int) -> None:
-        """Raises `CorruptRecordError` where a checksum is wrong, or the index leads to no record."""
+        """Raises `CorruptRecordError` if a checksum is wrong, or the index does not lead to a record."""
         file = int(np.searchsorted(self._first, index, side="right")) - 1
         offset, size = int(self._offsets[index]), int(self._sizes[index])
         end = offset + HEADER_BYTES + size + FOOTER_BYTES
@@ -211,7 +211,7 @@ class TFRecordStore(RecordStore):
 
     @functools.cached_property
     def _identity(self) -> Mapping[str, Any]:
-        """Places and stored checksums of all records: what changes with any byte of them."""
+        """Places and stored checksums of all records, which change with any byte of them."""
         digest = hashlib.sha256()
         opened = self._data or [file_bytes(path) for path in self._paths]
         for name, data, first, last in zip(self._names, opened, self._first, self._first[1:], strict=False):
@@ -239,7 +239,7 @@ def record_places(path: str, data: Array, index_path: str | None) -> tuple[Array
 def read_dali_index(path: str, *, num_bytes: int) -> tuple[Array, Array]:
     """(offset of each frame, bytes of each payload) of a DALI index, for a file of `num_bytes`.
 
-    Raises `CorruptIndexError` for what is none, or belongs to another file.
+    Raises `CorruptIndexError` for a file that is not an index, or that belongs to another file.
     """
     with open(path, "rb") as file:
         text = file.read()
@@ -264,7 +264,9 @@ def _bad_index(path: str, problem: str) -> CorruptIndexError:
 
 
 def _frames_alike(data: Array) -> tuple[Array, Array] | None:
-    """The places where all frames of a file have one length, seen by comparing their headers at once; else None."""
+    """The places of records if all frames of a file have one length, found by comparing their headers together; else
+    None.
+    """
     if len(data) < FRAME_BYTES:
         return None
     length = int.from_bytes(data[:8].tobytes(), "little")

@@ -1,8 +1,8 @@
-"""Walking the wire of many serialized Examples at once, where they hold the same features in the same order.
+"""Walking the wire format of many serialized Examples together, if they hold the same features in the same order.
 
-One record says which bytes come in which order: literal ones (tags and names), lengths, and values. Then all records
-take each of these steps together, in a few NumPy calls, however long each of them is. Records that turn out to be of
-another form are told apart, and left to a parser.
+One record determines which bytes come in which order: literal ones (tags and names), lengths, and values. Then all
+records take each of these steps together, in a few NumPy calls, however long each of them is. Records of another form
+are detected and left to a parser.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _MOST_LENGTH_BYTES = 5
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """Where the values of one feature lie: of what list, and for each record the first byte and how many there are."""
+    """Where the values of one feature are: the kind of list, and for each record the first byte and the number of
+    bytes.
+    """
 
     kind: str
     starts: Array
@@ -42,9 +44,9 @@ class WireForm:
 
     @classmethod
     def of(cls, payload: bytes) -> WireForm | None:
-        """The form of a record, and `places`: feature → (first byte, end, list) in it. None where it is not plain.
+        """The form of a record, and `places`: feature → (first byte, end, list) in it. None if it is not plain.
 
-        Plain: features of one list with one chunk of values each, as all writers of Examples make them.
+        Plain: features of one list with one chunk of values each, as all writers of Examples produce them.
         """
         steps: list[_Step] = []
         places: dict[str, tuple[int, int, str]] = {}
@@ -87,7 +89,7 @@ class WireForm:
         return cls(steps, places)
 
     def walk(self, data: Array, starts: Array, sizes: Array) -> tuple[dict[str, Values], Array]:
-        """Feature → where its values lie in `data`, and which records (n, bool) are of this form.
+        """Feature → where its values are in `data`, and which records (n, bool) are of this form.
 
         `starts` and `sizes` are those of the payloads.
         """
@@ -136,7 +138,7 @@ class WireForm:
 
 
 def decode_varints(flat: Array) -> tuple[Array, Array]:
-    """Varints one after the other → (their values int64, where each ends): bytes `01 AC 02` → `[1, 300]`, `[0, 2]`.
+    """Concatenated varints → (their values int64, where each ends): bytes `01 AC 02` → `[1, 300]`, `[0, 2]`.
 
     Raises `ValueError` for bytes that end within a varint, and for varints of more than ten bytes.
     """
