@@ -11,6 +11,7 @@ to_jax         the same, `to_jax`; to_torch: `to_torch`; to_numpy: `to_numpy`
 tfdata         `TFRecordDataset` over the same files, a shuffle buffer of 10,000, batched `parse_example`, `decode_raw`
 grain          Grain's MapDataset over an ArrayRecord of the same tokens, raw bytes, its threads
 grain_memmap   the same over the memory map, which costs Grain no format and no file
+litdata        litdata's StreamingDataLoader over chunks of the same tokens, `TokensLoader`, where it is installed
 torch          torch's DataLoader over the memmap, no workers, default collation; torch_getitems: batched fetch
 sequential     stored order: `native` without shuffling
 packed         rows of 1,024 tokens packed from documents of 16 to 1,024, with segment ids and positions; by tokens
@@ -29,6 +30,7 @@ disturbs both.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 import statistics
@@ -113,9 +115,14 @@ def _measure_one_feature(work: Path, rows: int, repeats: int, chosen: list[str] 
         "tfdata": lambda: tf_record_batches(files, ["tokens"]),
         "grain": lambda: grain_batches(grain_array_record(work / "tokens.array_record")),
         "grain_memmap": lambda: grain_batches(memmap),
+        "litdata": lambda: litdata_batches(work / "litdata"),
         "torch": lambda: torch_batches(memmap, batched_fetch=False),
         "torch_getitems": lambda: torch_batches(memmap, batched_fetch=True),
     }
+    if importlib.util.find_spec("litdata") is None:
+        del readers["litdata"]
+    elif not chosen or "litdata" in chosen:
+        write_litdata_chunks(work / "litdata", work / "tokens.bin", rows)
     if chosen:
         readers = {name: reader for name, reader in readers.items() if name in chosen or name == "memmap"}
     secs = _measure(readers, rows, int(expected), repeats)
@@ -260,6 +267,7 @@ def _figures(secs: Secs, tokens: int) -> dict[str, Any]:
         "native_to_memmap": of("native", "memmap"),
         "native_to_tfdata": of("native", "tfdata"),
         "native_to_grain": of("native", "grain"),
+        "native_to_litdata": of("native", "litdata"),
         "native_to_grain_memmap": of("native", "grain_memmap"),
         "native_to_torch": of("native", "torch"),
         "tf_path_to_tfdata": of("tf_path", "tfdata"),
@@ -351,6 +359,41 @@ def grain_batches(source: Any) -> Any:
         .batch(BATCH, drop_remainder=True)
         .to_iter_dataset()
     )
+
+
+def litdata_rows(part: tuple[str, int, int]) -> Iterator[Any]:
+    """The rows of a part of a file, as litdata stores them."""
+    import torch
+
+    path, start, stop = part
+    rows = np.memmap(path, np.int32, mode="r").reshape(-1, WIDTH)
+    for row in range(start, stop):
+        yield torch.from_numpy(np.array(rows[row]))
+
+
+def write_litdata_chunks(directory: Path, tokens: Path, rows: int) -> None:
+    """As many chunks as the cache has shards."""
+    import litdata
+
+    each = -(-rows // SHARDS)
+    parts = [(str(tokens), start, min(start + each, rows)) for start in range(0, rows, each)]
+    litdata.optimize(
+        litdata_rows,
+        parts,
+        str(directory),
+        chunk_size=each * WIDTH,
+        item_loader=litdata.TokensLoader(),
+        num_workers=1,
+        verbose=False,
+    )
+
+
+def litdata_batches(directory: Path) -> Any:
+    import litdata
+
+    loader = litdata.TokensLoader(block_size=WIDTH)
+    dataset = litdata.StreamingDataset(str(directory), item_loader=loader, shuffle=True, drop_last=True, seed=1)
+    return litdata.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=0)
 
 
 class MemmapDataset:

@@ -398,6 +398,12 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         source = self._native_source()
         return None if source is None else source.given
 
+    @property
+    def passes_within(self) -> Passes | None:
+        """The passes that conversions read, with their states; None for a native Loader and after transformations."""
+        source = self._native_source()
+        return None if source is None or source.by_record else source.passes
+
     def _converted_loader(self) -> Loader | None:
         """The native loader whose batches a conversion of this loader reads unchanged."""
         source = self._native_source()

@@ -63,18 +63,70 @@ class Passes:
     """Which epochs an iteration reads: `epochs` of them, following those of the previous iteration.
 
     Every iteration counts from its start, whatever starts it: a loop over the loader, tf.data, `repeat`, a conversion.
+    A conversion reads a pass by a native loader, whose state says how far it is: a state saved inside a pass continues
+    there, and one saved between two passes begins the next.
     """
 
-    def __init__(self, epochs: int) -> None:
+    def __init__(self, epochs: int, open_loader: Callable[..., Loader]) -> None:
         self.epochs = epochs
-        self.epoch = 0
+        self._open_loader = open_loader
         self._lock = threading.Lock()
+        self._epoch = 0
+        self._last: Loader | None = None
+        self._restored: dict[str, Any] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration begins with."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch, self._last, self._restored = epoch, None, None
 
     def begin(self) -> int:
         """The first epoch of an iteration that begins now."""
         with self._lock:
-            epoch, self.epoch = self.epoch, self.epoch + self.epochs
+            epoch = self._epoch
+            self.epoch = epoch + self.epochs
             return epoch
+
+    def open(self) -> Loader:
+        """A native loader over the next pass, or over the rest of the one that was restored."""
+        restored = self._restored
+        last = self._loader_at(self.begin())
+        if restored is not None:
+            last.load_state_dict(restored)
+        self._last = last
+        return last
+
+    def _loader_at(self, epoch: int) -> Loader:
+        loader = self._open_loader(epochs=epoch + self.epochs)
+        if epoch:
+            loader.seek_epoch(epoch)
+        return loader
+
+    def next_state(self) -> dict[str, Any]:
+        """The state at the beginning of the next iteration."""
+        return self._loader_at(self._epoch).state_dict() if self._restored is None else dict(self._restored)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The native loader's state after the last batch of the last pass; at its end, that of the next pass."""
+        last = self._last
+        return self.next_state() if last is None or last.upcoming_position is None else last.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The next iteration is the rest of the pass in which the state was saved."""
+        epoch = int(state_dict["epoch"])
+        first = epoch - epoch % self.epochs
+        self._loader_at(first).load_state_dict(state_dict)  # what does not fit is refused now
+        self.epoch = first
+        self._restored = dict(state_dict)
+
+    def go_back(self, state_dict: dict[str, Any]) -> None:
+        """The last pass had read ahead: its state is this one."""
+        if self._last is not None:
+            self._last.load_state_dict(state_dict)
 
 
 class CacheSource:
@@ -98,17 +150,11 @@ class CacheSource:
         self._spec = spec
         self._loader = open_loader()
         epochs = None if given is not None or self._loader.rows_per_epoch is None else self._loader.epochs
-        self.passes = None if epochs is None else Passes(epochs)
+        self.passes = None if epochs is None else Passes(epochs, open_loader)
 
     def open_pass(self) -> Loader:
-        """A native loader over the next pass."""
-        if self.passes is None:
-            return self.open_loader()
-        epoch = self.passes.begin()
-        loader = self.open_loader(epochs=epoch + self.passes.epochs)
-        if epoch:
-            loader.seek_epoch(epoch)
-        return loader
+        """A native loader over the next pass, or over the rest of the one that was restored."""
+        return self.open_loader() if self.passes is None else self.passes.open()
 
     @property
     def loader(self) -> Loader:

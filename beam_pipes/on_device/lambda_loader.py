@@ -106,7 +106,15 @@ def loader_label(owner: str, method: str) -> str:
 L = TypeVar("L", bound="TrackedLoader")
 
 
-class NativeLoader(Protocol):
+class HasStates(Protocol):
+    """What can be saved and restored."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
+class NativeLoader(HasStates, Protocol):
     """A loader with a cursor and a state: `beam_pipes.Loader`, or one that is read like it."""
 
     @property
@@ -115,9 +123,13 @@ class NativeLoader(Protocol):
     @property
     def position(self) -> int: ...
 
-    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+class PassesOfCache(HasStates, Protocol):
+    """Passes over a cache that was given by its path: every iteration is the next one."""
+
+    def next_state(self) -> dict[str, Any]: ...
+
+    def go_back(self, state_dict: dict[str, Any]) -> None: ...
 
 
 # An element on its way to the device, and the native loader's state after it.
@@ -322,8 +334,9 @@ class ConvertedLoader(LambdaDataLoader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         handed_out, self._handed_out = self._handed_out, None
-        if handed_out is not None:  # the native loader had read ahead of that
-            _go_back(self._stateful(), handed_out)
+        native = self._native()
+        if handed_out is not None and native is not None:  # the native loader had read ahead of that
+            _go_back(native, handed_out)
 
     @property
     def stateful_loader(self) -> NativeLoader | None:
@@ -428,12 +441,18 @@ class ConvertedLoader(LambdaDataLoader):
             return getattr(self._loader, "native_loader", None)
         return self._loader if hasattr(self._loader, "load_state_dict") else None
 
-    def _stateful(self) -> NativeLoader:
-        native = self._native()
+    def _passes_within(self) -> PassesOfCache | None:
+        """The passes over a cache, given by its path, that this iteration reads."""
+        found: PassesOfCache | None = getattr(self._loader, "passes_within", None)
+        return found
+
+    def _stateful(self) -> HasStates:
+        native = self._passes_within() or self._native()
         if native is None:
             raise LoaderError(
-                "only a native loader has a state: make it with beam_pipes.Loader and pass it to DataLoader.from_cache "
-                f"or {type(self).__name__}, without tf.data transformations in between."
+                "only a loader over a finite cache has a state: DataLoader.from_cache('cache/train'), or a "
+                f"beam_pipes.Loader passed to it or to {type(self).__name__}, without tf.data transformations in "
+                "between."
             )
         return native
 
@@ -454,11 +473,11 @@ class ConvertedLoader(LambdaDataLoader):
         if self._prefetch is None:
             yield from super()._iterate()
             return
-        native = self._native()
-        start = None if native is None else native.state_dict()
+        native, passes = self._native(), self._passes_within()
+        start = passes.next_state() if passes is not None else None if native is None else native.state_dict()
         ended = False
         try:
-            with self._prefetching(native) as placed:
+            with self._prefetching(passes or native) as placed:
                 self._handed_out, self._placed = start, weakref.ref(placed)
                 for element, state in placed:
                     self._handed_out = state
@@ -466,11 +485,14 @@ class ConvertedLoader(LambdaDataLoader):
             ended = True
         finally:
             # The threads have read ahead: the next iteration continues after the last element handed out.
-            if native is not None and self._handed_out is not None and not ended:
-                _go_back(native, self._handed_out)
+            if self._handed_out is not None and not ended:
+                if passes is not None:
+                    passes.go_back(self._handed_out)
+                elif native is not None:
+                    _go_back(native, self._handed_out)
             self._handed_out = self._placed = None
 
-    def _prefetching(self, native: NativeLoader | None) -> Stage[_Placed, _Placed]:
+    def _prefetching(self, native: HasStates | None) -> Stage[_Placed, _Placed]:
         assert self._prefetch is not None
         skip_keys, host, place, elements = self.skip_keys, self._host, self._placement(), self._elements()
 

@@ -29,7 +29,7 @@ from beam_pipes.cache import (
     shard_file_name,
     snapshot_directory,
 )
-from beam_pipes.errors import CacheNotFoundError, LoaderError, SpecError, TransformError
+from beam_pipes.errors import CacheNotFoundError, LoaderError, SpecError, StateMismatchError, TransformError
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.loader.world import Share
 from beam_pipes.on_device import DataLoader, JaxDataLoader, TorchDataLoader
@@ -354,9 +354,55 @@ def test_leaving_a_prefetched_loop_and_entering_it_again_loses_nothing(fixed):
     assert seen == [batch["id"].tolist() for batch in Loader(fixed, batch_size=8, seed=3)]
 
 
-def test_only_native_loaders_have_a_state(fixed):
-    with pytest.raises(LoaderError, match="only a native loader has a state"):
-        DataLoader.from_cache(fixed, batch_size=8).to_torch().state_dict()
+def test_only_loaders_over_a_finite_cache_have_a_state(fixed):
+    mapped = DataLoader.from_cache(fixed, batch_size=8).map(lambda batch: batch)
+    with pytest.raises(LoaderError, match="only a loader over a finite cache has a state"):
+        mapped.to_torch().state_dict()
+    with pytest.raises(LoaderError, match="only a loader over a finite cache has a state"):
+        DataLoader.from_cache(Mixture([(fixed, 1), (fixed, 1)]), batch_size=8, epochs=None).to_torch().state_dict()
+
+
+@pytest.mark.parametrize("prefetches", [False, True])
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("conversion", ["to_numpy", "to_torch", "to_jax"])
+def test_a_conversion_continues_inside_its_pass_and_then_with_the_next(fixed, conversion, epochs, prefetches):
+    def converted():
+        loader = getattr(DataLoader.from_cache(fixed, batch_size=8, seed=3, epochs=epochs), conversion)()
+        return loader.prefetch_to_devices() if prefetches and conversion != "to_numpy" else loader
+
+    def ids(batches):
+        return [np.asarray(batch["id"]).tolist() for batch in batches]
+
+    every = converted()
+    passes = [ids(every) for _ in range(4)]
+    steps = len(passes[0])
+    assert len({str(one) for one in passes}) == 4  # each has its own order
+
+    loader = converted()
+    states = [loader.state_dict()]
+    for number in range(2):
+        for step, batch in enumerate(loader):
+            assert ids([batch]) == [passes[number][step]]
+            states.append(loader.state_dict())
+    for done, state in enumerate(states):
+        number, step = divmod(done, steps)
+        restored = converted()
+        restored.load_state_dict(state)
+        assert ids(restored) == passes[number][step:]
+        assert ids(restored) == passes[number + 1]
+
+    left = converted()
+    assert ids(itertools.islice(left, 2)) == passes[0][:2]
+    again = converted()
+    again.load_state_dict(left.state_dict())
+    assert ids(again) == passes[0][2:]
+    assert ids(left) == passes[1]  # a loop that was left is over: the next one is the next pass
+
+
+def test_a_state_of_other_data_is_refused_when_it_is_loaded(fixed, texts):
+    state = DataLoader.from_cache(fixed, batch_size=8).to_torch().state_dict()
+    with pytest.raises(StateMismatchError, match="another sequence of rows"):
+        DataLoader.from_cache(texts, batch_size=2).to_torch().load_state_dict(state)
 
 
 # Shapes that are known beforehand

@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.distributed.checkpoint.stateful import Stateful
 
-from beam_pipes import FeatureSpec, write_cache
+from beam_pipes import DataLoader, FeatureSpec, write_cache
 from examples.lightning_data import CacheData
 from examples.torchtitan_loader import IGNORED, CacheDataLoader
 
@@ -115,6 +115,21 @@ class TestLightning:
         resumed, _ = fit(cache, ckpt_path=str(tmp_path / f"step={steps}.ckpt"), enable_checkpointing=False)
 
         assert resumed.trained == uninterrupted.trained[steps:]
+
+    def test_a_checkpoint_holds_the_state_of_a_loader_over_a_path(self, cache: str, tmp_path: Path) -> None:
+        def fit_plainly(*, ckpt_path: Path | None = None, **options: Any) -> list[bytes]:
+            quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+            loader = DataLoader.from_cache(f"{cache}/train", batch_size=8, seed=2, pad_to=64).to_torch()
+            model = Reader()
+            trainer = lightning.Trainer(accelerator="cpu", max_epochs=2, default_root_dir=tmp_path, **quiet, **options)
+            trainer.fit(model, loader, ckpt_path=ckpt_path, weights_only=False)
+            return model.trained
+
+        uninterrupted = fit_plainly()  # with the checkpoint that Lightning writes after each epoch
+        assert len(uninterrupted) == len(set(uninterrupted)) == 64  # each epoch in another order
+        saving = ModelCheckpoint(tmp_path, every_n_train_steps=37, save_top_k=-1, filename="{step}")
+        fit_plainly(callbacks=[saving])
+        assert fit_plainly(ckpt_path=tmp_path / "step=37.ckpt") == uninterrupted[37:]
 
     def test_validation_reads_every_token_once(self, cache: str) -> None:
         model, _ = fit(cache, enable_checkpointing=False, num_sanity_val_steps=0)
