@@ -148,7 +148,7 @@ def images_command(
         typer.Option(help="tar member or json.KEY that is the label or class [cls, json.label, …, else the folder]"),
     ] = None,
 ) -> None:
-    """Build a cache of images and labels from folders or tar archives (WebDataset). Options after -- go to Beam.
+    """Build a cache of images and labels from folders or tar archives. Options after -- go to Beam.
 
     --by is a regular expression: images in whose paths it finds the same stay in one split.
 

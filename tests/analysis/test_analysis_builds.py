@@ -238,7 +238,7 @@ def test_where_failures_are_allowed_a_record_is_not_analysed_and_counted(text_in
 
 
 def test_a_plan_asks_for_the_analysis_first(text_input: Path, tmp_path: Path) -> None:
-    with pytest.raises(AnalysisError, match=r"depends on results that are not there yet: 'words' \(\d+ of \d+ source"):
+    with pytest.raises(AnalysisError, match=r"depends on results that do not exist yet: 'words' \(\d+ of \d+ source"):
         make_plan(analysed(), tmp_path / "cache")
 
 

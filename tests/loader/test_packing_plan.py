@@ -342,7 +342,7 @@ def test_padded_cu_seqlens_hold_in_every_epoch_or_are_refused(document_split):
     changing = pack(document_split, **options, algorithm="concat_then_split")
     for source in (changing, Mixture([(pack(document_split, sequence_length=64), 1), (changing, 1)])):
         with pytest.raises(
-            LoaderError, match="another one in each epoch. Pass cu_seqlens=True, or a plan that is the same"
+            LoaderError, match="a different one in each epoch. Pass cu_seqlens=True, or a plan that is the same"
         ):
             Loader(source, batch_size=4, cu_seqlens="padded", epochs=None)
 

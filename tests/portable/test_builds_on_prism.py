@@ -298,7 +298,7 @@ def test_a_build_that_does_not_wait_says_why_and_neither_disturbs_the_other(
     assert f"job {job} (portable, job_endpoint={prism}) builds snapshot {record.snapshot}, and this build" in told
     assert "does not wait for it: another source. `beam-pipes attach" in told
     assert states_of(prism, name) == ["FAILED"]
-    with pytest.raises(BeamPipesError, match="another process has replaced it meanwhile"):
+    with pytest.raises(BeamPipesError, match="another process has replaced it"):
         attach(cache)
     assert not read_jobs(cache)
     same_as_local(cache, tmp_path)
@@ -507,6 +507,6 @@ def test_the_same_build_waits_for_an_analysis_whose_launcher_was_killed(
         build(ANALYSED, cache, options=PortableOptions(job_endpoint=prism))
 
         told = capfd.readouterr().err
-        assert f"job {job.job_id} (portable, job_endpoint={prism}) does this work already" in told
+        assert f"job {job.job_id} (portable, job_endpoint={prism}) already does this work" in told
         assert states_of(prism, name) == ["DONE"]
     same_as_local(cache, tmp_path, ANALYSED)
