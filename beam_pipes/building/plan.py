@@ -9,8 +9,8 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.declared import held_results
@@ -36,7 +36,8 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError
+from beam_pipes.engine.records import Records
+from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError, SpecError
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
@@ -291,7 +292,7 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
         examples, read, told = _sample(declaration, source, missing)
         for split in missing:
             # A split that gets few records may have none among the first: its examples come from the same stages.
-            found = examples[split] or [example for other in missing for example in examples[other]]
+            found = examples[split] or [each for other in missing for each in examples[other]]
             if not found:
                 raise DeclarationError(
                     f"declaration {declaration.name!r}: the features of {split!r} are not declared, and none of the "
@@ -299,16 +300,34 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
                     "the stage, or declare features=...",
                     split=split,
                 )
-            specs[split] = ExampleSpec.infer(found)
+            specs[split] = _inferred(found)
     return {split: specs[split] for split in declaration.splits if split in specs}
+
+
+class _Sampled(NamedTuple):
+    """An example, and the record that it comes from."""
+
+    example: Any
+    records: Records
+    position: int
+
+
+def _inferred(found: Sequence[_Sampled]) -> ExampleSpec:
+    try:
+        return ExampleSpec.infer([each.example for each in found])
+    except SpecError as error:
+        if error.example is not None:
+            record = found[error.example].records.record_id(found[error.example].position)
+            error.add(f"It comes from record {record!r}.", record=record)
+        raise
 
 
 def _sample(
     declaration: Declaration, source: SourcePlan, splits: list[str]
-) -> tuple[dict[str, list[Any]], int, list[str]]:
+) -> tuple[dict[str, list[_Sampled]], int, list[str]]:
     """The first examples of each split, the number of records that were read for them, and the first errors."""
     runner = graph_runner(declaration)
-    examples: dict[str, list[Any]] = {split: [] for split in splits}
+    examples: dict[str, list[_Sampled]] = {split: [] for split in splits}
     records, read, told = 0, 0, list[str]()
     for shard in source.shards:
         for batch in read_batches(declaration, shard):
@@ -318,7 +337,9 @@ def _sample(
             told += first_errors(declaration, batch)
             for split, column in runner.outputs(batch).items():
                 if split in examples:
-                    examples[split].extend(value for values in column for value in values)
+                    examples[split].extend(
+                        _Sampled(value, batch.records, index) for index, values in enumerate(column) for value in values
+                    )
             if records >= INFER_RECORDS or all(len(found) >= INFER_EXAMPLES for found in examples.values()):
                 return examples, read, told
     return examples, read, told

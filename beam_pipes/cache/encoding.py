@@ -152,11 +152,14 @@ def _text(name: str, spec: FeatureSpec, value: Any) -> bytes:
             ) from error
     if spec.dtype == dtypes.BYTES and isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    hint = {"str": "Decode it", "bytes": "Encode it"}[spec.dtype]
+    advice = "Convert it"
+    if value is None:
+        advice = "It has no value: fill it in, or drop the record"
+    elif isinstance(value, (str, bytes)):
+        advice = "Encode it" if isinstance(value, str) else "Decode it"
     raise SpecError(
-        f"feature {name!r}: expected {spec.dtype}, got {type(value).__name__} {repr(value)[:60]}. {hint}, or change "
-        "the "
-        "spec.",
+        f"feature {name!r}: expected {spec.dtype}, got {type(value).__name__} {repr(value)[:60]}. {advice}, or change "
+        "the spec.",
         feature=name,
         expected=spec.dtype,
         found=value,

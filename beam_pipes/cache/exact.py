@@ -101,6 +101,8 @@ def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
         return _of_list(list(value), dtype)
     if isinstance(value, int | float) or hasattr(value, "__index__"):
         return _of_scalar(value, kind, dtype)
+    if value is None:
+        raise NotNumbersError("is None, so it has no value: fill it in, or drop the record")
     raise NotNumbersError(f"is of type {kind.__name__}")
 
 

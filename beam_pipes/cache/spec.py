@@ -265,9 +265,14 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
                     f"example {position}: expected the features {sorted(names)} of the first example; {differing} "
                     "differ. Declare the features, and give every example all of them.",
                     feature=differing[0],
+                    example=position,
                 )
             for name, value in example.items():
-                found = _infer_feature(name, value)
+                try:
+                    found = _infer_feature(name, value)
+                except SpecError as error:
+                    error.add(f"It is in example {position}.", example=position)
+                    raise
                 if found is None:
                     unknown.add(name)
                 elif features.setdefault(name, found) != found:
@@ -275,6 +280,7 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
                         f"feature {name!r}: expected {_words(features[name])} as in earlier examples, got "
                         f"{_words(found)} in example {position}. Declare the feature.",
                         feature=name,
+                        example=position,
                         expected=features[name],
                         found=found,
                     )
@@ -318,9 +324,16 @@ def _infer_feature(name: str, value: Any) -> FeatureSpec | None:
         kinds = {type(item) for item in array.ravel().tolist()}
         if kinds == {bytes} or kinds == {str}:
             return FeatureSpec(kinds.pop().__name__, shape=(None,) * array.ndim)
+        if type(None) in kinds:
+            raise SpecError(
+                f"feature {name!r}: expected a value, got {brief(value)}, but a cache has no missing values. Store one "
+                "that stands for it, such as float('nan') or '', or drop the record: return drop(\"no value\").",
+                feature=name,
+            )
         raise SpecError(
             f"feature {name!r}: expected an array, a scalar, bytes, str or an even list, got objects of type "
-            f"{sorted(kind.__name__ for kind in kinds)}",
+            f"{sorted(kind.__name__ for kind in kinds)}. Convert it in the last stage: a dict, for example, to one "
+            "feature for each key, or to text with json.dumps.",
             feature=name,
         )
     try:

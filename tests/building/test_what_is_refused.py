@@ -10,7 +10,7 @@ import pytest
 from beam_pipes import Loader, build, declare, drop, stage
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.errors import DeclarationError, EmptySplitError, LoaderError, TooManyDeadLettersError
+from beam_pipes.errors import DeclarationError, EmptySplitError, LoaderError, SpecError, TooManyDeadLettersError
 from beam_pipes.sources import JSONLines, TextLines
 
 LINES = 200
@@ -44,6 +44,11 @@ def refusing(line: str) -> dict[str, object]:
 @stage
 def broken(line: str) -> dict[str, object]:
     raise KeyError(line)
+
+
+@stage
+def nameless(line: str) -> dict[str, object]:
+    return {"name": None if line == "line 7" else line}
 
 
 @stage
@@ -99,6 +104,18 @@ def test_features_that_cannot_be_inferred_name_the_stage_that_failed(text: Path,
         "from. The first: broken, text.txt@0: KeyError: 'line 0'; broken, text.txt@7: KeyError: 'line 1'; broken, "
         "text.txt@14: KeyError: 'line 2'. Repair the input or the stage, or declare features=..."
     ) in str(caught.value)
+
+
+def test_a_missing_value_names_the_record_that_lacks_it(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        build(made_by(nameless, text), to=tmp_path / "new", workers=1)
+
+    assert str(caught.value).endswith(
+        "feature 'name': expected a value, got None, but a cache has no missing values. Store one that stands "
+        "for it, such as float('nan') or '', or drop the record: return drop(\"no value\"). It is in example 7. It "
+        "comes from record 'text.txt@49'."
+    )
+    assert caught.value.record == "text.txt@49"
 
 
 def test_records_that_cannot_be_parsed_are_told_where_they_are_dropped(tmp_path: Path) -> None:

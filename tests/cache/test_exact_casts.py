@@ -277,7 +277,7 @@ def test_sequences_of_other_types_keep_their_numbers(dtype: str, value: Any) -> 
         (
             "int32",
             [1, None],
-            r"got \[1, None\], which is not an array of numbers: the element at \[1\] is of type NoneType",
+            r"got \[1, None\], which is not an array of numbers: the element at \[1\] is None, so it has no value",
         ),
         ("int32", [1, "2"], r"the element at \[1\] is of type str. Convert the values, or change the spec"),
         ("float32", [decimal.Decimal(1)], r"the element at \[0\] is of type Decimal"),

@@ -241,7 +241,7 @@ def test_values_of_another_type_are_accepted_where_they_are_the_same_numbers(
         (
             FeatureSpec("int32"),
             None,
-            "'x': expected int32 of shape .*got None, which is not an array of numbers: it is of type NoneType",
+            "'x': expected int32 of shape .*got None, which .*: it is None, so it has no value: fill it in, or drop",
         ),
         (
             FeatureSpec("float32"),
@@ -250,6 +250,9 @@ def test_values_of_another_type_are_accepted_where_they_are_the_same_numbers(
         ),
         (FeatureSpec("str"), b"abc", "'x': expected str, got bytes b'abc'. Decode it, or change the spec"),
         (FeatureSpec("bytes"), "abc", "'x': expected bytes, got str 'abc'. Encode it, or change the spec"),
+        (FeatureSpec("str"), 5, "'x': expected str, got int 5. Convert it, or change the spec"),
+        (FeatureSpec("str"), None, "got NoneType None. It has no value: fill it in, or drop the record, or change"),
+        (FeatureSpec("str", shape=(None,)), ["a", None], "It has no value: fill it in, or drop the record"),
         (FeatureSpec("str"), "\ud800", "'x': expected valid Unicode.*Declare bytes to keep such data"),
         (FeatureSpec("str", shape=(None,)), "abc", r"'x': expected a list of str \(shape \(None,\)\), got str 'abc'"),
         (FeatureSpec("str", shape=(2,)), ["a"], "'x': expected 2 values of str, got 1"),

@@ -212,7 +212,12 @@ def test_integers_of_a_list_are_inferred_as_integers(value: Any, dtype: str) -> 
         ([{"x": 1}, {"x": [1]}], "feature 'x': expected int64 of rank 0 .* got int64 of rank 1 in example 1"),
         ([{"x": 1}, {"y": 1}], r"example 1: expected the features \['x'\] of the first example; \['x', 'y'\] differ"),
         ([{"x": [[1], [1, 2]]}], "feature 'x': expected an array, a scalar, bytes, str or an even list"),
-        ([{"x": None}], r"feature 'x': expected an array.*got objects of type \['NoneType'\]"),
+        ([{"x": 1}, {"x": None}], r"'x': expected a value, got None.*no missing values\. Store one .* in example 1\."),
+        ([{"x": ["a", None]}], r"'x': expected a value, got \['a', None\].*drop\(.no value.\)\. It is in example 0\."),
+        (
+            [{"x": {"y": 1}}],
+            r"feature 'x': expected an array.*got objects of type \['dict'\]\. Convert it .* json.dumps\. It is in ex",
+        ),
         ([{"x": 1j}], "feature 'x': dtype 'complex128' cannot be stored"),
         ([{"x": [-1, 2**63]}], r"one dtype holds exactly, got 9223372036854775808 \(uint64\) at \[1\]. Declare the"),
         (
