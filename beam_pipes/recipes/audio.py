@@ -36,6 +36,8 @@ TEXT_FIELDS = ("text", "transcript", "transcription", "sentence", "normalized_te
 #: Where samples of tar archives have a transcript, the first that exists; `json.text` is in a `.json`.
 SAMPLE_TEXT_FIELDS = ("txt", "text", *(f"json.{field}" for field in TEXT_FIELDS))
 SIDE_FILES, METADATA = "*.trans.txt", "metadata.csv"
+# Of files beside the sound that are no sound: transcripts, manifests, read-me files.
+_TEXT_SUFFIXES = frozenset({".csv", ".json", ".jsonl", ".md", ".tsv", ".txt"})
 
 
 def find_transcripts(data: str, *, audio_field: str | None, text_field: str | None) -> tuple[Code, Transcripts] | None:
@@ -202,7 +204,12 @@ def audio(
         "for batch in Loader(SPLIT, batch_size=ROWS): ...  "
         f"# audio {dtype} (ROWS, longest), {', '.join([*features][1:])}"
     )
-    return Recipe(module.text("Sound and what is said in it, as `beam-pipes audio` declares them."), loads, rows=16)
+    return Recipe(
+        module.text("Sound and what is said in it, as `beam-pipes audio` declares them."),
+        loads,
+        rows=16,
+        left_out=module.left_out,
+    )
 
 
 def _assign_sound_files(
@@ -219,7 +226,8 @@ def _assign_sound_files(
     root = given if audio_root is None else os.fspath(audio_root)
     if os.path.isfile(given) and audio_root is None:
         root = os.path.dirname(given) or "."
-    files, patterns = files_of(root, AUDIO_SUFFIXES, "sound files")
+    files, patterns, others = files_of(root, AUDIO_SUFFIXES, "sound files")
+    module.left_out.update({suffix: count for suffix, count in others.items() if suffix not in _TEXT_SUFFIXES})
     module.assign("source", call("Files", root, pattern=patterns), "beam_pipes.sources")
     found = find_transcripts(given, audio_field=audio_field, text_field=text_field)
     if found is None:

@@ -14,9 +14,10 @@ import functools
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -53,19 +54,30 @@ _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "
 # Directories and archives.
 
 
-def files_of(root: str, suffixes: Sequence[str], what: str) -> tuple[list[FoundFile], list[str]]:
-    """The files with these suffixes in a directory, and the patterns that find them."""
+class MediaFiles(NamedTuple):
+    """The files of a directory that have known suffixes, the patterns that find them, and suffix → other files."""
+
+    files: list[FoundFile]
+    patterns: list[str]
+    others: Mapping[str, int]
+
+
+def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
+    """The files of a directory, by suffix. Raises `DeclarationError` if none has one of these."""
     if not is_remote(root) and not os.path.isdir(root):
         raise DeclarationError(f"{root!r} should be a directory of {what}, but is not a directory. {_one(what)}")
     by_suffix: dict[str, list[FoundFile]] = {}
+    others: Counter[str] = Counter()
     for file in select(root).find():
         suffix = PurePosixPath(file.name).suffix
         if suffix.lower() in suffixes:
             by_suffix.setdefault(suffix, []).append(file)
+        else:
+            others[suffix.lower()] += 1
     if not by_suffix:
         raise DeclarationError(f"there are no {what} in {root!r}; known are {', '.join(suffixes)}.")
     files = sorted((file for found in by_suffix.values() for file in found), key=lambda file: file.name)
-    return files, [f"**/*{suffix}" for suffix in sorted(by_suffix)]
+    return MediaFiles(files, [f"**/*{suffix}" for suffix in sorted(by_suffix)], others)
 
 
 def are_archives(data: Paths, suffixes: Sequence[str], what: str) -> bool:
@@ -173,10 +185,10 @@ def image_example(
                 f"{image_file.path!r}. Repair the sample, or drop it with --on-error drop.",
                 field=label_field,
             )
-    if encode == "files" and size is None:
+    image = decoded_image(image_file.content)  # "files" too: a damaged one would be found out in training
+    if encode == "files":
         example["image"] = image_file.content
         return example
-    image = decoded_image(image_file.content)
     if size is not None:
         image = fitted(image, size, fit=fit)
     example["image"] = image if encode == "pixels" else encoded_image(image, encode, quality=quality)
@@ -347,13 +359,14 @@ def images(
     features |= {each: call("FeatureSpec", "str") for each in ("path", *(["group"] if by else []))}
     module.declare(common, [making], features=features, analyzers=analyzers)
     text = module.text("Images and their classes, as `beam-pipes images` declares them.")
-    return Recipe(text, _loading_images(encode, size, list(features)))
+    return Recipe(text, _loading_images(encode, size, list(features)), left_out=module.left_out)
 
 
 def _assign_folders(module: Module, data: Paths, common: Common, *, label: bool) -> list[str]:
     """Assigns the source of a directory of images; the classes, none without labels."""
     root = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
-    files, patterns = files_of(root, IMAGE_SUFFIXES, "images")
+    files, patterns, others = files_of(root, IMAGE_SUFFIXES, "images")
+    module.left_out.update(others)
     tops = sorted({file.name.partition("/")[0] for file in files if "/" in file.name})
     by_folder = bool(tops) and set(tops) <= _SPLITS and all("/" in file.name for file in files)
     if by_folder and common.splits:

@@ -36,11 +36,13 @@ class Recipe:
         loads: the lines of Python that load what it builds, with `SPLIT` for the path of a split and `ROWS` for
             the rows of a batch.
         rows: that number, if there are as many.
+        left_out: suffix → how many files of a directory are not read, because their suffix is not known.
     """
 
     python: str
     loads: str = ""
     rows: int = 32
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def declaration(self) -> Declaration:
         """What the module declares. Raises `DeclarationError`, or what its parts raise."""
@@ -124,9 +126,10 @@ class Code:
 
 
 class Module:
-    """The text of a module: its imports, and its assignments."""
+    """The text of a module: its imports, and its assignments; `left_out` is what its source does not read."""
 
     def __init__(self) -> None:
+        self.left_out: dict[str, int] = {}
         self._imports: dict[str, set[str]] = {}
         self._lines: list[str] = []
 

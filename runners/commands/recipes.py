@@ -288,8 +288,9 @@ def _build(
     result = build_and_show(declaration, declaring.to, building=building, beam_args=beam_args)
     cache = Cache.open(result.path)
     split = declaration.splits[0]
+    lines = [*_left_out(recipe), *told(cache, declaration)]
     loading = recipe.loading(f"{cache.path}/{split}", num_records=len(cache[split]))
-    for line in [*told(cache, declaration), *([""] if loading else []), *loading]:
+    for line in [*lines, *([""] if loading else []), *loading]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -325,6 +326,12 @@ def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None =
             line += f", {cache[split].lengths('audio').sum() / sample_rate / 3600:.2f} hours"
         lines.append(line)
     return lines
+
+
+def _left_out(recipe: Recipe) -> list[str]:
+    """`files left out, by suffix: 3 .gif, 1 without a suffix`."""
+    counts = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in sorted(recipe.left_out.items())]
+    return [f"files left out, by suffix: {', '.join(counts)}"] if counts else []
 
 
 def _classes(recipe: Recipe, cache: Cache) -> list[str]:

@@ -161,10 +161,11 @@ def test_what_a_regular_expression_finds_in_paths_stays_together() -> None:
     assert result.account.units["image_example"].dropped == {"no_group": 1}
 
 
-def test_a_damaged_image_is_one_dead_letter() -> None:
+@pytest.mark.parametrize("resize", [4, None])
+def test_a_damaged_image_is_one_dead_letter(resize: int | None) -> None:
     pets()
     Path("pets/cat/9.png").write_bytes(Path("pets/cat/0.png").read_bytes()[:60])
-    recipe = images("pets", resize=4, on_error="dead_letter")
+    recipe = images("pets", resize=resize, on_error="dead_letter")
 
     account = build(recipe.declaration(), to="cache", workers=1).account
 
