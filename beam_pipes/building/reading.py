@@ -123,8 +123,8 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
 def unparsable(row: BadRecord) -> StageError:
     """The error of a bad row if none is allowed."""
     error = StageError(
-        f"the source cannot parse record {row.record_id!r}: {row.error} Repair the input, or allow bad "
-        "records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+        f"the source cannot parse record {row.record_id!r}: {str(row.error).rstrip('. ')}. Repair the input, or allow "
+        "bad records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
         stage=SOURCE,
         record=row.record_id,
     )

@@ -8,14 +8,18 @@ Sound is in directories, or in tar archives in the layout of WebDataset, whose s
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import DatasetError, DeclarationError
+from beam_pipes.extras import require
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.images import are_archives, field_of_samples, files_of, first_sample
 from beam_pipes.recipes.texts import kept, source_of
@@ -36,6 +40,9 @@ TEXT_FIELDS = ("text", "transcript", "transcription", "sentence", "normalized_te
 #: Where samples of tar archives have a transcript, the first that exists; `json.text` is in a `.json`.
 SAMPLE_TEXT_FIELDS = ("txt", "text", *(f"json.{field}" for field in TEXT_FIELDS))
 SIDE_FILES, METADATA = "*.trans.txt", "metadata.csv"
+# What libsndfile logs of the chunk of samples; lengths from this one on mean that it was not known.
+_CUT_SHORT = re.compile(r"^data : (\d+) \(should be (\d+)\)", re.MULTILINE)
+_NO_LENGTH = 0x7FFF_0000
 # Of files beside the sound that are no sound: transcripts, manifests, read-me files.
 _TEXT_SUFFIXES = frozenset({".csv", ".json", ".jsonl", ".md", ".tsv", ".txt"})
 
@@ -112,6 +119,7 @@ def audio_example(
         example["text"] = text if transcripts is not None else text.strip()  # a file of text ends with a newline
     if row is not None:
         example |= kept_fields(row, keep)
+    _check_whole(sound.content)
     wave, _ = read_wav(sound.content, sample_rate=sample_rate)
     secs = len(wave) / sample_rate
     if min_secs is not None and secs < min_secs:
@@ -122,6 +130,22 @@ def audio_example(
     if dtype == "int16":
         return {**example, "audio": np.rint(np.clip(wave, -1, 1) * 32767).astype(np.int16), "num_samples": len(wave)}
     return {**example, "audio": wave, "num_samples": len(wave)}
+
+
+def _check_whole(content: bytes) -> None:
+    """Raises `DatasetError` for a WAV file that was cut short: libsndfile decodes what is left of it.
+
+    Programs that write to a pipe do not know the length, and declare one that no file has, or none.
+    """
+    if content[:4] != b"RIFF":
+        return  # other formats fail as a whole
+    with contextlib.suppress(RuntimeError):  # `read_wav` tells what is wrong
+        found = _CUT_SHORT.search(require("soundfile", purpose="WAV").info(io.BytesIO(content)).extra_info)
+        if found is not None and int(found[2]) < int(found[1]) < _NO_LENGTH:
+            raise DatasetError(
+                f"the sound should have {int(found[1]):,} bytes of samples, as its header says, but the file ends "
+                f"after {int(found[2]):,}. Copy it again, or leave such files out (--on-error)."
+            )
 
 
 def audio(

@@ -5,8 +5,9 @@
     ,2,wasp
 
 Types of Parquet are those of the file. Those of text are inferred from the first 4 MiB of the first and the last file:
-"int64", "float32" (also where integers are missing), "bool" or "str". Numbers with leading zeros are text: `02139` is
-not a quantity.
+"int64", "float32" or "float64" (also where integers are missing), "bool" or "str". No integer becomes another one: from
+2**24 on, which is where float32 begins to skip integers, numbers are float64, and integers that it does not hold either
+are text. Numbers with leading zeros are text too: `02139` is not a quantity.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 INFERRED_FROM = 4 << 20
 LABEL = "label"
 
-_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})", re.ASCII)
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
+# Up to which integer a float dtype holds all of them.
+_EXACT = {"float32": 1 << 24, "float64": 1 << 53}
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]+", re.ASCII)
 
 
@@ -94,6 +97,13 @@ def _value(value: object, name: str, dtype: str) -> object:
     if dtype == "str" and not isinstance(value, str):
         return "" if value is None else json.dumps(value) if isinstance(value, dict | list) else str(value)
     if value is not None:
+        if dtype == "float32" and isinstance(value, float | int) and abs(value) > _EXACT["float32"]:
+            stored = float(np.float32(value))
+            if stored != value and value == value // 1:
+                raise TaskError(
+                    f"the column {name!r} is float32, which does not hold {value:.0f}: it would become "
+                    f"{stored:.0f}. Declare a different type (--type {name}=float64)."
+                )
         return value
     if dtype in FLOATS:
         return math.nan
@@ -110,6 +120,7 @@ def table(
     label: str | None = None,
     types: Mapping[str, str] | None = None,
     format: str | None = None,
+    delimiter: str | None = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From rows to a cache of their columns: `5.1,2,bee` → `{"length": 5.1, "wings": 2, "label": 0}`.
@@ -121,6 +132,7 @@ def table(
         label: the column that is stored as `label`; text becomes numbers, in the order of the classes' names.
         types: column → dtype, to override the inferred one; "skip" omits a column.
         format: "csv", "json", "parquet" or "tsv". Default: by suffix.
+        delimiter: between the fields of CSV, such as ";". Default: a comma.
         options: see `Common`. `by` is a column.
 
     Raises `DeclarationError` if a column does not exist, types are unknown, or there are no rows.
@@ -130,7 +142,10 @@ def table(
     kind = format_of(data, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
         raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
-    inferred = _types_of_parquet(data) if kind == "parquet" else infer_types(_sampled(data, kind))
+    if delimiter is not None and kind != "csv":
+        raise DeclarationError(f"delimiter is for CSV, and these files are {kind}. Omit it.")
+    reading = {} if delimiter is None else {"delimiter": delimiter}
+    inferred = _types_of_parquet(data) if kind == "parquet" else infer_types(_sampled(data, kind, **reading))
     chosen = _chosen(inferred, types or {}, label=label, by=by)
     if by is not None and by == label:
         common = dataclasses.replace(common, by=LABEL)
@@ -138,7 +153,7 @@ def table(
     is_text = kind in ("csv", "tsv")
     schema = {column: _schema(dtype) for column, dtype in chosen.items()} if is_text else None
     columns = [*chosen] if kind == "parquet" else None
-    module.assign("source", source_of(data, kind, columns=columns, schema=schema), "beam_pipes.sources")
+    module.assign("source", source_of(data, kind, columns=columns, schema=schema, **reading), "beam_pipes.sources")
     module.assign("types", chosen)
     features = {column: _feature(dtype) for column, dtype in chosen.items() if column != label}
     is_named = label is not None and chosen[label] == "str"
@@ -229,10 +244,21 @@ def _type_of(column: list[Any], *, is_whole: bool) -> str:
     if all(_is_bool(value) for value in there):
         return "bool" if is_whole else "str"
     if all(_is_integer(value) for value in there):
-        return "int64" if is_whole else "float32"
+        largest = max(map(_magnitude, there))
+        if is_whole and largest < 1 << 63:
+            return "int64"
+        return next((dtype for dtype, bound in _EXACT.items() if largest <= bound), "str")
     if all(_is_number(value) for value in there):
-        return "float32"
+        largest = max((size for size in map(_magnitude, there) if math.isfinite(size)), default=0)
+        return "float32" if largest <= _EXACT["float32"] else "float64"
     return "str"
+
+
+def _magnitude(value: str | float) -> float:
+    if isinstance(value, str):
+        is_short = len(value) < 40
+        value = int(value) if is_short and _INTEGER.fullmatch(value.strip()) else float(value)
+    return abs(value)
 
 
 def _is_bool(value: object) -> bool:
@@ -242,7 +268,7 @@ def _is_bool(value: object) -> bool:
 def _is_integer(value: object) -> bool:
     if isinstance(value, str):
         return _INTEGER.fullmatch(value.strip()) is not None
-    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: object) -> bool:
@@ -257,16 +283,31 @@ def _is_number(value: object) -> bool:
     return True
 
 
-def _sampled(data: Any, kind: str) -> Iterator[Mapping[str, Any]]:
-    """The first rows of the first file and of the last."""
+def _sampled(data: Any, kind: str, **reading: str) -> Iterator[Mapping[str, Any]]:
+    """The first rows of the first file and of the last. Raises `DeclarationError` for CSV without commas."""
     files = select(data).find()
     for file in {each.name: each for each in (files[0], files[-1])}.values():
         with tempfile.TemporaryDirectory(prefix="beam-pipes-") as directory:
-            head = Path(directory) / "head"
-            head.write_bytes(_head(file))
-            source = {"csv": CSV, "json": JSONLines, "tsv": TSV}[kind](head)
+            name = PurePosixPath(file.name)
+            # Under its own name, which messages tell, but for the suffix of what is already decompressed.
+            head = Path(directory) / (name.name if codec_of(file.name) is None else name.stem)
+            content = _head(file)
+            head.write_bytes(content)
+            if kind == "csv" and not reading:
+                _check_commas(content, file.name)
+            source = {"csv": CSV, "json": JSONLines, "tsv": TSV}[kind](head, **reading)
             for shard in source.plan(target_shard_bytes=1 << 30).shards:
                 yield from (row for batch in source.read(shard) for row in batch.values)
+
+
+def _check_commas(content: bytes, name: str) -> None:
+    header = content.partition(b"\n")[0].decode(errors="replace")
+    other = max(";\t|", key=header.count)
+    if "," not in header and other in header:
+        raise DeclarationError(
+            f"the header of {name!r} has no comma, but {header.count(other)} times {other!r}. Name what is between its "
+            f"fields: delimiter={other!r} (--delimiter {other!r})."
+        )
 
 
 def _head(file: FoundFile) -> bytes:

@@ -243,6 +243,7 @@ def table_command(
     data_format: Annotated[
         str | None, typer.Option("--format", help="data format: csv, json, parquet, tsv [by suffix]")
     ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="character between the fields of CSV [,]")] = None,
 ) -> None:
     """Build a cache of typed columns from CSV, TSV, JSON Lines or Parquet. Options after -- go to Beam.
 
@@ -251,7 +252,9 @@ def table_command(
     Example: beam-pipes table visits/*.parquet --type day=skip --by user --split train=0.9,eval=0.1 --to cache
     """
     types = dict(_type(each) for each in column_type or ())
-    recipe = table(data, label=label, types=types, format=data_format, **declaring.of_recipe("table"))
+    recipe = table(
+        data, label=label, types=types, format=data_format, delimiter=delimiter, **declaring.of_recipe("table")
+    )
 
     def told(cache: Cache, declaration: Declaration) -> list[str]:
         columns = ", ".join(f"{name} {dtype}" for name, dtype in recipe.names["types"].items())

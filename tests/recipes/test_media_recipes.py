@@ -334,7 +334,7 @@ def test_sound_without_transcripts_has_no_text() -> None:
         DeclarationError, match="the field 'speaker' belongs to transcripts, but there are none in 'sou"
     ):
         audio("sounds", by="speaker", splits={"train": 1.0})
-    with pytest.raises(DatasetError, match="cannot decode sound from 3 bytes"):
+    with pytest.raises(DatasetError, match=r"cannot decode sound from 3 bytes: Format not recognised\.$"):
         audio_example(FileContent("a.wav", b"RIF"), sample_rate=RATE)
 
 
@@ -598,3 +598,19 @@ def test_archives_that_do_not_fit_are_refused(recipe: Any, data: Any, options: d
 
     with pytest.raises(DeclarationError, match=re.escape(message)):
         recipe(data, **options)
+
+
+def test_wave_files_that_were_cut_short_are_refused_and_those_without_a_length_read() -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.full((1600, 2), 0.25), 16000, format="WAV", subtype="PCM_16")
+    content = file.getvalue()
+
+    message = "the sound should have 6,400 bytes of samples, as its header says, but the file ends after 1,200. Copy it"
+    with pytest.raises(DatasetError, match=message):
+        audio_example(FileContent("a.wav", content[: 44 + 1200]), sample_rate=16_000)
+    for unknown in (0xFFFFFFFF, 0x7FFFFFFF - 36):
+        length = unknown.to_bytes(4, "little")
+        piped = audio_example(
+            FileContent("a.wav", content[:4] + length + content[8:40] + length + content[44:]), sample_rate=16_000
+        )
+        assert piped["num_samples"] == 1600

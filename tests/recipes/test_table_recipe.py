@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from beam_pipes import Cache, build
-from beam_pipes.errors import BuildError, DeclarationError, TaskError
+from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
 from beam_pipes.recipes import Recipe, row_example, table
 from beam_pipes.recipes.tables import infer_types
 
@@ -77,7 +77,15 @@ def test_columns_of_text_get_their_types_and_labels_their_numbers() -> None:
         pytest.param([1, 2.5], "float32", id="numbers_of_json"),
         pytest.param(["007", "8"], "str", id="leading_zeros"),
         pytest.param(["1_000"], "str", id="underscores"),
-        pytest.param(["99999999999999999999"], "float32", id="too_large_for_int64"),
+        pytest.param(["1234567890123456789"], "int64", id="an_id_of_19_digits"),
+        pytest.param([-(2**63) + 1, 2**63 - 1], "int64", id="the_largest_integers"),
+        pytest.param(["99999999999999999999"], "str", id="too_large_for_int64"),
+        pytest.param([2**63], "str", id="too_large_for_int64_in_json"),
+        pytest.param(["9" * 5000], "str", id="too_large_for_anything"),
+        pytest.param(["16777216", ""], "float32", id="the_last_integer_of_float32"),
+        pytest.param(["-16777217", ""], "float64", id="an_id_is_missing"),
+        pytest.param([2**53 + 1, None], "str", id="a_long_id_is_missing"),
+        pytest.param(["1700000000.25", "inf"], "float64", id="times_in_seconds"),
         pytest.param(["true", "False"], "bool", id="bools"),
         pytest.param([True, False], "bool", id="bools_of_json"),
         pytest.param(["true", ""], "str", id="a_bool_is_missing"),
@@ -157,6 +165,39 @@ def test_types_of_parquet_are_those_of_the_file() -> None:
     assert examples[2]["user"] == "" and math.isnan(examples[1]["x"])
 
 
+def test_integers_are_never_rounded() -> None:
+    Path("a.csv").write_text("user,seen\n1234567891,1700000000.5\n,1700000001.5\n")
+    first, second = built(table("a.csv"))["train"]
+    assert (first["user"], first["seen"]) == (1234567891, 1700000000.5)
+    assert math.isnan(second["user"]) and second["seen"] == 1700000001.5
+
+    with pytest.raises(
+        TaskError,
+        match=r"'n' is float32, which does not hold 16777217: it would become 16777216\. .* \(--type n=float64\)",
+    ):
+        row_example([{"n": 16777217.0}], types={"n": "float32"})
+    exact = [{"n": value} for value in (2.0**25, 16777217.5, math.inf, math.nan, -3)]
+    assert [row["n"] for row in row_example(exact[:3], types={"n": "float32"})] == [2.0**25, 16777217.5, math.inf]
+    assert row_example(exact[4:], types={"n": "float32"})[0]["n"] == -3
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_other_delimiters_are_named_or_asked_for(name: str) -> None:
+    text = b'id;name\n1;"a;b"\n2;c\n'
+    Path(name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+
+    message = f"the header of '{name}' has no comma, but 1 times ';'. Name what is between its fields: delimiter=';'"
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        table(name)
+    assert [row["name"] for row in built(table(name, delimiter=";"))["train"]] == ["a;b", "c"]
+
+
+def test_messages_name_the_file_whose_rows_were_sampled() -> None:
+    Path("twice.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(SourceError, match="the header of twice.csv should name each column once"):
+        table("twice.csv")
+
+
 @pytest.mark.parametrize("label", [None, "user"])
 def test_splits_go_by_a_column_even_where_it_is_the_label(label: str | None) -> None:
     rows = "".join(f"u{n % 9},{n}\n" for n in range(90))
@@ -189,6 +230,7 @@ def test_a_row_without_a_label_or_an_integer_fails() -> None:
         ({"types": {"x": "int8"}}, "types: there is no column 'x'; there are length,"),
         ({"types": {"zip": "int65"}}, "types: 'int65' of the column 'zip' is no dtype. Choose one of: bool, int8,"),
         ({"label": "zip", "types": {"zip": "skip"}}, "label: the column 'zip' is skipped by its type. Keep it."),
+        ({"format": "tsv", "delimiter": ";"}, "delimiter is for CSV, and these files are tsv. Omit it."),
         ({"format": "text"}, "a table is CSV, TSV, JSON Lines or Parquet, and 'text' has no columns."),
     ],
 )

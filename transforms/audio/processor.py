@@ -167,7 +167,8 @@ def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: 
             io.BytesIO(source) if isinstance(source, bytes) else source, dtype="float32", always_2d=True
         )
     except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
-        raise DatasetError(f"cannot decode sound from {name}: {error}", source=name) from error
+        told = getattr(error, "error_string", error)  # without the address of an object, which no two runs share
+        raise DatasetError(f"cannot decode sound from {name}: {told}", source=name) from error
     if not len(samples):
         raise DatasetError(f"the sound in {name} contains no samples", source=name)
     wave = samples.mean(axis=1, dtype=np.float32)
