@@ -364,7 +364,7 @@ def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> 
     """A packing forecast for rows of `length` tokens, split by split, and the Python that loads them."""
     from beam_pipes.loader.packing import pack
 
-    lines, keys = list[str](), f"{FEATURE}, segment_ids, positions"
+    lines, keys, rows = list[str](), f"{FEATURE}, segment_ids, positions", dict[str, int]()
     options: dict[str, Any] = {"sequence_length": length, "feature": FEATURE, "overlong": "split"}
     if LOSS_WEIGHTS in cache[declaration.splits[0]].spec:  # they share rows, and conversations are not split
         options = {"sequence_length": {FEATURE: length, LOSS_WEIGHTS: length}}
@@ -374,19 +374,23 @@ def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> 
             lines.append(f"{split}: no texts")
             continue
         plan = pack(cache[split], **options)
+        rows[split] = len(plan)
         totals = plan.totals[FEATURE]
         cut = f", {_shortened(totals.truncated_tokens)} tokens cut off" if totals.truncated_tokens else ""
         lines.append(
             f"{split}: {_shortened(totals.tokens_in)} tokens, {len(plan):,} rows of {length:,}, "
             f"{100 * plan.waste:.2f} % waste{cut}"
         )
-    where = spelled(f"{cache.path}/{declaration.splits[0]}")
+    if not rows:
+        return lines
+    split = next(iter(rows))
+    where = spelled(f"{cache.path}/{split}")
     return [
         *lines,
         "",
         "from beam_pipes.loader import Loader, pack",
         f"rows = pack({where}, {', '.join(f'{name}={spelled(value)}' for name, value in options.items())})",
-        f"for batch in Loader(rows, batch_size=8): ...  # {keys}",
+        f"for batch in Loader(rows, batch_size={min(8, rows[split])}): ...  # {keys}",
     ]
 
 

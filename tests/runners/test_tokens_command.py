@@ -47,6 +47,19 @@ def snapshot(printed: str) -> str:
     return found[1]
 
 
+def test_a_short_corpus_is_loaded_by_the_lines_that_are_printed(tmp_path: Path) -> None:
+    rows = [{"text": "to be", "lang": "en"}, {"text": "sein", "lang": "de"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["tokens", "a.jsonl", "--tokenizer", "bytes", "--to", "cache", "--no-report", "--workers", "1"]
+
+    printed = beam_pipes(tmp_path, *command).stdout
+
+    names: dict[str, object] = {}
+    exec(printed[printed.rindex("\n\n") :].replace("...", "break"), names)
+    batch = names["batch"]
+    assert isinstance(batch, dict) and len(batch["tokens"]) == 1
+
+
 def test_a_command_makes_a_cache_says_how_it_packs_and_how_it_is_loaded(corpus: Path) -> None:
     command = ["tokens", "corpus", "--tokenizer", "bytes", "--split", "train=0.9,eval=0.1", "--to", "cache"]
     options = ["--pack-length", "64", "--keep-field", "n:int64", "--workers", "2", "--no-report"]

@@ -247,15 +247,17 @@ def test_a_template_that_adds_tokens_is_left_to_tokenizers(tokenizer: Tokenizer)
     assert TokenizersVocabulary(adding).encode("to be") == vocabulary.encode("to be")[:-1]
 
 
-def test_lone_surrogates_fail_as_without_a_backend(tokenizer: Tokenizer) -> None:
-    quick, slow = TokenizersVocabulary(tokenizer), TokenizersVocabulary(tokenizer, backend="tokenizers")
+@pytest.mark.parametrize("backend", ["tiktoken", "tokenizers"])
+def test_lone_surrogates_are_told_by_both_backends(tokenizer: Tokenizer, backend: str) -> None:
+    vocabulary = TokenizersVocabulary(tokenizer, backend=backend)
+    message = r"the text has '.ud83d' at character 2: half of a surrogate pair, which is no character\. Repair the text"
 
-    assert quick.backend == "tiktoken"
-    for vocabulary in (quick, slow):
-        with pytest.raises((TypeError, ValueError)):
-            vocabulary.encode("lone \ud800")
-        with pytest.raises((TypeError, ValueError)):
-            vocabulary.encode_batch(["fine", "lone \ud800"])
+    with pytest.raises(TaskError, match=message):
+        vocabulary.encode("ab\ud83d")
+    with pytest.raises(TaskError, match=message):
+        vocabulary.encode_batch(["a", "ab\ud83d", "c"])
+    with pytest.raises(TaskError, match=message):
+        vocabulary.encode_arrays(["ab\ud83d"])
 
 
 def test_a_run_of_white_space_that_tiktoken_gives_up_on_is_left_to_tokenizers(tokenizer: Tokenizer) -> None:

@@ -68,6 +68,17 @@ def proof_texts(tokens: Sequence[str]) -> Iterator[str]:
         yield b"".join(bytes(map(letters.__getitem__, token)) for token in some).decode("utf-8", "replace")
 
 
+def _check_unicode(text: str) -> None:
+    """Raises `TaskError` for half a character, which JSON can spell (`"\\ud83d"`) and the library does not take."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TaskError(
+            f"the text has {text[error.start]!r} at character {error.start}: half of a surrogate pair, which is no "
+            "character. Repair the text, for example by text.encode('utf-8', 'replace').decode(), or drop the record."
+        ) from error
+
+
 class TokenizersVocabulary(Vocabulary):
     """Any tokenizer of the `tokenizers` library: a `tokenizer.json` file, or a `tokenizers.Tokenizer`.
 
@@ -217,11 +228,14 @@ class TokenizersVocabulary(Vocabulary):
         return quick
 
     def _by_library(self, text: str) -> list[int]:
+        _check_unicode(text)
         return self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens).ids  # type: ignore[no-any-return]
 
     def _batch_by_library(self, texts: list[str]) -> list[list[int]]:
         if len(texts) < 2:  # no threads are started for the one that is compared
             return [self._by_library(text) for text in texts]
+        for text in texts:
+            _check_unicode(text)
         # Without offsets, which nobody here asks for: a fifth faster.
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add_special_tokens)
         return [encoding.ids for encoding in encodings]
