@@ -105,6 +105,11 @@ def text_of(error: BaseException) -> str:
         return f"(no text: {type(error).__name__}.__str__ raised {type(other).__name__})"
 
 
+def without_stop(error: BaseException) -> str:
+    """`text_of(error)` without a full stop at its end, for messages that go on: `f"{without_stop(error)}. Fix …"`."""
+    return text_of(error).rstrip(". ")
+
+
 def visible(text: str) -> str:
     """`text` with every control character as an escape: ESC becomes the four characters `\\x1b`; line ends stay.
 

@@ -21,7 +21,7 @@ from beam_pipes.cache.lineage_reader import DeadLetter
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.records import Batch, error_in_short
-from beam_pipes.errors import SourceError, StageError, text_of
+from beam_pipes.errors import SourceError, StageError, text_of, without_stop
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch
 from beam_pipes.sources.source import SourceShard
 
@@ -123,7 +123,7 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
 def unparsable(row: BadRecord) -> StageError:
     """The error of a bad row if none is allowed."""
     error = StageError(
-        f"the source cannot parse record {row.record_id!r}: {str(row.error).rstrip('. ')}. Repair the input, or allow "
+        f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}. Repair the input, or allow "
         "bad records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
         stage=SOURCE,
         record=row.record_id,
@@ -157,8 +157,8 @@ def shard_records(declaration: Declaration, shard: SourceShard) -> Iterator[Reco
         yield from declaration.source.read(shard)
     except SourceError as error:
         raise SourceError(
-            f"source shard {shard.index} cannot be read: {error}. Repair or remove the input and run the build again: "
-            "finished shards are kept, and the published snapshot is untouched.",
+            f"source shard {shard.index} cannot be read: {without_stop(error)}. Repair or remove the input and "
+            "run the build again: finished shards are kept, and the published snapshot is untouched.",
             **{**error.attributes, "shard": shard.index},
         ) from error
 

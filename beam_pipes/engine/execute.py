@@ -18,7 +18,7 @@ from beam_pipes.errors import (
     StageError,
     TooManyCombinationsException,
     UnequalZipException,
-    text_of,
+    without_stop,
 )
 
 # "raise" lets a stage's exception through unchanged; the others are what a build offers.
@@ -320,7 +320,7 @@ class UnitRunner:
         if self.on_error == "fail":
             record_id = batch.records.record_id(index)
             raise StageError(
-                f"stage {self.name!r} failed on record {record_id!r}: {type(error).__name__}: {text_of(error)}. "
+                f"stage {self.name!r} failed on record {record_id!r}: {type(error).__name__}: {without_stop(error)}. "
                 "Fix the record or the stage, or allow failures with on_error='dead_letter' (kept for a replay) "
                 "or on_error='drop'.",
                 stage=self.name,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.errors import GraphError, OperatorError
+from beam_pipes.errors import GraphError, OperatorError, without_stop
 from beam_pipes.graph.data_node import OperatorNode
 from beam_pipes.graph.operator import Argument, Operator
 from beam_pipes.graph.samples import Sample, Samples
@@ -67,8 +67,8 @@ def failed(node: OperatorNode, samples: Samples, index: int, error: BaseExceptio
     record = samples.record_id(index)
     return OperatorError(
         f"operator {node.name!r} failed on record {record!r} (sample {int(samples.rows[index])} of the batch, epoch "
-        f"{samples.epoch}): {type(error).__name__}: {error}. It was called at {node.where}. Fix the record or the "
-        "graph, or allow failures with on_error='drop' (counted) or on_error='dead_letter' (kept in "
+        f"{samples.epoch}): {type(error).__name__}: {without_stop(error)}. It was called at {node.where}. Fix "
+        "the record or the graph, or allow failures with on_error='drop' (counted) or on_error='dead_letter' (kept in "
         "pipe.dead_letters).",
         operator=node.name,
         record=record,
@@ -163,7 +163,7 @@ def host_draws(
             except Exception as own:
                 raise failed(node, samples, index, own) from own
         raise OperatorError(
-            f"operator {node.name!r}: {type(error).__name__}: {error}. It was called at {node.where}.",
+            f"operator {node.name!r}: {type(error).__name__}: {without_stop(error)}. It was called at {node.where}.",
             operator=node.name,
             where=node.where,
         ) from error
@@ -279,8 +279,8 @@ def _together(
     except Exception as error:
         raise OperatorError(
             f"operator {node.name!r} failed on {len(kept)} samples of a batch of epoch {samples.epoch} together, and "
-            f"on none of them alone: {type(error).__name__}: {error}. It was called at {node.where}. Make the samples "
-            "alike before it.",
+            f"on none of them alone: {type(error).__name__}: {without_stop(error)}. It was called at {node.where}. "
+            "Make the samples alike before it.",
             operator=node.name,
             where=node.where,
         ) from error

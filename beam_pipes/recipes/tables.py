@@ -333,13 +333,13 @@ def _types_of_parquet(data: Any) -> dict[str, str]:
 
 def _type_of_arrow(kind: Any) -> str:
     types = require("pyarrow", purpose="Parquet").types
-    if (types.is_list(kind) or types.is_large_list(kind)) and (
+    if (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)) and (
         types.is_integer(kind.value_type) or types.is_floating(kind.value_type)
     ):
         return f"{_type_of_arrow(kind.value_type)}[]"
     if types.is_boolean(kind):
         return "bool"
-    if types.is_binary(kind) or types.is_large_binary(kind):
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return "bytes"
     if types.is_integer(kind) or types.is_floating(kind):
         return str(np.dtype(kind.to_pandas_dtype()).name)

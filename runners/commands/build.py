@@ -18,7 +18,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import BeamPipesError, DeclarationError, visible
+from beam_pipes.errors import BeamPipesError, DeclarationError, visible, without_stop
 from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.options import Building, require_one_of, show_outcome, with_building
@@ -275,8 +275,8 @@ def show_report(path: str, *, declaration: Declaration | None = None) -> None:
         written = write_report(path, declaration=declaration, run_stages=False)
         _say(f"What is in it: {written}")
     except (BeamPipesError, OSError) as error:
-        told = f"No report was written: {error}. The cache is published; `beam-pipes report {path}` tries again."
-        _say(told)
+        reason = without_stop(error)
+        _say(f"No report was written: {reason}. The cache is published; `beam-pipes report {path}` tries again.")
 
 
 class TaskReports:

@@ -107,6 +107,13 @@ class TestFailures:
         assert (caught.value.stage, caught.value.record) == ("Fragile", "list@1")
         assert isinstance(caught.value.__cause__, ValueError)
 
+    def test_the_full_stop_of_a_message_is_not_doubled(self) -> None:
+        def fail(stage: object, value: int) -> list[int]:
+            raise ValueError("Declare another type.")
+
+        with pytest.raises(StageError, match=r"ValueError: Declare another type\. Fix the record"):
+            run(Stage(fail, name="Strict"), [3], on_error="fail")
+
     def test_without_a_policy_the_stages_own_error_comes_through(self) -> None:
         with pytest.raises(ValueError) as caught:
             run(self.branching({3}, None), [3])

@@ -143,6 +143,8 @@ def parquet(path: str) -> None:
         "day": [day] * 24,
         "vector": [[1.0, 2.0], [], [3.0]] * 8,
         "raw": [b"\xff"] * 24,
+        "digest": pa.array([b"ab"] * 24, pa.binary(2)),
+        "embedding": pa.array([[0.5, 1.5]] * 24, pa.list_(pa.float32(), 2)),
     }
     pyarrow.parquet.write_table(pa.table(columns), path)
 
@@ -154,6 +156,8 @@ def test_types_of_parquet_are_those_of_the_file() -> None:
 
     assert types_of(cache) == {
         "day": "str",
+        "digest": "bytes",
+        "embedding": "float32",
         "label": "int16",
         "raw": "bytes",
         "user": "str",
@@ -162,6 +166,7 @@ def test_types_of_parquet_are_those_of_the_file() -> None:
     }
     examples = list(cache["train"])
     assert (examples[0]["day"], examples[0]["raw"], examples[0]["vector"].tolist()) == ("2020-01-02", b"\xff", [1, 2])
+    assert examples[0]["embedding"].tolist() == [0.5, 1.5]
     assert examples[2]["user"] == "" and math.isnan(examples[1]["x"])
 
 
