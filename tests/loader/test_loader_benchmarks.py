@@ -42,3 +42,15 @@ def test_the_loading_benchmark_checks_every_reader_and_compares_with_the_memory_
 
     assert results["native_to_memmap"] > 0 and results["tokens"] == 196_608
     assert set(results["mtokens_per_sec"]) == {"memmap", "native"}
+
+
+def test_packed_rows_are_compared_with_bare_copies_at_the_size_that_the_help_names(tmp_path):
+    ratios = load._measure_ways(tmp_path, 5_000_000 // load.WIDTH // 4, 1)
+
+    assert set(ratios) == {
+        "packed_to_native",
+        "filtered_to_native",
+        "mixture_of_ten_to_native",
+        "packed_bare_to_native",
+    }
+    assert all(ratio > 0 for ratio in ratios.values())
