@@ -1,48 +1,37 @@
-"""`FoundFile`: a file of an input, as it was found.
+"""`select`: which files a source reads: a directory, a file, a glob or a list of these → files with relative names.
 
-Globs over relative names with `/` between their parts.
-
-Which objects of a remote input a source reads, and their names, as for files.
-
-A listing says size, generation and checksums of every object, so nothing must be read to plan a build.
-
-Which files a source reads: a directory, a file, a glob or a list of these → files with relative names, sorted.
+    select("talks", pattern="**/*.txt").find()  →  talks/a.txt as "a.txt", talks/en/b.txt as "en/b.txt"
 
 Names are relative to the *base*: the directory itself, the file's directory, the part of a glob before its first
 wildcard, or what the entries of a list have in common; `relative_to` sets it. Record ids and fingerprints are derived
-from them, so an input may be moved as a whole.
+from them, so an input may be moved as a whole. They have `/` between their parts, and globs are matched with them.
 
 Regular files only. A name with a part that begins with a dot is hidden: left out unless `hidden=True` or given as a
-single file. Symbolic links are followed, loops are not. Inputs on `gs://`, `s3://`, `az://` and `hf://` are listed.
+single file. Symbolic links are followed, loops are not. Directories are walked, by `Helpers` once there are many files.
+Inputs on `gs://`, `s3://`, `az://` and `hf://` are listed, which says the size, generation and checksums of every
+object, so that nothing must be read to plan a build.
 
-With many files, `Helpers`, which are processes, list directories and read files on all cores.
+What was found is a `FoundFile`, a row of the columns of `FoundFiles`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
-import pickle
-import queue
 import re
-import signal
 import stat
-import struct
-import subprocess
-import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from beam_pipes.cache.storage import absolute_path, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
+from beam_pipes.sources.helpers import Helpers
 
 
 class FoundFile(NamedTuple):
@@ -392,9 +381,8 @@ class _Walk(NamedTuple):
         """The files in some directories, and the directories in them."""
         takes_all = self.patterns == ("**/*",) and not self.selection.exclude
         wanted, unwanted = matcher(self.patterns), matcher(self.selection.exclude)
-        recursive, hidden, add = self.selection.recursive, self.selection.hidden, None
+        recursive, hidden = self.selection.recursive, self.selection.hidden
         found, directories = FoundFiles(self.base), list[Waiting]()
-        add = found.add
         for directory, inside, above in waiting:
             try:
                 identity = os.stat(directory)
@@ -411,115 +399,11 @@ class _Walk(NamedTuple):
                         elif takes_all or (wanted(name) and not unwanted(name)):
                             status = entry.stat()
                             if stat.S_ISREG(status.st_mode):
-                                add(self.prefix + name, status)
+                                found.add(self.prefix + name, status)
             except OSError as error:
                 where = error.filename or directory
                 raise SourceError(f"input {where} cannot be read: {error.strerror or error}", file=where) from error
         return found, directories
-
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-_START = "from beam_pipes.sources.selection import serve; serve()"
-_MOST_HELPERS = 16
-
-
-class Helpers:
-    """Processes that list directories and read many files: with threads, one lock of the interpreter holds all up.
-
-    They start with the first `map`. What fails in one of them, whatever it was, is done again in this process, which
-    raises what is to be raised. Where there is one core only, or no interpreter to start, this process does everything.
-    """
-
-    def __init__(self) -> None:
-        self.count = min(os.cpu_count() or 1, _MOST_HELPERS)
-        self._processes: list[subprocess.Popen[bytes]] | None = None
-        self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
-
-    def __enter__(self) -> Helpers:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        for process in self._processes or ():
-            assert process.stdin is not None and process.stdout is not None
-            process.kill()  # it holds nothing
-            with contextlib.suppress(OSError):  # what was not sent any more
-                process.stdin.close()
-            process.stdout.close()
-            process.wait()
-
-    def map(self, function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-        """`[function(item) for item in items]`; function, items and results must be picklable."""
-        if self._processes is None:
-            self._processes = list(self._started()) if self.count > 1 else []
-        if not self._processes:
-            return [function(item) for item in items]
-
-        def call(item: _Item) -> _Result:
-            process = self._idle.get()
-            try:
-                done, result = _answer(process, function, item)
-            finally:
-                self._idle.put(process)
-            return result if done else function(item)
-
-        with ThreadPoolExecutor(len(self._processes), thread_name_prefix="helpers") as pool:
-            return list(pool.map(call, items))
-
-    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
-        path = os.pathsep.join(each or os.getcwd() for each in sys.path)
-        with contextlib.suppress(OSError, TypeError):  # TypeError: an embedded Python has no sys.executable
-            for _ in range(self.count):
-                process = subprocess.Popen(
-                    [sys.executable, "-c", _START],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    env={**os.environ, "PYTHONPATH": path},
-                )
-                self._idle.put(process)
-                yield process
-
-
-def _answer(process: subprocess.Popen[bytes], function: Callable[[Any], Any], item: Any) -> tuple[bool, Any]:
-    """Whether a process could do it, and the result."""
-    assert process.stdin is not None and process.stdout is not None
-    with contextlib.suppress(Exception):  # not picklable, or the process has ended
-        _send(process.stdin, (function, item))
-        done, result = pickle.loads(_received(process.stdout))
-        return done, result
-    return False, None
-
-
-_LENGTH = struct.Struct("<Q")
-
-
-def _send(file: IO[bytes], value: object) -> None:
-    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    file.write(_LENGTH.pack(len(data)))
-    file.write(data)
-    file.flush()
-
-
-def _received(file: IO[bytes]) -> bytes:
-    """A whole message, so that the next one can be read whatever becomes of this one. `EOFError` if none comes."""
-    if len(length := file.read(_LENGTH.size)) < _LENGTH.size:
-        raise EOFError
-    return file.read(_LENGTH.unpack(length)[0])
-
-
-def serve() -> None:
-    """What a helper runs: answers until its input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a module prints is no answer
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        while True:
-            request, answer = _received(sys.stdin.buffer), (False, None)
-            with contextlib.suppress(Exception):  # a class that this process cannot import, or what the function raises
-                function, item = pickle.loads(request)
-                answer = (True, function(item))
-            _send(answers, answer)
 
 
 def _leads_to_itself(entry: os.DirEntry[str]) -> bool:
