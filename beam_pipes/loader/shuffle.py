@@ -3,6 +3,8 @@
     orders = Orders(rows, 1, BlockShuffle(window=2), 0)    # 6 rows in 3 blocks
     orders.records(0, np.arange(6))  →  array([2, 3, 5, 4, 1, 0])
     orders.approach(0, 3)            # its window of blocks and the next one are fetched
+
+The streams of one source, of an appended one and of a mixture have one `Orders` for each source.
 """
 
 from __future__ import annotations
