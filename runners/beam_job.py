@@ -29,10 +29,10 @@ from beam_pipes.building.leftovers import remove_temporaries
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
-from beam_pipes.building.workers.process import python_path
 from beam_pipes.cache.locks import in_words, this_process
 from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, DeclarationError, JobLostError, visible
 from beam_pipes.extras import require
+from beam_pipes.identity.source_code import python_path
 from beam_pipes.runners.jobs import (
     AGAIN,
     LOOK_EVERY_SECS,

@@ -2,7 +2,7 @@
 
 `import_user_module`: a module of the user, with an error that says where it fails. A module that builds while it is
 imported (a script without a guard) is imported up to its first build: a command or a worker needs its declarations,
-and must not run the program again.
+and must not run the program again. `python_path`: what a worker needs to import what this process can.
 """
 
 from __future__ import annotations
@@ -214,6 +214,11 @@ class _StoppedAtBuildError(BaseException):
     def __init__(self, modules: list[types.ModuleType]) -> None:
         super().__init__()
         self.modules = modules
+
+
+def python_path() -> str:
+    """This process's import path, for the environment of workers, so that they find what is found here."""
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)
 
 
 def now_a_worker() -> None:

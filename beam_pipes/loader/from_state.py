@@ -17,9 +17,9 @@ from beam_pipes.loader.loader import Loader
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle
 from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.shuffle import Shuffle
 from beam_pipes.loader.state import LoaderState
 from beam_pipes.loader.steps import Last
-from beam_pipes.loader.stream import Shuffle
 from beam_pipes.loader.token_batches import TokenBatches
 
 

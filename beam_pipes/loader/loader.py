@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
-from beam_pipes.cache.decoding import MessageDecoder
+from beam_pipes.cache.message_features import MessageDecoder
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue
@@ -31,9 +31,10 @@ from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
+from beam_pipes.loader.shuffle import Shuffle, shuffle_label
 from beam_pipes.loader.state import LoaderState, trackable_state
 from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
-from beam_pipes.loader.stream import Appended, RowStream, Shuffle, shuffle_label
+from beam_pipes.loader.stream import Appended, RowStream
 from beam_pipes.loader.token_batches import TokenBatches
 from beam_pipes.loader.world import Share
 

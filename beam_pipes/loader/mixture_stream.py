@@ -26,18 +26,9 @@ from beam_pipes.loader.mixture import Mixture, MixtureSchedule, integer_rates
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import GatherOptions, Rows, Shapes, SplitRows, columns_in_common, row_bytes, varying
+from beam_pipes.loader.shuffle import Orders, Shuffle
 from beam_pipes.loader.state import Addition, LoaderState, Segment
-from beam_pipes.loader.stream import (
-    LOCATED_ROWS,
-    EpochSizes,
-    Given,
-    Orders,
-    Places,
-    Progress,
-    RowStream,
-    Shuffle,
-    open_rows,
-)
+from beam_pipes.loader.stream import LOCATED_ROWS, EpochSizes, Given, Places, Progress, RowStream, open_rows
 
 # What has changed a mixture: in which epoch, its segment there, and the sizes of the epochs before.
 Changes = tuple[int, Segment, tuple[EpochSizes, ...] | None]

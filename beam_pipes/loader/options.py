@@ -24,9 +24,10 @@ from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
+from beam_pipes.loader.shuffle import Shuffle, shuffle_label
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
-from beam_pipes.loader.stream import Appended, RowStream, Shuffle, check_appendable, over_newer, shuffle_label
+from beam_pipes.loader.stream import Appended, RowStream, check_appendable, over_newer
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import Share
 

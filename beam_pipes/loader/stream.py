@@ -1,13 +1,15 @@
 """Streams: the rows of epochs, addressed by position.
 
+    stream = RowStream(split, options, seed=1, shuffle=True)
+    places = stream.locate(0, np.arange(2))  →  array([17, 4])
+    stream.gather(places)                    →  {"tokens": int32 (2, 1024)}
+
 `locate` turns positions of an epoch into *places* (cheap, vectorised, independent of the data), `gather` turns places
 into a batch. The loader locates many batches at once and gathers one at a time.
 
-`AppendedStream` is the stream of a run during which records were added to its split:
-
-    next_epoch    epoch 0  old records             now    epoch 0  old records │ the other old ones and all new ones
-                  epoch 1  old and new records            epoch 1  old and new records
-                                                                               └ where the state was saved
+`RowStream` is that of one source. `AppendedStream` is one whose split has grown during the run, and `over_newer` makes
+of a state saved before that a state of it: epochs have then other rows, which `appended.py` locates, and everything
+else is that of a `RowStream`. The stream of several sources is `MixtureStream`.
 """
 
 from __future__ import annotations
@@ -21,36 +23,20 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.filtered import numbers_in, positions_of
+from beam_pipes.cache.filtered import numbers_in
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import LoaderError, StateMismatchError
+from beam_pipes.loader.appended import Part, joined
 from beam_pipes.loader.batches import Batch, Fills
 from beam_pipes.loader.columns import read_consistently
-from beam_pipes.loader.mixture import MixtureSchedule, integer_rates
-from beam_pipes.loader.order import (
-    BalancedOrder,
-    BalancedShuffle,
-    BlockOrder,
-    BlockShuffle,
-    Indices,
-    KeyedPermutation,
-    Order,
-    SequentialOrder,
-)
+from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit
-from beam_pipes.loader.rows import (
-    Columns,
-    GatherOptions,
-    InMemory,
-    Rows,
-    SplitRows,
-    row_bytes,
-)
+from beam_pipes.loader.rows import Columns, GatherOptions, InMemory, Rows, SplitRows, row_bytes
+from beam_pipes.loader.shuffle import Orders, Shuffle
 from beam_pipes.loader.state import Addition, LoaderState, Segment, check_same_sequence
 
-Shuffle = bool | BlockShuffle | BalancedShuffle
 Places = npt.NDArray[np.int64]
 
 # A thousand places cost little more than one: the calls are what takes time.
@@ -172,15 +158,6 @@ class Stream(Protocol):
     def position_of(self, epoch: int, source: int, row: int) -> int | None: ...
 
 
-def shuffle_label(shuffle: Shuffle) -> str:
-    """How a state names the kind of order: "global", "stored", "blocks/8" or "balanced/64"."""
-    if isinstance(shuffle, BalancedShuffle):
-        return f"balanced/{shuffle.rows}"
-    if isinstance(shuffle, BlockShuffle):
-        return f"blocks/{shuffle.window}"
-    return "global" if shuffle else "stored"
-
-
 def open_rows(source: Any, options: GatherOptions) -> Rows:
     """Rows of a split, of a packing plan, or of records padded one by one."""
     if isinstance(source, PackingPlan):
@@ -188,50 +165,12 @@ def open_rows(source: Any, options: GatherOptions) -> Rows:
     return PaddedRows(source, options) if isinstance(source, PaddedSplit) else SplitRows(source, options)
 
 
-class Orders:
-    """The orders of one source, epoch by epoch."""
-
-    def __init__(self, rows: Rows, seed: int, shuffle: Shuffle, stream: int) -> None:
-        self.rows = rows
-        self.stream = stream
-        self._approached: tuple[int, int] | None = None
-        self.of_epoch: Callable[[int], Order] = functools.lru_cache(maxsize=4)(
-            functools.partial(_order, rows, seed, shuffle, stream)
-        )
-        if not isinstance(shuffle, bool):
-            self.of_epoch(0)  # raises now where blocks cannot be shuffled, or rows have no costs
-
-    def records(self, epoch: int, positions: Indices) -> Indices:
-        records = self.of_epoch(epoch).records(positions)
-        return records + epoch * self.rows.size if self.rows.draws_anew else records
-
-    def approach(self, epoch: int, position: int) -> None:
-        order = self.of_epoch(epoch)
-        if not isinstance(order, BlockOrder):
-            return
-        window = order.window_of(position)
-        if self._approached == (epoch, window):
-            return
-        if self._approached is None or self._approached[0] != epoch:
-            self.rows.check_room([order.blocks_of_window(number) for number in range(order.num_windows)])
-        self._approached = (epoch, window)
-        self.rows.will_need(np.concatenate([order.blocks_of_window(window), order.blocks_of_window(window + 1)]))
-
-
-def _order(rows: Rows, seed: int, shuffle: Shuffle, stream: int, epoch: int) -> Order:
-    if isinstance(shuffle, BlockShuffle):
-        return BlockOrder(rows.block_sizes, window=shuffle.window, seed=seed, epoch=epoch, stream=stream)
-    if isinstance(shuffle, BalancedShuffle):
-        return BalancedOrder(rows.costs(epoch), rows=shuffle.rows, seed=seed, epoch=epoch, stream=stream)
-    if shuffle:
-        return KeyedPermutation(rows.size, seed=seed, epoch=epoch, stream=stream)
-    return SequentialOrder(rows.size)
-
-
 class RowStream:
     """The rows of one split or plan; places are row numbers."""
 
     located_rows = LOCATED_ROWS
+    #: The additions of the run; see `AppendedStream`.
+    additions: tuple[Addition, ...] = ()
 
     def __init__(self, source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
         self._arguments: dict[str, Any] = {"source": source, "options": options, "seed": seed, "shuffle": shuffle}
@@ -271,8 +210,6 @@ class RowStream:
         if stream.additions and state.epoch <= stream.additions[-1].epoch:
             stream.locate(state.epoch, np.empty(0, np.int64))  # refuses now if the older records are gone
         return stream
-
-    additions: tuple[Addition, ...] = ()
 
     @property
     def changes(self) -> tuple[Addition, ...] | None:
@@ -371,96 +308,6 @@ def _with_split(source: Any, split: Any) -> Any:
     return dataclasses.replace(source, split=split) if isinstance(source, PaddedSplit) else split
 
 
-class _Epochs(Protocol):
-    """The rows of epochs of a run, as their numbers in the present source."""
-
-    def size_of(self, epoch: int) -> int: ...
-
-    def locate(self, epoch: int, positions: Indices) -> Places: ...
-
-    def position_of(self, epoch: int, row: int) -> int | None: ...
-
-    def approach(self, epoch: int, position: int) -> None: ...
-
-
-class _Part:
-    """Epochs over a part of the source: `opened` gives its orders and the numbers of its rows (None: all rows)."""
-
-    def __init__(self, size: int, opened: Callable[[], tuple[Orders, Indices | None]]) -> None:
-        self._size = size
-        self._opened = functools.lru_cache(maxsize=1)(opened)  # on first use: a run past these epochs needs none of it
-
-    def size_of(self, epoch: int) -> int:
-        return self._size
-
-    def locate(self, epoch: int, positions: Indices) -> Places:
-        orders, numbers = self._opened()
-        rows = orders.records(epoch, positions)
-        return rows if numbers is None else numbers[rows].astype(np.int64)
-
-    def position_of(self, epoch: int, row: int) -> int | None:
-        orders, numbers = self._opened()
-        rows = np.array([row]) if numbers is None else positions_of(numbers, [row])
-        return int(orders.of_epoch(epoch).positions(rows)[0]) if len(rows) else None
-
-    def approach(self, epoch: int, position: int) -> None:
-        if position < self._size:
-            self._opened()[0].approach(epoch, position)
-
-
-class _Joined:
-    """The epochs of `before`, then those of `after`; `added` rows join the last one before if the addition says so."""
-
-    def __init__(self, before: _Epochs, added: _Part, after: _Epochs, addition: Addition) -> None:
-        self._before, self._added, self._after = before, added, after
-        self._addition = addition
-
-    def _joins(self, epoch: int) -> bool:
-        return epoch == self._addition.epoch and self._addition.position is not None
-
-    def _part(self, epoch: int) -> _Epochs:
-        return self._after if epoch > self._addition.epoch else self._before
-
-    @functools.cached_property
-    def _schedule(self) -> MixtureSchedule:
-        """Which of `before` (0) and `added` (1) gives each row: both to their ends, in proportion to what is left."""
-        epoch, position = self._addition.epoch, self._addition.position or 0
-        sizes = [self._before.size_of(epoch), self._added.size_of(epoch)]
-        left = [sizes[0] - position, sizes[1]]
-        rates = integer_rates(left if any(left) else [1, 0])
-        return MixtureSchedule(Segment(start=position, counts=(position, 0), rates=rates), sizes, "drop")
-
-    def size_of(self, epoch: int) -> int:
-        return self._part(epoch).size_of(epoch) + (self._added.size_of(epoch) if self._joins(epoch) else 0)
-
-    def locate(self, epoch: int, positions: Indices) -> Places:
-        if not self._joins(epoch):
-            return self._part(epoch).locate(epoch, positions)
-        sources, ordinals = np.zeros(len(positions), np.int64), np.array(positions, np.int64)
-        late = ordinals >= (self._addition.position or 0)
-        sources[late], ordinals[late] = self._schedule.locate(ordinals[late])
-        rows = np.empty(len(positions), np.int64)
-        for source, part in enumerate((self._before, self._added)):
-            mine = sources == source
-            rows[mine] = part.locate(epoch, ordinals[mine])
-        return rows
-
-    def position_of(self, epoch: int, row: int) -> int | None:
-        ordinal = self._part(epoch).position_of(epoch, row)
-        if not self._joins(epoch) or (ordinal is not None and ordinal < (self._addition.position or 0)):
-            return ordinal
-        if ordinal is not None:
-            return self._schedule.position_of(0, ordinal)
-        ordinal = self._added.position_of(epoch, row)
-        return None if ordinal is None else self._schedule.position_of(1, ordinal)
-
-    def approach(self, epoch: int, position: int) -> None:
-        if not self._joins(epoch) or position < (self._addition.position or 0):
-            return self._part(epoch).approach(epoch, position)
-        for part, count in zip((self._before, self._added), self._schedule.counts_at(position), strict=True):
-            part.approach(epoch, count)
-
-
 class AppendedStream(RowStream):
     """The rows of a split to which records were added during the run.
 
@@ -474,7 +321,7 @@ class AppendedStream(RowStream):
         self.additions = additions
         split = _split_of(source)
 
-        def part(rows: int, stream: int, chosen: Callable[[], Any]) -> _Part:
+        def part(rows: int, stream: int, chosen: Callable[[], Any]) -> Part:
             def opened() -> tuple[Orders, Indices]:
                 found = chosen()
                 if len(found) != rows:
@@ -486,23 +333,23 @@ class AppendedStream(RowStream):
                 rows_of_part = open_rows(_with_split(source, found), options)
                 return Orders(rows_of_part, order["seed"], order["shuffle"], stream), numbers_in(split, found)
 
-            return _Part(rows, opened)
+            return Part(rows, opened)
 
-        def older(addition: Addition) -> Any:
-            return split.as_of(addition.manifest)
+        def before(number: int) -> Any:
+            """The records before an addition; all of them after the last one."""
+            return split.as_of(additions[number].manifest) if number < len(additions) else split
 
-        wholes = [part(each.rows, 0, functools.partial(older, each)) for each in additions]
-        wholes.append(_Part(self.size, lambda: (self._orders, None)))
-        epochs: _Epochs = wholes[0]
-        for number, addition in enumerate(additions):
-            following = additions[number + 1] if number + 1 < len(additions) else None
+        def since(number: int) -> Any:
+            return before(number + 1).since(additions[number].manifest)
 
-            def since(addition: Addition = addition, following: Addition | None = following) -> Any:
-                return (split if following is None else older(following)).since(addition.manifest)
-
-            more = (self.size if following is None else following.rows) - addition.rows
-            epochs = _Joined(epochs, part(more, number + 1, since), wholes[number + 1], addition)
-        self._epochs = epochs
+        sizes = [*(addition.rows for addition in additions), self.size]
+        numbers = range(len(additions))
+        wholes = [part(sizes[number], 0, functools.partial(before, number)) for number in numbers]
+        wholes.append(Part(self.size, lambda: (self._orders, None)))
+        added = [
+            part(sizes[number + 1] - sizes[number], number + 1, functools.partial(since, number)) for number in numbers
+        ]
+        self._epochs = joined(additions, wholes, added)
 
     def size_of(self, epoch: int) -> int:
         return self._epochs.size_of(epoch)

@@ -21,7 +21,7 @@ import numpy as np
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.identity.canonical import Asset
-from beam_pipes.recipes.images import are_archives, field_of_samples, files_of, first_sample
+from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
 from beam_pipes.recipes.texts import kept, source_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call, spelled
 from beam_pipes.sources.file_source import FileContent
@@ -200,15 +200,13 @@ def audio(
         for field in keep:
             field_of_samples(sample, field, (), "keep_fields")
         module.assign("source", source_of(data, "tar"), "beam_pipes.sources")
-        if text_field is not None:
-            features["text"] = call("FeatureSpec", "str")
     else:
         transcripts = _assign_sound_files(
             module, data, keep, audio_root=audio_root, audio_field=audio_field, text_field=text_field
         )
-        text_field = None
-        if transcripts is not None:
-            features["text"] = call("FeatureSpec", "str")
+        text_field = None  # the transcripts know it
+    if transcripts is not None or text_field is not None:
+        features["text"] = call("FeatureSpec", "str")
     module.use("beam_pipes.recipes", "audio_example")
     making = call(
         "stage",

@@ -23,8 +23,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import hash_range, object_range_digest, slice_bytes
 from beam_pipes.sources.digests import Cut, Cuts, DigestCache, keys_of
+from beam_pipes.sources.helpers import Helpers
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, StoredPiece
-from beam_pipes.sources.selection import MANY_FILES, FoundFile, FoundFiles, Helpers, Paths, Selection, select
+from beam_pipes.sources.selection import MANY_FILES, FoundFile, FoundFiles, Paths, Selection, select
 from beam_pipes.sources.source import (
     Slice,
     Source,

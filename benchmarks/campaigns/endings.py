@@ -17,8 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from beam_pipes.building.workers.process import python_path
 from beam_pipes.cache import Cache
+from beam_pipes.identity.source_code import python_path
 from benchmarks.campaigns.declarations import DEADLY, INPUT_VARIABLE, LINES, LOG_VARIABLE, REFERENCE, write_input
 from benchmarks.campaigns.kills import Scene
 from benchmarks.campaigns.session_members import members, processes_left

@@ -29,7 +29,7 @@ RUNS_CODE = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "ya
 CALLS = {"eval", "exec"}
 # Where pickles are read, and why they are not somebody else's.
 ALLOWED = {
-    "beam_pipes/sources/selection.py": "between a process and the helpers that it has started",
+    "beam_pipes/sources/helpers.py": "between a process and the helpers that it has started",
     "beam_pipes/errors.py": "asks whether a fact can be pickled, on its way to the process that reports it",
     "beam_pipes/building/declaration.py": "in a worker, the declaration that its own launcher has sent",
     "beam_pipes/building/checks.py": "asks whether a declaration can be pickled, and reads none",

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from beam_pipes.errors import SourceError
 from beam_pipes.sources import DigestCache, Files, SourcePlan, TextLines, file_source, selection
 from beam_pipes.sources.file_source import MAX_TARGETS, even_cuts, group_small_files
+from beam_pipes.sources.helpers import Helpers
 from beam_pipes.sources.source import SourceShard, WholeFiles
 
 TARGET = 10_000
@@ -326,7 +327,7 @@ def test_a_helper_that_dies_is_done_without(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     here = os.getpid()
 
-    with selection.Helpers() as helpers:
+    with Helpers() as helpers:
         assert here not in helpers.map(_process_of, [1, 2])
         assert helpers.map(_ends_helpers, [here] * 4) == [here] * 4
         assert helpers.map(_process_of, [1, 2]) == [here] * 2

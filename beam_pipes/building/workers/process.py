@@ -34,7 +34,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NamedTuple, Protocol
 
 from beam_pipes.errors import BuildError, text_of
-from beam_pipes.identity.source_code import now_a_worker, where_raised
+from beam_pipes.identity.source_code import now_a_worker, python_path, where_raised
 
 
 class RunningProcess(Protocol):
@@ -68,11 +68,6 @@ def start_interpreter(code: str, *, files: Sequence[int], arguments: Sequence[st
         env={**os.environ, "PYTHONPATH": python_path()},
         stdin=subprocess.DEVNULL,
     )
-
-
-def python_path() -> str:
-    """This process's import path, for the environment of workers, so that they find what is found here."""
-    return os.pathsep.join(path or os.getcwd() for path in sys.path)
 
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

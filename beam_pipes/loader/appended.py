@@ -1,0 +1,122 @@
+"""The epochs of a run during which records were added to its split.
+
+    next_epoch    epoch 0  old records             now    epoch 0  old records │ the other old ones and all new ones
+                  epoch 1  old and new records            epoch 1  old and new records
+                                                                               └ where the state was saved
+
+`Part` is epochs over some rows of the present source, such as the old ones. `joined` makes of the parts one run, which
+says for every epoch, past or future, how many rows it has and which ones: in an epoch that an addition divides, the old
+and the new rows come in proportion to what is left of them, as two sources of a mixture do.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from beam_pipes.cache.filtered import positions_of
+from beam_pipes.loader.mixture import MixtureSchedule, integer_rates
+from beam_pipes.loader.order import Indices
+from beam_pipes.loader.shuffle import Orders
+from beam_pipes.loader.state import Addition, Segment
+
+
+class Epochs(Protocol):
+    """The rows of epochs of a run, as their numbers in the present source."""
+
+    def size_of(self, epoch: int) -> int: ...
+
+    def locate(self, epoch: int, positions: Indices) -> Indices: ...
+
+    def position_of(self, epoch: int, row: int) -> int | None: ...
+
+    def approach(self, epoch: int, position: int) -> None: ...
+
+
+class Part:
+    """Epochs over a part of the source: `opened` gives its orders and the numbers of its rows (None: all rows)."""
+
+    def __init__(self, size: int, opened: Callable[[], tuple[Orders, Indices | None]]) -> None:
+        self._size = size
+        self._opened = functools.lru_cache(maxsize=1)(opened)  # on first use: a run past these epochs needs none of it
+
+    def size_of(self, epoch: int) -> int:
+        return self._size
+
+    def locate(self, epoch: int, positions: Indices) -> Indices:
+        orders, numbers = self._opened()
+        rows = orders.records(epoch, positions)
+        return rows if numbers is None else numbers[rows].astype(np.int64)
+
+    def position_of(self, epoch: int, row: int) -> int | None:
+        orders, numbers = self._opened()
+        rows = np.array([row]) if numbers is None else positions_of(numbers, [row])
+        return int(orders.of_epoch(epoch).positions(rows)[0]) if len(rows) else None
+
+    def approach(self, epoch: int, position: int) -> None:
+        if position < self._size:
+            self._opened()[0].approach(epoch, position)
+
+
+class _Joined:
+    """The epochs of `before`, then those of `after`; `added` rows join the last one before if the addition says so."""
+
+    def __init__(self, before: Epochs, added: Part, after: Epochs, addition: Addition) -> None:
+        self._before, self._added, self._after = before, added, after
+        self._addition = addition
+
+    def _joins(self, epoch: int) -> bool:
+        return epoch == self._addition.epoch and self._addition.position is not None
+
+    def _part(self, epoch: int) -> Epochs:
+        return self._after if epoch > self._addition.epoch else self._before
+
+    @functools.cached_property
+    def _schedule(self) -> MixtureSchedule:
+        """Which of `before` (0) and `added` (1) gives each row: both to their ends, in proportion to what is left."""
+        epoch, position = self._addition.epoch, self._addition.position or 0
+        sizes = [self._before.size_of(epoch), self._added.size_of(epoch)]
+        left = [sizes[0] - position, sizes[1]]
+        rates = integer_rates(left if any(left) else [1, 0])
+        return MixtureSchedule(Segment(start=position, counts=(position, 0), rates=rates), sizes, "drop")
+
+    def size_of(self, epoch: int) -> int:
+        return self._part(epoch).size_of(epoch) + (self._added.size_of(epoch) if self._joins(epoch) else 0)
+
+    def locate(self, epoch: int, positions: Indices) -> Indices:
+        if not self._joins(epoch):
+            return self._part(epoch).locate(epoch, positions)
+        sources, ordinals = np.zeros(len(positions), np.int64), np.array(positions, np.int64)
+        late = ordinals >= (self._addition.position or 0)
+        sources[late], ordinals[late] = self._schedule.locate(ordinals[late])
+        rows = np.empty(len(positions), np.int64)
+        for source, part in enumerate((self._before, self._added)):
+            mine = sources == source
+            rows[mine] = part.locate(epoch, ordinals[mine])
+        return rows
+
+    def position_of(self, epoch: int, row: int) -> int | None:
+        ordinal = self._part(epoch).position_of(epoch, row)
+        if not self._joins(epoch) or (ordinal is not None and ordinal < (self._addition.position or 0)):
+            return ordinal
+        if ordinal is not None:
+            return self._schedule.position_of(0, ordinal)
+        ordinal = self._added.position_of(epoch, row)
+        return None if ordinal is None else self._schedule.position_of(1, ordinal)
+
+    def approach(self, epoch: int, position: int) -> None:
+        if not self._joins(epoch) or position < (self._addition.position or 0):
+            return self._part(epoch).approach(epoch, position)
+        for part, count in zip((self._before, self._added), self._schedule.counts_at(position), strict=True):
+            part.approach(epoch, count)
+
+
+def joined(additions: Sequence[Addition], wholes: Sequence[Part], added: Sequence[Part]) -> Epochs:
+    """The epochs of a run. `wholes` are all rows before each addition and after the last; `added` those of each one."""
+    epochs: Epochs = wholes[0]
+    for addition, more, whole in zip(additions, added, wholes[1:], strict=True):
+        epochs = _Joined(epochs, more, whole, addition)
+    return epochs

@@ -1,0 +1,101 @@
+"""Where recipes of media find their files: in a directory, or in tar archives in the layout of WebDataset.
+
+    are_archives("pets", (".jpg",), "images")  →  False
+    files_of("pets", (".jpg",), "images")      →  [cat/1.jpg, dog/2.jpg], ["**/*.jpg"], {".txt": 1}
+
+    are_archives("pets.tar", (".jpg",), "images")     →  True
+    first_sample("pets.tar", (".jpg",), "an image")   →  {"__key__": "cat/1", "jpg": b"…", "cls": b"0"}
+
+A recipe looks at names and at the first sample only, to learn what to declare, and says what it expected instead where
+there is nothing of its kind. `images` and `audio` are such recipes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from beam_pipes.cache.storage import is_remote
+from beam_pipes.errors import DeclarationError
+from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
+from beam_pipes.sources.selection import FoundFile, Paths, select
+from beam_pipes.sources.tar import Tar, has_field, sample_file
+
+
+class MediaFiles(NamedTuple):
+    """The files of a directory that have known suffixes, the patterns that find them, and suffix → other files."""
+
+    files: list[FoundFile]
+    patterns: list[str]
+    others: Mapping[str, int]
+
+
+def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
+    """The files of a directory, by suffix. Raises `DeclarationError` if none has one of these."""
+    if not is_remote(root) and not os.path.isdir(root):
+        raise DeclarationError(f"{root!r} should be a directory of {what}, but is not a directory. {_one(what)}")
+    by_suffix: dict[str, list[FoundFile]] = {}
+    others: Counter[str] = Counter()
+    for file in select(root).find():
+        suffix = PurePosixPath(file.name).suffix
+        if suffix.lower() in suffixes:
+            by_suffix.setdefault(suffix, []).append(file)
+        else:
+            others[suffix.lower()] += 1
+    if not by_suffix:
+        raise DeclarationError(f"there are no {what} in {root!r}; known are {', '.join(suffixes)}.")
+    files = sorted((file for found in by_suffix.values() for file in found), key=lambda file: file.name)
+    return MediaFiles(files, [f"**/*{suffix}" for suffix in sorted(by_suffix)], others)
+
+
+def are_archives(data: Paths, suffixes: Sequence[str], what: str) -> bool:
+    """Whether data are tar archives, by their suffixes; so is a directory with archives and none of these files.
+
+    Raises `DeclarationError` for several paths that are not all archives.
+    """
+    paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
+    if len(paths) > 1:
+        if others := [file.name for file in select(data).find() if not _is_archive(file.name)]:
+            raise DeclarationError(
+                f"several paths should all be tar archives, but {others[0]!r} is not one. {_one(what)}"
+            )
+        return True
+    if _is_archive(paths[0]):
+        return True
+    names = [file.name for file in select(paths[0]).find()] if os.path.isdir(paths[0]) or is_remote(paths[0]) else []
+    found = {PurePosixPath(name).suffix.lower() for name in names}
+    return any(map(_is_archive, names)) and not found & {*suffixes}
+
+
+def _is_archive(name: str) -> bool:
+    suffixes = [suffix for suffix in PurePosixPath(name).suffixes if suffix.lower() not in CODEC_OF_SUFFIX]
+    return bool(suffixes) and suffixes[-1].lower() == ".tar"
+
+
+def _one(what: str) -> str:
+    return f"Name one directory of {what}, or only tar archives."
+
+
+def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str, Any]:
+    """The first sample of archives. Raises `DeclarationError` if it has no file with these suffixes."""
+    sample = Tar(data).first()
+    if sample is None or sample_file(sample, suffixes) is None:
+        has = "there are no samples" if sample is None else f"the first sample has {', '.join(sample)}"
+        raise DeclarationError(
+            f"samples of tar archives should have {what}, but {has}; known suffixes are {', '.join(suffixes)}. The "
+            "files of a sample are neighbours in the archive and share their name up to its first dot."
+        )
+    return sample
+
+
+def field_of_samples(sample: Mapping[str, Any], given: str | None, known: Sequence[str], option: str) -> str | None:
+    """The field that samples have: the given one, or the first known one; None if there is none of these."""
+    if given is not None and not has_field(sample, given):
+        raise DeclarationError(
+            f"the first sample has no field {given!r}; it has {', '.join(sample)}. Name a different one as {option}=… "
+            f"(--{option.removesuffix('s').replace('_', '-')}); a key of its .json is json.KEY."
+        )
+    return given or next((field for field in known if has_field(sample, field)), None)
