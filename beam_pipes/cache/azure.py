@@ -239,9 +239,10 @@ class AzureStorage(EtagStorage):
         found, token = self._retrying(attempt, path, "list")
         while not found and token:  # between two of its servers the service gives pages without names
             found, token = self._retrying(attempt, path, "list")
-        directories = [entry.name for entry in found if isinstance(entry, _package().BlobPrefix)]
-        objects = [_status(f"{root}/{entry.name}", entry) for entry in found if entry.name not in directories]
-        return Page(objects, sorted(directories), token)
+        prefix_type = _package().BlobPrefix
+        directories = sorted(entry.name for entry in found if isinstance(entry, prefix_type))
+        objects = [_status(f"{root}/{entry.name}", entry) for entry in found if not isinstance(entry, prefix_type)]
+        return Page(objects, directories, token)
 
 
 def _package() -> Any:

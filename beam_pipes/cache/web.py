@@ -24,6 +24,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from types import SimpleNamespace
@@ -72,9 +73,9 @@ class _ReadOnly(ObjectStorage):
         self.options = WebOptions.from_environment() if options is None else options
         self.parallel = self.options.num_threads
 
+    @abstractmethod
     def _look(self, path: str) -> Found:
         """Where a file is, and what it is bound by. Raises `CacheNotFoundError` if there is none."""
-        raise NotImplementedError
 
     def _headers(self) -> dict[str, str]:
         """Headers for the server itself, which no redirection takes elsewhere."""

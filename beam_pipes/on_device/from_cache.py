@@ -82,19 +82,27 @@ class Passes:
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        self._epoch, self._last, self._restored = epoch, None, None
+        self._go_to(epoch, None)
+
+    def _go_to(self, epoch: int, restored: dict[str, Any] | None) -> None:
+        with self._lock:
+            self._epoch, self._last, self._restored = epoch, None, restored
 
     def begin(self) -> int:
         """The first epoch of an iteration that begins now."""
+        return self._begin()[0]
+
+    def _begin(self) -> tuple[int, dict[str, Any] | None]:
+        """And the restored state within it, taken at once: of two threads that begin, one continues there."""
         with self._lock:
-            epoch = self._epoch
-            self.epoch = epoch + self.epochs
-            return epoch
+            epoch, restored = self._epoch, self._restored
+            self._epoch, self._last, self._restored = epoch + self.epochs, None, None
+            return epoch, restored
 
     def open(self) -> Loader:
         """A native loader over the next pass, or over the rest of the one that was restored."""
-        restored = self._restored
-        last = self._loader_at(self.begin())
+        epoch, restored = self._begin()
+        last = self._loader_at(epoch)
         if restored is not None:
             last.load_state_dict(restored)
         self._last = last
@@ -108,7 +116,9 @@ class Passes:
 
     def next_state(self) -> dict[str, Any]:
         """The state at the beginning of the next iteration."""
-        return self._loader_at(self._epoch).state_dict() if self._restored is None else dict(self._restored)
+        with self._lock:
+            epoch, restored = self._epoch, self._restored
+        return self._loader_at(epoch).state_dict() if restored is None else dict(restored)
 
     def state_dict(self) -> dict[str, Any]:
         """The native loader's state after the last batch of the last pass; at its end, that of the next pass."""
@@ -120,8 +130,7 @@ class Passes:
         epoch = int(state_dict["epoch"])
         first = epoch - epoch % self.epochs
         self._loader_at(first).load_state_dict(state_dict)  # what does not fit is refused now
-        self.epoch = first
-        self._restored = dict(state_dict)
+        self._go_to(first, dict(state_dict))
 
     def go_back(self, state_dict: dict[str, Any]) -> None:
         """The last pass had read ahead: its state is this one."""

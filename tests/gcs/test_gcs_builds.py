@@ -233,7 +233,7 @@ def test_records_are_taken_down_on_gs_too(text_input, bucket):
     now = Cache.open(to)["train"]
     assert [state.followed for state in states_of_takedowns(to)] == [{name: (f"{file}@{int(position) + 30}",)}]
     assert hidden not in [example["text"] for example in now]
-    with pytest.raises(CacheNotFoundError, match="there is no directory 'gs://.*/nothing': nothing was built there"):
+    with pytest.raises(CacheNotFoundError, match="'gs://.*/nothing' does not exist: nothing was built there"):
         take_down(f"{bucket}/nothing", [name], reason="asked for", by="tests")
 
 

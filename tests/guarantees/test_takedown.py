@@ -327,7 +327,7 @@ class TestTheOverlay:
     def test_nothing_to_take_down_and_nowhere(self, cache: Cache, tmp_path: Path) -> None:
         with pytest.raises(DeclarationError, match="should name at least one record"):
             take_down(cache.path, [""])
-        with pytest.raises(CacheNotFoundError, match="there is no directory"):
+        with pytest.raises(CacheNotFoundError, match="'.*' does not exist: nothing was built there"):
             take_down(tmp_path / "nowhere", ["a@0"])
         assert not (Path(cache.path) / FILE_NAME).exists()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
+import functools
 import itertools
 import pickle
 import subprocess
@@ -33,6 +35,7 @@ from beam_pipes.errors import CacheNotFoundError, LoaderError, SpecError, StateM
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.loader.world import Share
 from beam_pipes.on_device import DataLoader, JaxDataLoader, TorchDataLoader
+from beam_pipes.on_device.from_cache import Passes
 from beam_pipes.telemetry import Telemetry, diagnose_loader
 
 FIXED = ExampleSpec(
@@ -397,6 +400,25 @@ def test_a_conversion_continues_inside_its_pass_and_then_with_the_next(fixed, co
     again.load_state_dict(left.state_dict())
     assert ids(again) == passes[0][2:]
     assert ids(left) == passes[1]  # a loop that was left is over: the next one is the next pass
+
+
+def test_of_two_threads_that_begin_one_continues_where_the_state_says(fixed):
+    opened = functools.partial(Loader, fixed, batch_size=8, seed=3)
+    passes = Passes(1, opened)
+    left = passes.open()
+    read = [batch["id"].tolist() for batch in itertools.islice(left, 2)]
+    passes.load_state_dict(left.state_dict())
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        with passes._lock:
+            begun = [threads.submit(passes.open) for _ in range(2)]
+            time.sleep(0.2)  # both wait for the lock, with what they have read before it
+        rest, following = sorted((one.result() for one in begun), key=lambda loader: loader.state_dict()["epoch"])
+
+    every = [batch["id"].tolist() for batch in opened(epochs=2)]
+    steps = len(every) // 2
+    assert read + [batch["id"].tolist() for batch in rest] == every[:steps]
+    assert [batch["id"].tolist() for batch in following] == every[steps:]
 
 
 def test_a_state_of_other_data_is_refused_when_it_is_loaded(fixed, texts):

@@ -12,7 +12,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from dali_cases import CLIP
+from dali_file_cases import CLIP
 from operator_runs import on_device, run
 from PIL import Image as Pillow
 

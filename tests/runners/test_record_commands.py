@@ -177,7 +177,7 @@ def test_who_was_taken_down_stays_hidden_when_lines_are_removed(
         (["takedown", "CACHE"], "give a file of ids, or one of --list, --undo NUMBER, --gone NUMBER, --resolve"),
         (["takedown", "CACHE", "--list", "--next"], "--next says what the ids in a file refer to: give the file too."),
         (["takedown", "CACHE", "--gone", "3"], "expected the number of a takedown in force, one of [], got 3"),
-        (["takedown", "nowhere", "--list"], "there is no directory 'nowhere': nothing was built there."),
+        (["takedown", "nowhere", "--list"], "'nowhere' does not exist: nothing was built there."),
         (["takedown", "CACHE", "none.txt"], "expected a text file with one record id per line"),
         (["takedown", "CACHE", "--undo", "3"], "expected the number of a takedown in force, one of [], got 3"),
     ],

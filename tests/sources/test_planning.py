@@ -264,14 +264,20 @@ def test_the_target_is_part_of_how_a_large_file_is_cached_and_not_of_a_small_one
     assert other == TextLines(tmp_path).plan(target_shard_bytes=700)
 
 
-def test_a_file_of_digests_that_is_not_what_was_written_is_empty(tmp_path: Path) -> None:
+def with_digests(directory: Path) -> Path:
+    """The saved digests of three files in the directory."""
     for n in range(3):
-        (tmp_path / f"{n}.txt").write_text(f"{n}\n")
-    age(tmp_path)
+        (directory / f"{n}.txt").write_text(f"{n}\n")
+    age(directory)
     cache = DigestCache()
-    TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
-    path = tmp_path / ".digests"
+    TextLines(directory).plan(target_shard_bytes=500, digests=cache)
+    path = directory / ".digests"
     cache.save(path)
+    return path
+
+
+def test_a_file_of_digests_that_is_not_what_was_written_is_empty(tmp_path: Path) -> None:
+    path = with_digests(tmp_path)
     kept = path.read_bytes()
     sizes = []
 
@@ -286,12 +292,7 @@ def test_a_file_of_digests_that_is_not_what_was_written_is_empty(tmp_path: Path)
 
 
 def test_digests_of_files_that_are_gone_are_not_kept(tmp_path: Path) -> None:
-    for n in range(3):
-        (tmp_path / f"{n}.txt").write_text(f"{n}\n")
-    age(tmp_path)
-    cache = DigestCache()
-    TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
-    cache.save(tmp_path / ".digests")
+    with_digests(tmp_path)
     (tmp_path / "1.txt").unlink()
     cache = DigestCache.load(tmp_path / ".digests")
     TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)

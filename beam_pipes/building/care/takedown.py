@@ -362,9 +362,7 @@ def _changing(path: str | os.PathLike[str]) -> Iterator[Overlay]:
 
 def _require_directory(path: str | os.PathLike[str]) -> None:
     if not storage_for(path).is_directory(os.fspath(path)):
-        raise CacheNotFoundError(
-            f"there is no directory {os.fspath(path)!r}: nothing was built there.", path=os.fspath(path)
-        )
+        raise CacheNotFoundError(f"{os.fspath(path)!r} does not exist: nothing was built there.", path=os.fspath(path))
 
 
 def _now() -> str:

@@ -99,39 +99,91 @@ PADS: Final[Mapping[str, Callable[[int, int], int]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class VideoFile:
-    """The frames of a file: when each is shown, in units of `unit` seconds, and in order."""
+    """The frames of a file: when each is shown, in units of `unit` seconds, and in order.
+
+    `keys` says where decoding can begin: (when shown, when decoded) of key frames. It is empty where times do not tell
+    frames apart, as two have the same, or as the file says only when each is decoded (AVI): such a file is decoded from
+    its beginning, and its frames are counted.
+    """
 
     path: str
     times: list[int]
     unit: float
+    keys: list[tuple[int, int]] = dataclasses.field(default_factory=list)
 
     @classmethod
     def of(cls, path: str) -> VideoFile:
-        """Reads the headers of all frames, and decodes none."""
+        """Reads the headers of all frames, and decodes none. Raises `ValueError` if there are none, or no times."""
         av = require("av", purpose="fn.readers.video")
-        with av.open(path) as container:
-            stream = container.streams.video[0]
-            packets = [packet for packet in container.demux(stream) if packet.size]
-            times = [packet.dts if packet.pts is None else packet.pts for packet in packets]
-            return cls(path, sorted(times), float(stream.time_base))
+        try:
+            with av.open(path) as container:
+                stream = next(iter(container.streams.video), None)
+                packets = [] if stream is None else [one for one in container.demux(stream) if _is_shown(one)]
+                unit = float(stream.time_base or 0) if stream is not None else 0.0
+        except EOFError:
+            packets = []
+        if not packets:
+            raise ValueError(f"{path} holds no frames of video, or its end is missing. Leave it out, or copy it again")
+        times = [packet.dts if packet.pts is None else packet.pts for packet in packets]
+        if None in times:
+            raise ValueError(
+                f"{path} does not say when its frames are shown. Encode it into a file that does: "
+                f"ffmpeg -i {os.path.basename(path)} video.mp4"
+            )
+        keys = []
+        if len(set(times)) == len(times) and all(packet.pts is not None for packet in packets):
+            begins = [packets[0], *(packet for packet in packets if packet.is_keyframe)]
+            keys = [(one.pts, one.pts if one.dts is None else min(one.pts, one.dts)) for one in begins]
+        return cls(path, sorted(times), unit, keys)
 
     def frames(self, wanted: set[int]) -> dict[int, Array]:
-        """Number → frame (height, width, 3), decoded from the last key frame before the first of them on."""
+        """Number → frame (height, width, 3), all of those wanted; raises `ValueError` if one cannot be decoded.
+
+        Decoded from the last key frame before the first of them on, or from the beginning if that does not find all:
+        containers without an index go to about a time, and what they find there may lack the frames it is made from.
+        """
+        first = self.times[min(wanted)]
+        key = max((key for key in self.keys if key[0] <= first), default=None)
+        found, error = ({}, None) if key is None else self._decoded(wanted, key[1])
+        if len(found) < len(wanted):
+            found, error = self._decoded(wanted, None)
+        if len(found) < len(wanted):
+            left = wanted - found.keys()
+            raise ValueError(
+                f"{self.path}: {len(left)} frames cannot be decoded, the first of them number {min(left)}. Encode it "
+                f"again, or leave it out: ffmpeg -i {os.path.basename(self.path)} video.mp4"
+            ) from error
+        return found
+
+    def _decoded(self, wanted: set[int], start: int | None) -> tuple[dict[int, Array], Exception | None]:
+        """Those of the frames that come from the time `start` on, or from the beginning, and what ended it before."""
         av = require("av", purpose="fn.readers.video")
-        left = {self.times[index]: index for index in wanted}
+        numbers = {self.times[index]: index for index in wanted} if self.keys else {}
         found: dict[int, Array] = {}
-        with av.open(self.path) as container:
-            stream = container.streams.video[0]
-            stream.codec_context.thread_count = 1  # batches are made in threads
-            container.seek(min(left), stream=stream)
-            for frame in container.decode(stream):
-                index = left.pop(frame.pts if frame.pts is not None else frame.dts, None)
-                if index is not None:
-                    found[index] = to_rgb(frame)
-                if not left:
-                    return found
-        first = min(left.values())
-        raise ValueError(f"{self.path}: {len(left)} frames cannot be decoded, the first of them number {first}")
+        try:
+            with av.open(self.path) as container:
+                stream = container.streams.video[0]
+                stream.codec_context.thread_count = 1  # batches are made in threads
+                if start is not None:
+                    container.seek(start, stream=stream)
+                for count, frame in enumerate(container.decode(stream)):
+                    if count == 0 and start is not None and not frame.key_frame:
+                        break
+                    index = numbers.get(frame.pts) if self.keys else count
+                    if index in wanted and index not in found:
+                        found[index] = to_rgb(frame)
+                    if len(found) == len(wanted):
+                        break
+        except (av.FFmpegError, OSError) as error:
+            return found, error
+        return found, None
+
+
+def _is_shown(packet: Any) -> bool:
+    """Whether a packet makes a frame: an empty one ends a stream, and an edit list or VP8 may hide one."""
+    if not packet.size or packet.is_discard:
+        return False
+    return packet.stream.codec_context.name != "vp8" or bool(bytes(packet)[0] & 0x10)
 
 
 # Weights of red and blue in luma, by FFmpeg's number of the colour space: BT.709, BT.2020; BT.601 where it is not said.
@@ -171,7 +223,8 @@ class Video(Reader):
 
     Then, as far as they are asked for, the label of the file, (1,) int32; the numbers of frames, int32; and when they
     are shown, float64 seconds, both (frames,). All that FFmpeg decodes is read, by PyAV (`pip install
-    'beam-pipes[video]'`). Headers of all frames are read once when files are opened.
+    'beam-pipes[video]'`). Headers of all frames are read once when files are opened. Files where two frames have the
+    same time, and AVI, are decoded from their beginning for every sequence.
     """
 
     locations = ("file_root", "filenames")
@@ -228,7 +281,7 @@ class Video(Reader):
         names, paths, labels = self._found()
         try:
             videos = [VideoFile.of(path) for path in paths]
-        except (OSError, IndexError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise self.argument_error(f"files should be videos: {type(error).__name__}: {error}.") from error
         records = [(at, start) for at, video in enumerate(videos) for start in self._starts(len(video.times))]
         if not records:
@@ -243,6 +296,8 @@ class Video(Reader):
 
     def _starts(self, count: int) -> list[int]:
         """Where the sequences of a file begin: whole ones, and with `pad_mode` one that is not."""
+        # DALI 2.4's video reader asks for `stride` frames after the last one too, where that of sequences
+        # (`windows`) does not: of 20 frames, it finds no 7 that are 3 apart. So do we.
         span = self.sequence_length * self.stride
         every = range(0, count, span if self.step == -1 else self.step)
         whole = [start for start in every if start + span <= count]
@@ -253,9 +308,10 @@ class Video(Reader):
         numbers = [start + place * self.stride for place in range(self.sequence_length)]
         numbers = [at if at < count else PADS[self.pad_mode](at, count) for at in numbers]
         frames = video.frames(set(numbers) - {-1})
-        filled = np.empty_like(next(iter(frames.values())))
-        filled[...] = self.fill_value
-        made = [np.stack([frames.get(at, filled) for at in numbers])]
+        if -1 in numbers:
+            frames[-1] = np.empty_like(next(iter(frames.values())))
+            frames[-1][...] = self.fill_value
+        made = [np.stack([frames[at] for at in numbers])]
         made += [np.array([label], np.int32)] if self.labels is not None or self.file_root is not None else []
         if self.enable_frame_num not in ("none", False):
             made.append(np.array(numbers if self.enable_frame_num == "sequence" else numbers[:1], np.int32))

@@ -1,0 +1,179 @@
+"""Cases of operators of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from dali_samples import GREY, PIXELS, REAL_PIXELS, SMOOTH, Case, draw
+
+COLOURS: dict[str, list[dict[str, Any]]] = {
+    "brightness": [{"brightness": 1.5}, {"brightness": 0.5, "brightness_shift": 0.1}],
+    "contrast": [{"contrast": 0.5}, {"contrast": 1.5, "contrast_center": 100.0}],
+    "hsv": [{"hue": 30.0, "saturation": 0.5, "value": 1.2}, {"saturation": 2.0}],
+    "hue": [{"hue": 30.0}, {"hue": -120.0}],
+    "saturation": [{"saturation": 0.5}, {"saturation": 1.7}],
+}
+SPACES = ("RGB", "BGR", "GRAY", "YCbCr")
+
+IMAGES = {
+    **{
+        f"{name}.{kind}": Case(
+            lambda m, x, name=name, calls=calls: [
+                made
+                for options in calls
+                for made in (getattr(m.fn, name)(x, **options), getattr(m.fn, name)(x, **options, dtype=m.types.FLOAT))
+            ],
+            [samples],
+            "HWC",
+            atol=2e-4,
+        )
+        for name, calls in COLOURS.items()
+        for kind, samples in {"bytes": PIXELS, "floats": REAL_PIXELS}.items()
+    },
+    **{
+        f"color_space_conversion.{one}.{other}": Case(
+            lambda m, x, one=one, other=other: m.fn.color_space_conversion(
+                x, image_type=getattr(m.types, one), output_type=getattr(m.types, other)
+            ),
+            [GREY if one == "GRAY" else PIXELS],
+            "HWC",
+        )
+        for one in SPACES
+        for other in SPACES
+        if one != other
+    },
+    "gaussian_blur": Case(
+        lambda m, x: [
+            made
+            for options in (
+                {"sigma": 1.0},
+                {"window_size": 5},
+                {"sigma": 1.0, "window_size": 3},
+                {"sigma": (0.5, 2.0)},
+                {"window_size": (3, 7)},
+            )
+            for made in (m.fn.gaussian_blur(x, **options, dtype=m.types.FLOAT), m.fn.gaussian_blur(x, **options))
+        ],
+        [PIXELS],
+        "HWC",
+        atol=1e-4,
+        share=0.01,
+        most=1,
+    ),
+    "erase": Case(
+        lambda m, x: (
+            m.fn.erase(x, anchor=(1, 2), shape=(2, 2)),
+            m.fn.erase(x, anchor=(1, 2), shape=(2, 2), axis_names="WH"),
+            m.fn.erase(x, anchor=(0.25, 0.4), shape=(0.5, 0.5), normalized=True),
+            m.fn.erase(x, anchor=(0, 0, 2, 3), shape=(1, 1, 5, 5), fill_value=(9, 8, 7)),
+            m.fn.erase(x, anchor=(2, 2), shape=(2, 3), centered_anchor=True),
+            m.fn.erase(x, anchor=(1,), shape=(2,), axes=[0]),
+            m.fn.erase(x, anchor=(-1, 1.6), shape=(2, 1.6)),
+            m.fn.erase(x, shape=(2, 2)),
+        ),
+        [PIXELS],
+        "HWC",
+    ),
+    "grid_mask": Case(
+        lambda m, x: (
+            m.fn.grid_mask(x, tile=4, ratio=0.5),
+            m.fn.grid_mask(x, tile=5, ratio=0.4, angle=0.5, shift_x=1.0, shift_y=2.0),
+        ),
+        [PIXELS],
+        "HWC",
+    ),
+    "paste": Case(
+        lambda m, x: (
+            m.fn.paste(x, ratio=1.5, fill_value=(1, 2, 3)),
+            m.fn.paste(x, ratio=2.0, fill_value=(9, 9, 9), paste_x=0.0, paste_y=1.0),
+            m.fn.paste(x, ratio=1.3, fill_value=(0, 0, 0)),
+            m.fn.paste(x, ratio=1.0, fill_value=(5, 6, 7), min_canvas_size=13.0),
+        ),
+        [PIXELS],
+        "HWC",
+    ),
+    "multi_paste": Case(
+        lambda m, x, y: (
+            m.fn.multi_paste(x, y, output_size=(14, 16)),
+            m.fn.multi_paste(x, in_ids=[1, 0], output_size=(14, 16), dtype=m.types.FLOAT),
+            m.fn.multi_paste(y, y),
+        ),
+        [PIXELS, [draw(13, 7, 9, 3), PIXELS[1]]],
+        "HWC",
+    ),
+    "multi_paste.regions": Case(
+        lambda m, x, ids, *rows: (
+            m.fn.multi_paste(
+                x,
+                in_ids=ids,
+                output_size=(14, 16),
+                **dict(zip(("in_anchors", "shapes", "out_anchors"), rows[:3], strict=True)),
+            ),
+            m.fn.multi_paste(
+                x,
+                in_ids=ids,
+                output_size=(14, 16),
+                **dict(zip(("in_anchors_rel", "shapes_rel", "out_anchors_rel"), rows[3:], strict=True)),
+            ),
+        ),
+        [
+            PIXELS,
+            [np.array([1, 0, 1], np.int32), np.array([1], np.int32)],
+            *(
+                [np.array(one, dtype) for one in column]
+                for dtype, *column in (
+                    (np.int32, [[0, 0], [2, 3], [1, 4]], [[3, 2]]),
+                    (np.int32, [[5, 4], [7, 6], [0, 3]], [[4, 7]]),
+                    (np.int32, [[0, 0], [1, 2], [8, 9]], [[9, 9]]),
+                    (np.float32, [[0.3, 0.5], [0.4, 0.1], [0, 0]], [[0.38, 0.15]]),
+                    (np.float32, [[0.5, 0.3], [0.3, 0.83], [1, 0.2]], [[0.52, 0.77]]),
+                    (np.float32, [[0.53, 0.17], [0.6, 0.2], [0, 0]], [[0.29, 0.44]]),
+                )
+            ),
+        ],
+        "HWC",
+    ),
+    "rotate.nearest": Case(
+        lambda m, x: [
+            m.fn.rotate(
+                x, angle=float(angle), keep_size=keep_size, fill_value=7, interp_type=m.types.INTERP_NN, device="cpu"
+            )
+            for angle in (90, 45, 30, 180, 270, -45, -90, 135)
+            for keep_size in (False, True)
+        ],
+        [[*PIXELS, draw(25, 8, 8, 3)]],
+        "HWC",
+        share=0.04,  # two pixels of 64, at 45 degrees
+        most=255,
+    ),
+    "warp_affine.nearest": Case(
+        lambda m, x: [
+            m.fn.warp_affine(x, matrix=matrix, fill_value=7, interp_type=m.types.INTERP_NN)
+            for matrix in ((1, 0, 0.5, 0, 1, 0.5), (0.5, 0, 0, 0, 0.5, 0), (1.1, 0.3, -4, 0.2, 0.9, 2.5))
+        ],
+        [PIXELS],
+        "HWC",
+    ),
+    "noise.none": Case(
+        lambda m, x: (
+            m.fn.noise.gaussian(x, mean=3.0, stddev=0.0),
+            m.fn.noise.salt_and_pepper(x, prob=0.0),
+            m.fn.noise.salt_and_pepper(x, prob=1.0, salt_vs_pepper=1.0),
+            m.fn.noise.salt_and_pepper(x, prob=1.0, salt_vs_pepper=0.0, pepper_val=7.0, per_channel=True),
+        ),
+        [PIXELS],
+        "HWC",
+    ),
+    "resize_crop_mirror": Case(
+        lambda m, x: (
+            m.fn.resize_crop_mirror(x, resize_shorter=20, crop=(12, 14), mirror=1),
+            m.fn.resize_crop_mirror(x, resize_x=20, resize_y=18, crop_h=10, crop_w=11, crop_pos_x=0.2, crop_pos_y=1.0),
+            m.fn.resize_crop_mirror(x, size=(20, 20), crop=(10, 10), mirror=2),
+        ),
+        [SMOOTH],
+        "HWC",
+        share=0.06,
+        most=1,
+    ),
+}
