@@ -37,7 +37,7 @@ class LineageEntry(NamedTuple):
 _NO_ACCOUNT = Account()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
     """A committed source shard: its input, its files by split, its dead letters if any, its account.
 
@@ -71,7 +71,17 @@ class Completion:
 
     def without_input(self) -> Completion:
         """What is to be kept of each of 10⁵ shards: neither where the input lay nor the account."""
-        return dataclasses.replace(self, source=(), account=_NO_ACCOUNT)
+        return Completion(
+            index=self.index,
+            fingerprint=self.fingerprint,
+            source=(),
+            entries=self.entries,
+            dead_letters=self.dead_letters,
+            lineage=self.lineage,
+            account=_NO_ACCOUNT,
+            quarantined=self.quarantined,
+            dropped_errors=self.dropped_errors,
+        )
 
     def to_bytes(self) -> bytes:
         """The file: one line of JSON, with a checksum over the rest of it."""
@@ -161,13 +171,19 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
     }
 
 
-# So many are held at once: all of them, with inputs and accounts, would be 5 kB a shard.
+# Over a network, so many are held at once: all of them, with inputs and accounts, would be 5 kB a shard.
 _PORTION = 1024
 
 
 def completions_at(directory: str, paths: Sequence[str]) -> Iterator[Completion | None]:
-    """The completions in these files of a snapshot's directory, read in parallel where that pays, a portion at once."""
+    """The completions in these files of a snapshot's directory, read in parallel where that pays, a portion at once.
+
+    From a disk, each is read when it is asked for: what is held longer costs the garbage collector a third more CPU.
+    """
     storage = storage_for(directory)
+    if storage.parallel <= 1:
+        yield from map(read_completion, paths)
+        return
     for start in range(0, len(paths), _PORTION):
         yield from in_parallel(storage, read_completion, paths[start : start + _PORTION])
 

@@ -161,7 +161,23 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+# All shards of a split mostly have one layout: 10⁵ of them share one object, which is checked once.
+_LAYOUTS: dict[str, FixedLayout] = {}
+_MOST_LAYOUTS = 64
+
+
+def _shared_layout(made: Any) -> FixedLayout:
+    """`FixedLayout.from_json`, kept by its text: `==` would take `True` and `1.0` for the `1` that was checked."""
+    layout = _LAYOUTS.get(text := repr(made))
+    if layout is None:
+        layout = FixedLayout.from_json(made)
+        if len(_LAYOUTS) >= _MOST_LAYOUTS:
+            _LAYOUTS.clear()
+        _LAYOUTS[text] = layout
+    return layout
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ShardEntry:
     """One shard file and its index. `crc32c` is of the whole file, `index_crc32c` of the index without its trailer.
 
@@ -198,6 +214,6 @@ class ShardEntry:
         for name in ("records", "bytes", "crc32c", "index_crc32c"):
             if not isinstance(made[name], int) or isinstance(made[name], bool) or made[name] < 0:
                 raise SpecError(f"{name} of a shard entry should be an int >= 0, got {made[name]!r}")
-        layout = None if made["layout"] is None else FixedLayout.from_json(made["layout"])
+        layout = None if made["layout"] is None else _shared_layout(made["layout"])
         lengths = {name: (int(total), int(most)) for name, (total, most) in made["lengths"].items()}
         return cls(**{**made, "layout": layout, "lengths": lengths})

@@ -47,9 +47,12 @@ class UnitAccount:
         self.kept += other.kept
         self.outputs += other.outputs
         self.dead += other.dead
-        add_counts(self.dropped, other.dropped)
-        add_counts(self.partly_dropped, other.partly_dropped)
-        self.add_statistics(other.statistics.values())
+        if other.dropped:
+            add_counts(self.dropped, other.dropped)
+        if other.partly_dropped:
+            add_counts(self.partly_dropped, other.partly_dropped)
+        if other.statistics:
+            self.add_statistics(other.statistics.values())
 
     def add_statistics(self, statistics: Iterable[Statistic]) -> None:
         """Merges statistics by name."""
@@ -73,10 +76,12 @@ class UnitAccount:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> UnitAccount:
-        counts = {name: value[name] for name in ("inputs", "kept", "outputs", "dead")}
         statistics = [from_json(statistic) for statistic in value["statistics"]]
         return cls(
-            **counts,
+            inputs=value["inputs"],
+            kept=value["kept"],
+            outputs=value["outputs"],
+            dead=value["dead"],
             dropped=dict(value["dropped"]),
             partly_dropped=dict(value["partly_dropped"]),
             statistics={statistic.name: statistic for statistic in statistics},

@@ -78,11 +78,11 @@ class WholeFiles(Sequence[Slice]):
         self._sizes = array("q", sizes)
         self._digests = digests
 
-    def rows(self) -> list[list[Any]]:
-        """As `Slice.row`, of all slices."""
+    def rows(self) -> list[tuple[str, int, int, str]]:
+        """As `Slice.row`, of all slices; as tuples, which the garbage collector does not visit."""
         digests = self._digests.hex()
         return [
-            [name, 0, size, digests[at : at + 64]]
+            (name, 0, size, digests[at : at + 64])
             for name, size, at in zip(self._names.split("\0"), self._sizes, range(0, len(digests), 64), strict=True)
         ]
 

@@ -37,6 +37,7 @@ def test_phases_do_what_a_build_does(tmp_path: Path) -> None:
     published = scale.publish_phase(tmp_path, 500, 50)
     assert 1000 < published["manifest_bytes"] < 20_000
     assert min(published["status_secs"], published["publish_secs"]) > 0 <= published["publish_cpu_secs"]
+    assert published["status_cpu_secs"] >= 0
     assert Cache.open(tmp_path / "published").manifest.accounting["read"] == 500
     assert scale.order_phase(10_000)["order_indices_per_sec"] > 0
 

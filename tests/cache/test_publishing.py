@@ -208,6 +208,14 @@ def test_dead_letters_are_ordinary_examples(tmp_path: Path) -> None:
     assert DeadLetter.from_example(ExampleCodec(DEAD_LETTER_CODEC.spec).decode(payload)) == letter
 
 
+@pytest.mark.parametrize("size", [0, 1, 8191, 8192, 8193, 100_000])
+def test_a_file_of_any_size_is_read_whole(tmp_path: Path, size: int) -> None:
+    data = os.urandom(size)
+    (tmp_path / "f").write_bytes(data)
+
+    assert LocalStorage().read_bytes(str(tmp_path / "f")) == data
+
+
 def test_only_one_of_many_writers_creates_a_new_file(tmp_path: Path) -> None:
     storage, path, won = LocalStorage(), str(tmp_path / "f"), []
 

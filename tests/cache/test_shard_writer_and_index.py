@@ -123,6 +123,15 @@ def test_json_that_is_no_shard_entry_is_refused(tmp_path: Path, change: dict[str
         ShardEntry.from_json({**made, **change})
 
 
+def test_layouts_that_are_equal_in_python_alone_are_told_apart(tmp_path: Path) -> None:
+    made = json.loads(json.dumps(write(tmp_path, FIXED, 3).to_json()))
+    first, again = ShardEntry.from_json(made), ShardEntry.from_json(json.loads(json.dumps(made)))
+
+    assert first == again and first.layout is again.layout
+    with pytest.raises(SpecError, match="expected a layout, an object of"):
+        ShardEntry.from_json({**made, "layout": {**made["layout"], "stride": float(made["layout"]["stride"])}})
+
+
 def test_golden_bytes_of_an_index() -> None:
     made = encode_index({"ordinal": np.array([5, 6], np.uint64)})
 
