@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
-from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
+from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.building.declaration_fingerprint import require_new_versions
 from beam_pipes.building.leftovers import (
     DEFAULT_KEEP,
@@ -30,6 +30,7 @@ from beam_pipes.building.leftovers import (
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.reading import SOURCE
+from beam_pipes.building.regrouped import RegroupedDeclaration, load_any_declaration
 from beam_pipes.building.shard_task import ShardReport, ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.cache.publish import published_id
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
 class BuildResult:
     """The outcome of a build. `up_to_date`: the snapshot already existed and nothing was run; `analysis` is None for a
     declaration without analyzers. `job`: the job was detached, still runs, and has published nothing yet (`manifest_id`
-    and `account` are empty). `template`: the job was written there, and nothing was run."""
+    and `account` are empty). `template`: the job was written there, and nothing was run.
+    `regrouped`: all records were computed, as for every declaration with PTransforms; `up_to_date` then means that they
+    are those of the snapshot that was there."""
 
     path: str
     snapshot: str
@@ -66,10 +69,11 @@ class BuildResult:
     removed: tuple[str, ...] = ()
     job: LaunchRecord | None = None
     template: str | None = None
+    regrouped: bool = False
 
 
 def build(
-    declaration: Declaration | str,
+    declaration: Declaration | RegroupedDeclaration | str,
     to: str | os.PathLike[str],
     *,
     options: LocalOptions | BeamOptions | None = None,
@@ -97,6 +101,8 @@ def build(
     When the new snapshot is published, all others but the `keep` most recent ones are removed, as `gc`
     does; None keeps all. `removed` of the result names them.
 
+    A `RegroupedDeclaration` is built by one Beam pipeline, which computes all records each time; see docs/beam.md.
+
     Raises a `BeamPipesError` that says what to do; then nothing is published, and the published snapshot stays.
     """
     about_to_build()
@@ -107,7 +113,13 @@ def build(
     options = options if options is not None else LocalOptions()
     progress = progress if progress is not None else Silent()
     reference = declaration if isinstance(declaration, str) else None
-    resolved = load_declaration(declaration) if isinstance(declaration, str) else declaration
+    resolved = load_any_declaration(declaration) if isinstance(declaration, str) else declaration
+    if isinstance(resolved, RegroupedDeclaration):
+        from beam_pipes.runners.regrouped import build_regrouped
+
+        return build_regrouped(
+            resolved, root, options=options, overwrite=overwrite, saved_plan=saved_plan, keep=keep, progress=progress
+        )
     handle = DeclarationHandle(resolved, reference)
     if isinstance(options, BeamOptions) and published_id(root) is None:
         # There is something to run: asked for before input is read, and before anything is written.
@@ -160,7 +172,7 @@ def build(
             job = launch(handle, plan, options=options, keep=keep)
             return _result(plan, "", started, up_to_date=False, analysis=analysis, job=job)
         done = execute(handle, plan, tasks, lock=lock, options=options, keep=keep, progress=progress, more=more)
-        removed = () if keep is None else _without_old(root, keep)
+        removed = () if keep is None else without_old(root, keep)
     return _result(
         done.plan,
         done.manifest_id,
@@ -172,7 +184,7 @@ def build(
     )
 
 
-def _without_old(root: str, keep: int) -> tuple[str, ...]:
+def without_old(root: str, keep: int) -> tuple[str, ...]:
     """Removes old snapshots; if that fails, the new one is still published, and a line says so."""
     try:
         return collect_while_locked(root, keep=keep).removed

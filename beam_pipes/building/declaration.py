@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -226,12 +226,27 @@ class Declaration:
             self.declared_spec(split)
 
 
+_Loaded = TypeVar("_Loaded", covariant=True)
+
+
+class _Reads(Protocol[_Loaded]):
+    """Makes a declaration of what a reference leads to."""
+
+    def __call__(self, found: Any, *, reference: str) -> _Loaded: ...
+
+
 def load_declaration(reference: str) -> Declaration:
     """Imports a declaration by its reference, such as `examples.python_source:declaration`.
 
     The name may also be a function without arguments that returns the declaration, or an object with a method
-    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where that code fails.
+    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where that code fails;
+    also for a declaration with PTransforms, whose records have no place in the source.
     """
+    return load_reference(reference, as_declaration)
+
+
+def load_reference(reference: str, read: _Reads[_Loaded]) -> _Loaded:
+    """Imports what a reference names, and makes a declaration of it by `read`."""
     module_name, colon, name = reference.partition(":")
     if not colon or not module_name or not name:
         raise DeclarationError(
@@ -241,13 +256,16 @@ def load_declaration(reference: str) -> Declaration:
     module = import_user_module(module_name, reference=reference)
     found = getattr(module, name, None)
     if found is None:
-        known = [key for key, value in vars(module).items() if isinstance(value, Declaration)]
+        from beam_pipes.building.regrouped import RegroupedDeclaration
+
+        kinds = (Declaration, RegroupedDeclaration)
+        known = [key for key, value in vars(module).items() if isinstance(value, kinds)]
         near = difflib.get_close_matches(name, vars(module), n=3)
         hint = f"it holds the declarations {known}" if known else "it holds no declaration"
         did_you_mean = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DeclarationError(f"{module_name!r} has no {name!r}: {hint}{did_you_mean}", reference=reference)
     try:
-        return as_declaration(found, reference=reference)
+        return read(found, reference=reference)
     except BeamPipesError:
         raise
     except Exception as error:
@@ -256,17 +274,26 @@ def load_declaration(reference: str) -> Declaration:
 
 def as_declaration(found: Any, *, reference: str) -> Declaration:
     """A declaration from what a reference leads to."""
-    if isinstance(found, Declaration):
-        return found
-    made = (
-        found.declaration() if callable(getattr(found, "declaration", None)) else found() if callable(found) else found
-    )
+    made = declared_by(found)
     if not isinstance(made, Declaration):
+        from beam_pipes.building.regrouped import RegroupedDeclaration, needs_places
+
+        if isinstance(made, RegroupedDeclaration):
+            raise needs_places(made, reference)
         raise DeclarationError(
             f"{reference!r} should be a Declaration, or a function that returns one, got {type(made).__name__}.",
             reference=reference,
         )
     return made
+
+
+def declared_by(found: Any) -> Any:
+    """The declaration itself, or what the function or the method `declaration` returns."""
+    if isinstance(found, Declaration):
+        return found
+    if callable(getattr(found, "declaration", None)):
+        return found.declaration()
+    return found() if callable(found) else found
 
 
 def reference_of(declaration: Declaration) -> str | None:
@@ -353,7 +380,7 @@ def by_value(value: Any) -> bytes:
     """
     import cloudpickle
 
-    with _registering, _registered(cloudpickle):
+    with _registering, registered_by_value(cloudpickle):
         return bytes(cloudpickle.dumps(value, protocol=pickle.DEFAULT_PROTOCOL))
 
 
@@ -389,7 +416,8 @@ def _on_the_path(name: str) -> importlib.machinery.ModuleSpec | None:
 
 
 @contextlib.contextmanager
-def _registered(cloudpickle: Any) -> Iterator[None]:
+def registered_by_value(cloudpickle: Any) -> Iterator[None]:
+    """Makes a pickler (a module such as `cloudpickle`) send by value the code that other processes cannot import."""
     known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}  # cloudpickle knows of `__main__` itself
     modules = [
         module

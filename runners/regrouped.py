@@ -1,0 +1,171 @@
+"""Builds a `RegroupedDeclaration`: one Beam pipeline on the chosen runner, which computes all records each time.
+
+Nothing is resumed and no shard of the source is known to be done, so most options of other builds mean nothing here and
+are refused in words. The runner `local` is Beam's in-process runner with as many worker processes as there are workers;
+it holds what is shuffled in the memory of this process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.building.declaration import registered_by_value
+from beam_pipes.building.leftovers import build_lock, remove_temporaries
+from beam_pipes.building.regrouped import RegroupedDeclaration
+from beam_pipes.building.shard_output import WRITE
+from beam_pipes.cache import Cache
+from beam_pipes.cache.publish import published_id
+from beam_pipes.engine.account import Account
+from beam_pipes.errors import BuildError, DeclarationError
+from beam_pipes.extras import require
+from beam_pipes.runners.beam_job import beam_pipeline, wait_for_end
+from beam_pipes.runners.build import BuildResult, without_old
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.progress import Counts, Progress
+
+if TYPE_CHECKING:
+    from beam_pipes.building.forecast import SavedPlan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A build, as the checks of a runner look at it."""
+
+    path: str
+    declaration: RegroupedDeclaration
+
+    def require_portable(self) -> None:
+        """Beam sends the steps, and says which of them it cannot."""
+
+
+def build_regrouped(
+    declaration: RegroupedDeclaration,
+    root: str,
+    *,
+    options: LocalOptions | BeamOptions,
+    overwrite: bool,
+    saved_plan: SavedPlan | None,
+    keep: int | None,
+    progress: Progress,
+) -> BuildResult:
+    """Runs the job, which publishes by itself if the records differ from those that are there; tells what came of it.
+
+    Raises a `BeamPipesError` that says what to do; then the published snapshot stays.
+    """
+    started = time.monotonic()
+    _refuse(declaration, options, overwrite=overwrite, saved_plan=saved_plan)
+    on_beam = check_regrouped(declaration, root, options=options)
+    counts = Counts(num_shards=declaration.num_shards, stages=[*declaration.words, WRITE])
+    removed: tuple[str, ...] = ()
+    with build_lock(root):
+        remove_temporaries(root)
+        before = published_id(root)
+        try:
+            _run(declaration, root, on_beam)
+            manifest = Cache.open(root).manifest
+            account = Account.from_json(manifest.accounting)
+            counts.set_to(account)
+            counts.done_shards = counts.num_shards
+            progress.update(counts)
+        finally:
+            progress.close(counts)
+        up_to_date = manifest.id == before
+        if keep is not None and not up_to_date:
+            removed = without_old(root, keep)
+    return BuildResult(
+        path=root,
+        snapshot=manifest.snapshot,
+        manifest_id=manifest.id,
+        up_to_date=up_to_date,
+        num_shards=declaration.num_shards,
+        reused_shards=declaration.num_shards if up_to_date else 0,
+        account=account,
+        secs=time.monotonic() - started,
+        removed=removed,
+        regrouped=True,
+    )
+
+
+def check_regrouped(
+    declaration: RegroupedDeclaration, root: str, *, options: LocalOptions | BeamOptions
+) -> BeamOptions:
+    """The options of the Beam runner that runs the job. Raises `DeclarationError` if it cannot, `BuildError` if its
+    server is missing.
+    """
+    on_beam = options if isinstance(options, BeamOptions) else _embedded(options)
+    asked = _Asked(path=root, declaration=declaration)
+    on_beam.check(asked, asked)
+    on_beam.require_server()
+    return on_beam
+
+
+def _embedded(options: LocalOptions) -> BeamOptions:
+    workers = options.num_workers
+    if workers == 1:
+        return BeamOptions()
+    args = (f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing")
+    return BeamOptions(beam_args=args)
+
+
+def _refuse(
+    declaration: RegroupedDeclaration,
+    options: LocalOptions | BeamOptions,
+    *,
+    overwrite: bool,
+    saved_plan: SavedPlan | None,
+) -> None:
+    """Raises `DeclarationError` for what other builds can do and this one cannot."""
+    why = f"declaration {declaration.name!r} has PTransforms among its stages"
+    if overwrite:
+        raise DeclarationError(f"{why}, so every build computes all records again: leave overwrite out.")
+    if saved_plan is not None:
+        raise DeclarationError(
+            f"{why}: which shards it writes is known when its job has run, so there is no plan to keep to. Leave the "
+            "saved plan out."
+        )
+    if not isinstance(options, BeamOptions):
+        return
+    if options.template is not None:
+        raise DeclarationError(
+            f"{why}: its job is not written as a template. Leave template_location out, or write the pipeline that "
+            "docs/beam.md shows, with Beam's own template_location."
+        )
+    if options.detach or options.attempts > 1:
+        raise DeclarationError(
+            f"{why}: which snapshot its job writes is known when it has run, so no record of the job is kept. Leave "
+            "detach and attempts out, and run the build again if the job is lost: the same records give the same bytes."
+        )
+
+
+# What a job is called in the place of a snapshot's id, which is known when it has run.
+_JOB = "pipeline"
+
+
+def _run(declaration: RegroupedDeclaration, root: str, options: BeamOptions) -> None:
+    with beam_pipeline(options.named(declaration.name, _JOB)) as (pipeline, _), _code_by_value():
+        from beam_pipes.beam import build_regrouped_graph
+
+        build_regrouped_graph(pipeline, declaration, root)
+        state = wait_for_end(pipeline.run())
+    if state is not None and str(state) not in ("DONE", "UPDATED"):
+        raise BuildError(
+            f"the Beam job ended as {state}: nothing was published. Run the build again; it computes all records."
+        )
+
+
+@contextmanager
+def _code_by_value() -> Iterator[None]:
+    """Beam's copy of cloudpickle, and cloudpickle itself, send by value what workers cannot import."""
+    require("apache_beam", purpose="a declaration with PTransforms")
+    import cloudpickle
+    from apache_beam.internal.cloudpickle import cloudpickle as of_beam
+
+    picklers: tuple[Any, ...] = (cloudpickle, of_beam)
+    with ExitStack() as stack:
+        for pickler in picklers:
+            stack.enter_context(registered_by_value(pickler))
+        yield
