@@ -8,10 +8,11 @@ it holds what is shuffled in the memory of this process.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beam_pipes.building.declaration import registered_by_value
 from beam_pipes.building.leftovers import build_lock, remove_temporaries
@@ -96,19 +97,47 @@ def check_regrouped(
     """The options of the Beam runner that runs the job. Raises `DeclarationError` if it cannot, `BuildError` if its
     server is missing.
     """
-    on_beam = options if isinstance(options, BeamOptions) else _embedded(options)
+    on_beam = options if isinstance(options, BeamOptions) else _EmbeddedOptions(workers=options.num_workers)
     asked = _Asked(path=root, declaration=declaration)
     on_beam.check(asked, asked)
     on_beam.require_server()
     return on_beam
 
 
-def _embedded(options: LocalOptions) -> BeamOptions:
-    workers = options.num_workers
-    if workers == 1:
-        return BeamOptions()
-    args = (f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing")
-    return BeamOptions(beam_args=args)
+# Where Beam logs a failed record, with its traceback several times; and what its worker processes log.
+_OF_FAILURES = "apache_beam.runners.common"
+_OF_PROCESSES = "apache_beam.runners.portability.local_job_service"
+
+
+def _is_of_users(record: logging.LogRecord) -> bool:
+    """Whether a worker process passes on what a user's code logs, and not what Beam itself says of the process."""
+    return "apache_beam/runners/" not in record.getMessage().rpartition("log_location:")[2]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _EmbeddedOptions(BeamOptions):
+    """Beam's in-process runner for `LocalOptions`; it raises the error of a failed record, and logs nothing of it."""
+
+    workers: int = 1
+
+    NAME: ClassVar[str] = "local"
+
+    def pipeline_args(self) -> tuple[str, ...]:
+        if self.workers == 1:
+            return ()
+        return (f"--direct_num_workers={self.workers}", "--direct_running_mode=multi_processing")
+
+    @contextmanager
+    def running(self) -> Iterator[tuple[str, ...]]:
+        of_failures, of_processes = logging.getLogger(_OF_FAILURES), logging.getLogger(_OF_PROCESSES)
+        level = of_failures.level
+        of_failures.setLevel(logging.CRITICAL)
+        of_processes.addFilter(_is_of_users)
+        try:
+            yield self.pipeline_args()
+        finally:
+            of_failures.setLevel(level)
+            of_processes.removeFilter(_is_of_users)
 
 
 def _refuse(

@@ -153,8 +153,8 @@ def needs_places(declaration: RegroupedDeclaration, reference: str) -> Declarati
     transform = next(str(step.label) for step in declaration.steps if is_beam_transform(step))
     return DeclarationError(
         f"{reference!r} has the PTransform {transform!r} among its stages: its records have no place in the source, so "
-        "they cannot be tried, traced, explained or rerun one by one. `build` and `plan` take it; what is in the cache "
-        "that it builds show `inspect`, `who`, `dead` and `verify`. Declare the stages before the PTransform by "
-        "themselves to try them.",
+        "they cannot be tried, traced, explained or rerun one by one. It can be built and planned, and commands that "
+        "read caches (inspect, who, dead, verify) show what it built. To try the stages before the PTransform, declare "
+        "them by themselves.",
         reference=reference,
     )
