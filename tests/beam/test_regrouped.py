@@ -370,9 +370,7 @@ def test_steps_are_checked_where_it_is_declared(good: TextLines, tmp_path: Path)
         declare("clicks", {"a": good, "b": good}, [click, grouping, summarize], features=FEATURES, key="user")  # type: ignore[call-overload]
     with pytest.raises(TypeMismatchException, match="the collection is of str, but the pipeline takes dict"):
         build(of_steps(good, [beam.Map(str).with_output_types(str), same]), to=tmp_path / "c", workers=1)
-    with pytest.raises(
-        DeclarationError, match="the PTransform '_Pair' gives list, and a list of stages continues with"
-    ):
+    with pytest.raises(DeclarationError, match="the PTransform '_Pair' gives DoOutputsTuple, and a list of stages"):
         build(of_steps(good, [_Pair(), click, grouping, summarize]), to=tmp_path / "c", workers=1)
 
 
