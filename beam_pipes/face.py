@@ -14,10 +14,16 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, overload
 
 from beam_pipes.analysis.analyzer import Analyzer
-from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration, MaxBad
+from beam_pipes.building.declaration import (
+    DEFAULT_NUM_SHARDS,
+    DEFAULT_TARGET_SHARD_BYTES,
+    Declaration,
+    KeyOf,
+    MaxBad,
+    RegroupedDeclaration,
+)
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import DEFAULT_KEEP
-from beam_pipes.building.regrouped import DEFAULT_NUM_SHARDS, KeyOf, RegroupedDeclaration
 from beam_pipes.engine.execute import OnError
 from beam_pipes.engine.graph import Stage, brief, is_beam_transform
 from beam_pipes.errors import DeclarationError
@@ -134,7 +140,7 @@ def declare(
         )
     listed = list(stages) if isinstance(stages, Sequence) and not isinstance(stages, str) else [stages]
     if any(map(is_beam_transform, listed)):
-        from beam_pipes.beam.declare_regrouped import declare_regrouped
+        from beam_pipes.beam.build_graph import declare_regrouped
 
         return declare_regrouped(
             name,

@@ -19,8 +19,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from google.protobuf.message import Message
 
 from beam_pipes.beam.lower import FailedElement
-from beam_pipes.building.declaration import DeclarationHandle
-from beam_pipes.building.regrouped import KeyOf
+from beam_pipes.building.declaration import DeclarationHandle, KeyOf
 from beam_pipes.building.shard_output import WRITE
 from beam_pipes.cache.codec import ExampleCodec, IndexRow, codec_for
 from beam_pipes.cache.lineage_reader import DeadLetter

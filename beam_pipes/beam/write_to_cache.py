@@ -33,7 +33,6 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 from google.protobuf.message import Message
 
-from beam_pipes.beam.build_graph import gathered
 from beam_pipes.beam.encode import (
     Collection,
     Encode,
@@ -45,14 +44,14 @@ from beam_pipes.beam.encode import (
     splitter,
 )
 from beam_pipes.beam.lower import Mirror
+from beam_pipes.beam.shards import gathered
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
-from beam_pipes.building.declaration import Declaration, DeclarationHandle, MaxBad
+from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, Declaration, DeclarationHandle, KeyOf, MaxBad
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, write_fingerprint
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import Part
-from beam_pipes.building.regrouped import DEFAULT_NUM_SHARDS, KeyOf
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.codec import IndexRow

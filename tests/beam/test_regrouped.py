@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from beam_pipes import build, declare
 from beam_pipes.beam import ReadFromSource, WriteToCache, lower
 from beam_pipes.building import Declaration
-from beam_pipes.building.regrouped import RegroupedDeclaration
+from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import (
     DeclarationError,

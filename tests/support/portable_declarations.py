@@ -16,7 +16,7 @@ import apache_beam as beam
 from beam_pipes import declare
 from beam_pipes.beam import FailedElement
 from beam_pipes.building import Declaration
-from beam_pipes.building.regrouped import RegroupedDeclaration
+from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.engine.execute import OnError
 from beam_pipes.sources import TextLines
