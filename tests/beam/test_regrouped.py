@@ -33,7 +33,7 @@ from beam_pipes.errors import (
     TooManyDeadLettersError,
     TypeMismatchException,
 )
-from beam_pipes.runners import BeamOptions, PrismOptions
+from beam_pipes.runners import BeamOptions, DataflowOptions, PrismOptions
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from beam_pipes.runners.commands import app
 from beam_pipes.sources import TextLines
@@ -389,11 +389,21 @@ def test_a_transform_elsewhere_is_refused_and_a_list_is_named(good: TextLines) -
         DAGPipeline({declared.click: Input(str), grouping: declared.click, Output("train"): grouping})
 
 
+def _dataflow(**options: Any) -> DataflowOptions:
+    bucket, image = "gs://bucket/temp", "gcr.io/my-project/image"
+    return DataflowOptions(
+        project="my-project", region="europe-west1", temp_location=bucket, sdk_container_image=image, **options
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"overwrite": True}, "so every build computes all records again: leave overwrite out."),
         ({"options": PrismOptions(attempts=2)}, "so no record of the job is kept. Leave detach and attempts out"),
+        ({"saved_plan": object()}, "so there is no plan to keep to. Leave the saved plan out."),
+        ({"options": _dataflow(template_location="gs://bucket/t")}, "its job is not written as a template."),
+        ({"options": _dataflow()}, "which workers in the cloud cannot see. Build to gs://…."),
     ],
 )
 def test_what_only_other_builds_can_do_is_refused(good: TextLines, tmp_path: Path, given: Any, words: str) -> None:
@@ -431,3 +441,30 @@ def test_a_plan_says_what_will_run(clicks: Path, tmp_path: Path) -> None:
     assert "One Beam pipeline computes all records, whatever is there already; a new snapshot is published." in said
     told = json.loads(beam_pipes("plan", REFERENCE, "--to", str(tmp_path / "c"), "--json"))
     assert (told["num_source_shards"], told["num_shards"]) == (4, 3)
+
+
+@pytest.mark.parametrize("option", [["--save", "plan.json"], ["--explain"]], ids=lambda option: option[0])
+def test_a_plan_cannot_be_kept_or_explained(clicks: Path, tmp_path: Path, option: list[str]) -> None:
+    error = CliRunner().invoke(app, ["plan", REFERENCE, "--to", str(tmp_path / "c"), *option]).exception
+    assert isinstance(error, DeclarationError)
+    assert f"which shards change is known when its job has run. Leave {option[0]} out." in str(error)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Scaled(Pipeline):
+    longest: Any
+    input_type = str
+    output_type = tuple
+
+    def transform(self, line: str) -> list[tuple[str, int]]:
+        return [(line, self.longest.value)]
+
+
+def test_a_stage_with_the_result_of_an_analyzer_is_refused(good: TextLines) -> None:
+    with pytest.raises(DeclarationError, match="stage '_Scaled' holds the result of an analyzer"):
+        of_steps(good, [_Scaled(LengthHistogram("length").result), beam.GroupByKey(), declared.summarize])
+
+
+def test_names_of_what_is_there_and_is_no_declaration(clicks: Path) -> None:
+    with pytest.raises(DeclarationError, match="should be a Declaration, or a function that returns one, got str"):
+        build("portable_declarations:PACE_VARIABLE", to="c")
