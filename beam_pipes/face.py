@@ -9,15 +9,23 @@ other runners and for tests.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, overload
 
 from beam_pipes.analysis.analyzer import Analyzer
-from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration, MaxBad
+from beam_pipes.building.declaration import (
+    DEFAULT_NUM_SHARDS,
+    DEFAULT_TARGET_SHARD_BYTES,
+    Declaration,
+    KeyOf,
+    MaxBad,
+    RegroupedDeclaration,
+)
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.engine.execute import OnError
-from beam_pipes.engine.graph import Stage, brief
+from beam_pipes.engine.graph import Stage, brief, is_beam_transform
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.source import Source, SplitSources
 from beam_pipes.typed.stage_list import StageFunction, StageList
@@ -32,6 +40,15 @@ if TYPE_CHECKING:
 Stages = Sequence[Stage | StageFunction] | Mapping[str, Stage | StageFunction] | Stage | StageFunction
 
 
+# Option of declarations with PTransforms → what others have for it.
+_INSTEAD = {
+    "key": "splits=RandomPartition(dict, names, shares, key=function) divides records by a key",
+    "num_shards": "target_shard_bytes says how large the files are",
+    "split_by": "splits takes a stage with one output for each split",
+}
+
+
+@overload
 def declare(
     name: str,
     source: Source | Mapping[str, Source],
@@ -50,7 +67,48 @@ def declare(
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
     fingerprints: Mapping[str, str] | None = None,
     expectations: Sequence[Expectation] = (),
-) -> Declaration:
+) -> Declaration: ...
+@overload
+def declare(
+    name: str,
+    source: Source,
+    stages: Sequence[Any],
+    *,
+    key: KeyOf | None,
+    num_shards: int = DEFAULT_NUM_SHARDS,
+    split_by: Callable[[Any], str] | None = None,
+    splits: Mapping[str, float] | Sequence[str] | None = None,
+    features: Mapping[str, Any] | None = None,
+    split: str = "train",
+    seed: int = 0,
+    on_error: OnError = "fail",
+    max_bad: MaxBad = "tenth",
+    allow_empty: bool = False,
+    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
+    expectations: Sequence[Expectation] = (),
+) -> RegroupedDeclaration: ...
+def declare(
+    name: str,
+    source: Source | Mapping[str, Source],
+    stages: Stages | Sequence[Any],
+    *,
+    key: KeyOf | EllipsisType | None = ...,
+    num_shards: int | None = None,
+    split_by: Callable[[Any], str] | None = None,
+    splits: Mapping[str, float] | Sequence[str] | Stage | None = None,
+    features: Mapping[str, Any] | None = None,
+    analyzers: Sequence[Analyzer] = (),
+    split: str = "train",
+    seed: int = 0,
+    on_error: OnError = "fail",
+    max_bad: MaxBad = "tenth",
+    allow_empty: bool = False,
+    record_timeout_secs: float | None = None,
+    record_memory_bytes: int | None = None,
+    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
+    fingerprints: Mapping[str, str] | None = None,
+    expectations: Sequence[Expectation] = (),
+) -> Declaration | RegroupedDeclaration:
     """The declaration of a cache: the records of `source` through `stages`, one after the other.
 
         declaration = declare("poem", TextLines("poem.txt"), [tokenize], splits={"train": 0.9, "eval": 0.1})
@@ -63,7 +121,10 @@ def declare(
             `{"train": TextLines("train.txt"), "eval": TextLines("eval.txt")}`.
         stages: functions, with or without `@stage`, and other pipelines; each runs on the output of the one before. A
             dict of name → stage renames them. The last one gives what is stored: a `dict`, a dataclass or NamedTuple
-            (by its fields), a protocol buffer or `bytes`.
+            (by its fields), a protocol buffer or `bytes`. A list may also hold `beam.PTransform`s, such as
+            `beam.GroupByKey()`; then give a `key`, and the result is a `RegroupedDeclaration` (docs/beam.md).
+        key, num_shards, split_by: only with a PTransform among the stages, see `RegroupedDeclaration`: what tells the
+            records at the end apart, the files of each split, and a function that chooses the split.
         splits: name → share of the records. The split of a record is drawn from the seed and its position in the
             source, as `RandomPartition` does. Or a stage with one output for each split, such as
             `RandomPartition(dict, ["train", "eval"], [0.9, 0.1], key=speaker)`. If left out there is one, `split`.
@@ -77,6 +138,44 @@ def declare(
         raise DeclarationError(
             f'a declaration starts with its name, got {brief(name)}. Write declare("poem", source, [tokenize]).'
         )
+    listed = list(stages) if isinstance(stages, Sequence) and not isinstance(stages, str) else [stages]
+    if any(map(is_beam_transform, listed)):
+        from beam_pipes.beam.build_graph import declare_regrouped
+
+        return declare_regrouped(
+            name,
+            source,
+            listed,
+            key=key,
+            num_shards=DEFAULT_NUM_SHARDS if num_shards is None else num_shards,
+            split_by=split_by,
+            splits=splits,
+            features=features,
+            split=split,
+            seed=seed,
+            on_error=on_error,
+            max_bad=max_bad,
+            allow_empty=allow_empty,
+            target_shard_bytes=target_shard_bytes,
+            expectations=expectations,
+            of_builds={
+                "analyzers": bool(analyzers),
+                "record_timeout_secs": record_timeout_secs is not None,
+                "record_memory_bytes": record_memory_bytes is not None,
+                "fingerprints": bool(fingerprints),
+            },
+        )
+    for option, is_given in (
+        ("key", key is not ...),
+        ("num_shards", num_shards is not None),
+        ("split_by", split_by is not None),
+    ):
+        if is_given:
+            raise DeclarationError(
+                f"declaration {name!r}: {option} belongs to lists of stages with a PTransform, whose records are known "
+                f"by a key; here is none, and records are known by their place in the source. Leave {option} out: "
+                f"{_INSTEAD[option]}."
+            )
     if isinstance(source, Mapping):
         if splits is not None:
             raise DeclarationError(
@@ -112,7 +211,7 @@ def declare(
 
 @overload
 def build(
-    declaration: Declaration | str,
+    declaration: Declaration | RegroupedDeclaration | str,
     /,
     *,
     to: str | os.PathLike[str],
@@ -128,11 +227,14 @@ def build(
 def build(
     name: str,
     source: Source | Mapping[str, Source],
-    stages: Stages,
+    stages: Stages | Sequence[Any],
     /,
     *,
     to: str | os.PathLike[str],
-    splits: Mapping[str, float] | Stage | None = None,
+    key: KeyOf | EllipsisType | None = ...,
+    num_shards: int | None = None,
+    split_by: Callable[[Any], str] | None = None,
+    splits: Mapping[str, float] | Sequence[str] | Stage | None = None,
     features: Mapping[str, Any] | None = None,
     analyzers: Sequence[Analyzer] = (),
     split: str = "train",
@@ -154,9 +256,9 @@ def build(
     progress: Progress | None = None,
 ) -> BuildResult: ...
 def build(
-    declared: Declaration | str,
+    declared: Declaration | RegroupedDeclaration | str,
     source: Source | Mapping[str, Source] | None = None,
-    stages: Stages | None = None,
+    stages: Stages | Sequence[Any] | None = None,
     /,
     *,
     to: str | os.PathLike[str] | None = None,
@@ -179,8 +281,9 @@ def build(
 
     Args:
         to: the directory of the cache, or a `gs://` path; `Loader("cache/train", ...)` reads it.
-        splits, features, analyzers, split, seed, on_error, max_bad, allow_empty, record_timeout_secs,
-            record_memory_bytes, target_shard_bytes, fingerprints, expectations: what is built, see `declare`.
+        key, num_shards, split_by, splits, features, analyzers, split, seed, on_error, max_bad, allow_empty,
+            record_timeout_secs, record_memory_bytes, target_shard_bytes, fingerprints, expectations: what is built, see
+            `declare`.
         options: the runner; all cores of this machine if left out.
         workers: the number of processes on this machine, short for `options=LocalOptions(workers=...)`. 1 runs
             everything in this process.
@@ -216,7 +319,7 @@ def build(
             f"build: a declaration says itself what is built, got {what} beside it. Write build(declaration, "
             'to="cache"), and dataclasses.replace(declaration, seed=1) for another one.'
         )
-    elif not isinstance(declared, Declaration | str):
+    elif not isinstance(declared, Declaration | RegroupedDeclaration | str):
         raise DeclarationError(
             f"build: expected a name with a source and stages, a Declaration, or 'module:name', got {brief(declared)}."
         )

@@ -86,7 +86,7 @@ ROOMS: dict[str, Room] = {
     ),
     "face": Room(
         "`declare` and `build`: from a source and functions to a cache",
-        ENGINE | SOURCES | {"analysis", "typed", "building", "runners"},
+        ENGINE | SOURCES | {"analysis", "typed", "building", "beam", "runners"},
     ),
     "beam_pipes": Room(
         "names of the package, loaded when they are first used",

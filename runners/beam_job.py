@@ -314,6 +314,11 @@ def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
+def wait_for_end(result: Any) -> Any:
+    """Waits for a job of which no record is kept; returns how it ended. Ctrl-C cancels it."""
+    return _followed(result, lambda: None, cancel=result.cancel)
+
+
 def _followed(result: Any, look: Callable[[], None], *, cancel: Callable[[], None]) -> Any:
     """Shows progress until the job has ended; returns how it ended."""
     # A job's own state is no way to see its end: Beam's runners keep it up to date only for one who waits.

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.runners.options import (
@@ -21,6 +20,7 @@ from beam_pipes.runners.options import (
     JobState,
     Planned,
     RemoteJob,
+    Sendable,
     job_name_of,
     local_cache,
     local_input,
@@ -207,7 +207,7 @@ class DataflowOptions(BeamOptions):
             found.append("--use_public_ips" if self.use_public_ips else "--no_use_public_ips")
         return (*found, *self.beam_args)
 
-    def check(self, plan: Planned, handle: DeclarationHandle) -> None:
+    def check(self, plan: Planned, handle: Sendable) -> None:
         """Raises `DeclarationError` for what workers in the cloud cannot see: local files, code of a script."""
         if local_cache(plan) is not None:
             raise DeclarationError(

@@ -17,11 +17,17 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
-from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.file_source import FileSource
-from beam_pipes.sources.source import SplitSources
+from beam_pipes.sources.source import Source, SplitSources
+
+
+class WithSource(Protocol):
+    """What runners look at of a declaration."""
+
+    @property
+    def source(self) -> Source: ...
 
 
 class Planned(Protocol):
@@ -30,7 +36,13 @@ class Planned(Protocol):
     @property
     def path(self) -> str: ...
     @property
-    def declaration(self) -> Declaration: ...
+    def declaration(self) -> WithSource: ...
+
+
+class Sendable(Protocol):
+    """What has to reach workers: a `DeclarationHandle`."""
+
+    def require_portable(self) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +163,7 @@ class BeamOptions:
         """All options for Beam."""
         return self.beam_args
 
-    def check(self, plan: Planned, handle: DeclarationHandle) -> None:
+    def check(self, plan: Planned, handle: Sendable) -> None:
         """Raises `DeclarationError` if this runner cannot run the plan."""
 
     @property

@@ -20,7 +20,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.errors import BuildError, DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.runners.options import (
@@ -28,6 +27,7 @@ from beam_pipes.runners.options import (
     JobState,
     Planned,
     RemoteJob,
+    Sendable,
     is_this_machine,
     job_name_of,
     local_cache,
@@ -211,7 +211,7 @@ class PortableOptions(BeamOptions):
             found.append(f"--job_server_timeout={_FOLLOW_SECS}")
         return (*found, *self.beam_args)
 
-    def check(self, plan: Planned, handle: DeclarationHandle) -> None:
+    def check(self, plan: Planned, handle: Sendable) -> None:
         """Raises `DeclarationError` for what workers elsewhere cannot see: local files, code of a script."""
         if not self.workers_are_here and not self.shared_files:
             where = (

@@ -18,7 +18,8 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.typehints.row_type import RowTypeConstraint
 from google.protobuf.message import Message
 
-from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.beam.lower import FailedElement
+from beam_pipes.building.declaration import DeclarationHandle, KeyOf
 from beam_pipes.building.shard_output import WRITE
 from beam_pipes.cache.codec import ExampleCodec, IndexRow, codec_for
 from beam_pipes.cache.lineage_reader import DeadLetter
@@ -29,9 +30,6 @@ from beam_pipes.identity.fingerprint import canonical
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 from beam_pipes.typed.pipeline import Pipeline
 from beam_pipes.typed.random_partition import RandomPartition
-
-#: What tells a record apart: a feature's name, or a function of the element.
-KeyOf = str | Callable[[Any], str | bytes | int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,10 +167,13 @@ class Encoded(NamedTuple):
     payload: bytes
     row: IndexRow
     failure: tuple[str, str] | None
+    # Where it failed: a step before `WriteToCache`, else there.
+    stage: str = WRITE
 
     def digest(self) -> int:
         """256 bits of everything that is written about the record."""
-        parts = (self.key, self.split.encode(), self.payload, repr((self.row, self.failure)).encode())
+        told = (self.row, self.failure) if self.stage == WRITE else (self.row, self.failure, self.stage)
+        parts = (self.key, self.split.encode(), self.payload, repr(told).encode())
         found = hashlib.sha256()
         for part in parts:
             found.update(len(part).to_bytes(8, "little") + part)
@@ -180,7 +181,10 @@ class Encoded(NamedTuple):
 
 
 class Encode(beam.DoFn):  # type: ignore[misc]
-    """Element → (shard, encoded record); an element that cannot be stored continues as a failure, or ends the job."""
+    """Element → (shard, encoded record); an element that cannot be stored continues as a failure, or ends the job.
+
+    A `FailedElement`, the dead letter of a step before, is such a failure.
+    """
 
     def __init__(self, handle: DeclarationHandle, key: Key, num_shards: int) -> None:
         self._handle = handle
@@ -196,7 +200,7 @@ class Encode(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:
         try:
-            record = self._encoded(element)
+            record = _failed(element) if isinstance(element, FailedElement) else self._encoded(element)
         except DeclarationError:
             raise
         except Exception as error:
@@ -246,6 +250,12 @@ def _as_list(feature: FeatureSpec) -> FeatureSpec:
         return feature
 
 
+def _failed(element: FailedElement) -> Encoded:
+    """What failed in a step before: a dead letter that is kept with the records."""
+    raw = _raw_of(element.element)
+    return Encoded(_content_key(raw), "", raw, (), (element.error_type, element.message), element.stage)
+
+
 def _content_key(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest()[:16].encode()
 
@@ -276,7 +286,7 @@ def letter(record: Encoded, file: str, position: int, ordinal: int) -> DeadLette
         source=file,
         position=position,
         ordinal=ordinal,
-        stage=WRITE,
+        stage=record.stage,
         error_type=error_type,
         message=message,
         traceback="",

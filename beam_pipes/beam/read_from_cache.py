@@ -18,8 +18,8 @@ from apache_beam.metrics import Metrics
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_pipes.beam.lower import DEAD_LETTERS, FailedElement, Lowered, hint_of
-from beam_pipes.beam.write_to_cache import DEFAULT_NUM_SHARDS, WriteToCache
-from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES
+from beam_pipes.beam.write_to_cache import WriteToCache
+from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, DEFAULT_TARGET_SHARD_BYTES
 from beam_pipes.building.reading import SOURCE, unparsable
 from beam_pipes.cache.reader import open_split
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec

@@ -253,3 +253,15 @@ def analysis_graph(
     created = root | "Source shards" >> beam.Create(range(len(tasks)), reshuffle=False)
     spread = created | "Spread source shards" >> beam.Reshuffle()
     return spread | "Analyse source shards" >> beam.ParDo(AnalyseShards(handle, directory, launch))
+
+
+def gathered(root: Any, committed: tuple[Any, ...]) -> Any:
+    """One element, (None, indices of shards), when all of these collections of indices are complete."""
+    # Without any shard left to do there is still a snapshot to publish: -1 stands for "everything so far".
+    done = root | "Begin" >> beam.Create([-1], reshuffle=False)
+    return (
+        (*committed, done)
+        | "Committed shards" >> beam.Flatten()
+        | "Key by build" >> beam.Map(lambda index: (None, index))
+        | "Gather committed shards" >> beam.GroupByKey()
+    )

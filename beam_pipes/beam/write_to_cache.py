@@ -33,22 +33,21 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 from google.protobuf.message import Message
 
-from beam_pipes.beam.build_graph import gathered
 from beam_pipes.beam.encode import (
     Collection,
     Encode,
     Encoded,
     Key,
-    KeyOf,
     features_of_schema,
     letter,
     letter_of,
     splitter,
 )
 from beam_pipes.beam.lower import Mirror
+from beam_pipes.beam.shards import gathered
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
-from beam_pipes.building.declaration import Declaration, DeclarationHandle, MaxBad
+from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, Declaration, DeclarationHandle, KeyOf, MaxBad
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, write_fingerprint
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import writing
@@ -68,9 +67,6 @@ from beam_pipes.engine.execute import OnError
 from beam_pipes.errors import DeclarationError, ReconciliationError
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.sources.source import Slice, SourceShard
-
-# So many shards are written where nothing is said: two for each of 16 workers.
-DEFAULT_NUM_SHARDS = 32
 
 # Records of a shard that are sorted in memory at once; more go through files.
 _SORTED_BYTES = 128 << 20
@@ -365,10 +361,10 @@ class _Parts:
             digests += hashlib.sha256(record.payload).digest()[:DIGEST_BYTES]
             if record.failure is None:
                 written[record.split].append((record.payload, ordinal, record.row))
-            elif drops:
+            elif drops and record.stage == WRITE:
                 fates[number] = Fate(status="dropped", drops=((WRITE, f"error/{record.failure[0]}"),))
             else:
-                fates[number] = Fate(status="dead", stage=WRITE, error=record.failure[0])
+                fates[number] = Fate(status="dead", stage=record.stage, error=record.failure[0])
                 letters.append(letter(record, file, self._position, ordinal))
         lineage = LineageWriter()
         lineage.add(places, fates, bytes(digests))
@@ -384,15 +380,17 @@ class _Parts:
     def _account(self, records: Sequence[Encoded], written: Mapping[str, Sequence[Any]]) -> Account:
         account = Account(read=len(records), outputs={split: len(rows) for split, rows in written.items()})
         booked = account.unit(WRITE)
-        failures = [record.failure for record in records if record.failure is not None]
-        booked.inputs = len(records)
-        booked.kept = booked.outputs = account.written = len(records) - len(failures)
-        if self._declaration.on_error == "drop":
-            for type_, _ in failures:
-                booked.dropped[f"error/{type_}"] = booked.dropped.get(f"error/{type_}", 0) + 1
-            account.dropped = len(failures)
-        else:
-            account.dead = booked.dead = len(failures)
+        failed = [(record.stage, record.failure[0]) for record in records if record.failure is not None]
+        booked.inputs = booked.kept = booked.outputs = account.written = len(records) - len(failed)
+        for stage, error_type in failed:
+            booked = account.unit(stage)
+            booked.inputs += 1
+            if self._declaration.on_error == "drop" and stage == WRITE:
+                booked.dropped[f"error/{error_type}"] = booked.dropped.get(f"error/{error_type}", 0) + 1
+                account.dropped += 1
+            else:
+                booked.dead += 1
+                account.dead += 1
         return account
 
 

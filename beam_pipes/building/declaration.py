@@ -1,5 +1,8 @@
 """`Declaration`: what to build, as plain data with checks.
 
+`RegroupedDeclaration`: the same behind Beam PTransforms, such as a `GroupByKey`, where records have no place in the
+source any more and a key tells them apart. It runs as one Beam pipeline, and nothing here imports Beam.
+
 References: `package.module:name`, how workers find a declaration. What has no reference travels by value.
 
 Most code travels as its name: a worker imports the module. That is impossible for what a program defines in `__main__`
@@ -19,20 +22,20 @@ import pickle
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult
-from beam_pipes.building.analysis.declared import bind_results, bound_results, check_analyzers
+from beam_pipes.building.analysis.declared import bind_results, bound_results, check_analyzers, held_results
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import record_limits
 from beam_pipes.cache.spec import ExampleSpec, is_by_split
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
-from beam_pipes.engine.graph import Graph, Stage, beam_transform_advice, brief, describe, graph_of
-from beam_pipes.errors import BeamPipesError, DeclarationError, TypeMismatchException
+from beam_pipes.engine.graph import Graph, Stage, beam_transform_advice, brief, describe, graph_of, is_beam_transform
+from beam_pipes.errors import BeamPipesError, DeclarationError, DuplicateNameException, TypeMismatchException
 from beam_pipes.identity.code_closure import is_users
 from beam_pipes.identity.source_code import builders, import_user_module, user_code_failed
 from beam_pipes.sources.source import Source
@@ -47,6 +50,13 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # 32 MiB of input a shard: small enough that a kill loses seconds of work, and that two cores share a 100 MB corpus;
 # large enough that a terabyte stays below 10^5 shards.
 DEFAULT_TARGET_SHARD_BYTES = 32 << 20
+
+
+#: What tells a record apart: a feature's name, or a function of the element.
+KeyOf = str | Callable[[Any], str | bytes | int]
+
+# So many shards are written where nothing is said: two for each of 16 workers.
+DEFAULT_NUM_SHARDS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -226,12 +236,124 @@ class Declaration:
             self.declared_spec(split)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RegroupedDeclaration:
+    """A cache to be built by one Beam pipeline: the records of `source`, through stages and PTransforms.
+
+        grouped = declare("clicks", TextLines("clicks.txt"), [click, beam.GroupByKey(), summarize],
+                          features=features, key="user", splits={"train": 0.9, "test": 0.1})
+
+    `build`, `beam-pipes build` and `beam-pipes plan` take it; every build computes all records, and the same records
+    give the same bytes on every runner. See docs/beam.md.
+
+    Args:
+        name: what the files of the cache are called, as in `Declaration`.
+        source: where records come from.
+        steps: in order: pipelines of stages with one output each, and PTransforms that take and give one collection.
+        key: what tells the records at the end apart: the name of a feature, or a function of the element that gives a
+            str, bytes or an int; None takes their content. It determines the split, the shard and the record id.
+        features: the features of the examples, name → `FeatureSpec`. Left out for messages and bytes, and for rows with
+            a schema at the end.
+        splits: split → share of the keys; they add up to 1. With `split_by`, the names of the splits.
+        split_by: a function of the element that names its split, one of `splits`.
+        num_shards: files of each split; 32 by default, two for each of 16 workers. Each is sorted by one worker: aim at
+            100 MB to 1 GB.
+        seed: what the randomness of stages and of the splits is keyed by.
+        on_error: what happens to a record that cannot be parsed, fails in a stage or cannot be stored: "fail",
+            "dead_letter" or "drop", as in `Declaration`. A failure inside of a PTransform ends the job.
+        max_bad, allow_empty, expectations: as in `Declaration`, over the elements that reach the cache and the dead
+            letters of all steps.
+        target_shard_bytes: input bytes of one source shard.
+
+    Raises:
+        DeclarationError: an option is malformed, or a step needs what only a build of records at their place has.
+        DuplicateNameException: two stages have one name.
+    """
+
+    name: str
+    source: Source
+    steps: Sequence[Any]
+    key: KeyOf | None
+    features: Mapping[str, Any] | None = None
+    splits: Mapping[str, float] | Sequence[str] = ("train",)
+    split_by: Callable[[Any], str] | None = None
+    num_shards: int = DEFAULT_NUM_SHARDS
+    seed: int = 0
+    on_error: OnError = "fail"
+    max_bad: MaxBad = "tenth"
+    allow_empty: bool = False
+    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES
+    expectations: Sequence[Expectation] = ()
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for step in self.steps:
+            if is_beam_transform(step):
+                continue
+            graph = graph_of(step)
+            if len(graph.outputs) != 1:
+                raise DeclarationError(
+                    f"declaration {self.name!r}: stage {graph.units[-1].name!r} has the outputs "
+                    f"{', '.join(map(repr, graph.outputs))}, and behind a PTransform the key or split_by chooses the "
+                    "split. Give splits={split: share}, or splits=[names] and split_by=function."
+                )
+            for unit in graph.units:
+                self._check_stage(unit.name, unit.stage, seen)
+
+    def _check_stage(self, name: str, stage: object, seen: set[str]) -> None:
+        if name in seen:
+            raise DuplicateNameException(
+                f"declaration {self.name!r}: two stages are called {name!r}, and their names distinguish their counts. "
+                f"Write stage(…, name='{name}_2').",
+                stage=name,
+            )
+        seen.add(name)
+        for limit in ("record_timeout_secs", "record_memory_bytes"):
+            if getattr(stage, limit, None) is not None:
+                raise DeclarationError(
+                    f"declaration {self.name!r}: stage {name!r} sets {limit}, which needs a process of ours for each "
+                    "source shard, and with a PTransform in the list Beam's workers run the stages. Leave it out, or "
+                    "build the stages before the PTransform first, as a cache of their own.",
+                    stage=name,
+                )
+        if held_results(stage):
+            raise DeclarationError(
+                f"declaration {self.name!r}: stage {name!r} holds the result of an analyzer, which is of records at "
+                "their place in a source, and with a PTransform in the list there is none. Compute it in the Beam "
+                "pipeline, or build a cache in two steps.",
+                stage=name,
+            )
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What runs, in order: the names of stages, and the labels of PTransforms."""
+        found: list[str] = []
+        for step in self.steps:
+            found += [str(step.label)] if is_beam_transform(step) else [unit.name for unit in graph_of(step).units]
+        return tuple(found)
+
+
+_Loaded = TypeVar("_Loaded", covariant=True)
+
+
+class _Reads(Protocol[_Loaded]):
+    """Makes a declaration of what a reference leads to."""
+
+    def __call__(self, found: Any, *, reference: str) -> _Loaded: ...
+
+
 def load_declaration(reference: str) -> Declaration:
     """Imports a declaration by its reference, such as `examples.python_source:declaration`.
 
     The name may also be a function without arguments that returns the declaration, or an object with a method
-    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where that code fails.
+    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where that code fails;
+    also for a declaration with PTransforms, whose records have no place in the source.
     """
+    return load_reference(reference, as_declaration)
+
+
+def load_reference(reference: str, read: _Reads[_Loaded]) -> _Loaded:
+    """Imports what a reference names, and makes a declaration of it by `read`."""
     module_name, colon, name = reference.partition(":")
     if not colon or not module_name or not name:
         raise DeclarationError(
@@ -241,13 +363,14 @@ def load_declaration(reference: str) -> Declaration:
     module = import_user_module(module_name, reference=reference)
     found = getattr(module, name, None)
     if found is None:
-        known = [key for key, value in vars(module).items() if isinstance(value, Declaration)]
+        kinds = (Declaration, RegroupedDeclaration)
+        known = [key for key, value in vars(module).items() if isinstance(value, kinds)]
         near = difflib.get_close_matches(name, vars(module), n=3)
         hint = f"it holds the declarations {known}" if known else "it holds no declaration"
         did_you_mean = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DeclarationError(f"{module_name!r} has no {name!r}: {hint}{did_you_mean}", reference=reference)
     try:
-        return as_declaration(found, reference=reference)
+        return read(found, reference=reference)
     except BeamPipesError:
         raise
     except Exception as error:
@@ -256,17 +379,51 @@ def load_declaration(reference: str) -> Declaration:
 
 def as_declaration(found: Any, *, reference: str) -> Declaration:
     """A declaration from what a reference leads to."""
-    if isinstance(found, Declaration):
-        return found
-    made = (
-        found.declaration() if callable(getattr(found, "declaration", None)) else found() if callable(found) else found
-    )
+    made = declared_by(found)
     if not isinstance(made, Declaration):
+        if isinstance(made, RegroupedDeclaration):
+            raise needs_places(made, reference)
         raise DeclarationError(
             f"{reference!r} should be a Declaration, or a function that returns one, got {type(made).__name__}.",
             reference=reference,
         )
     return made
+
+
+def load_any_declaration(reference: str) -> Declaration | RegroupedDeclaration:
+    """Imports a declaration of either kind by its reference; else like `load_declaration`."""
+    return load_reference(reference, _of_any_kind)
+
+
+def _of_any_kind(found: Any, *, reference: str) -> Declaration | RegroupedDeclaration:
+    made = declared_by(found)
+    if isinstance(made, Declaration | RegroupedDeclaration):
+        return made
+    raise DeclarationError(
+        f"{reference!r} should be a Declaration, or a function that returns one, got {type(made).__name__}.",
+        reference=reference,
+    )
+
+
+def needs_places(declaration: RegroupedDeclaration, reference: str) -> DeclarationError:
+    """The error of whatever needs records at their place in a source."""
+    transform = next(str(step.label) for step in declaration.steps if is_beam_transform(step))
+    return DeclarationError(
+        f"{reference!r} has the PTransform {transform!r} among its stages: its records have no place in the source, so "
+        "they cannot be tried, traced, explained or rerun one by one. It can be built and planned, and commands that "
+        "read caches (inspect, who, dead, verify) show what it built. To try the stages before the PTransform, declare "
+        "them by themselves.",
+        reference=reference,
+    )
+
+
+def declared_by(found: Any) -> Any:
+    """The declaration itself, or what the function or the method `declaration` returns."""
+    if isinstance(found, Declaration):
+        return found
+    if callable(getattr(found, "declaration", None)):
+        return found.declaration()
+    return found() if callable(found) else found
 
 
 def reference_of(declaration: Declaration) -> str | None:
@@ -353,7 +510,7 @@ def by_value(value: Any) -> bytes:
     """
     import cloudpickle
 
-    with _registering, _registered(cloudpickle):
+    with _registering, registered_by_value(cloudpickle):
         return bytes(cloudpickle.dumps(value, protocol=pickle.DEFAULT_PROTOCOL))
 
 
@@ -389,7 +546,8 @@ def _on_the_path(name: str) -> importlib.machinery.ModuleSpec | None:
 
 
 @contextlib.contextmanager
-def _registered(cloudpickle: Any) -> Iterator[None]:
+def registered_by_value(cloudpickle: Any) -> Iterator[None]:
+    """Makes a pickler (a module such as `cloudpickle`) send by value the code that other processes cannot import."""
     known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}  # cloudpickle knows of `__main__` itself
     modules = [
         module

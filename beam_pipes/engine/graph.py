@@ -91,15 +91,23 @@ def brief(value: object, *, limit: int = 80) -> str:
     return f"{type(value).__name__}: {text}"
 
 
+_PTRANSFORM = "apache_beam.transforms.ptransform.PTransform"
+
+
+def is_beam_transform(value: object) -> bool:
+    """Whether `value` is a `beam.PTransform`. Does not import Beam."""
+    return _PTRANSFORM in {f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__}
+
+
 def beam_transform_advice(value: object) -> str | None:
-    """Advice for a Beam transform among the stages; None for anything else. Does not import Beam."""
-    names = {f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__}
-    if "apache_beam.transforms.ptransform.PTransform" not in names:
+    """Advice for a Beam transform where none can be; None for anything else. Does not import Beam."""
+    if isinstance(value, type) and _PTRANSFORM in {f"{base.__module__}.{base.__qualname__}" for base in value.__mro__}:
+        return f"A PTransform is an object: write {value.__name__}() in the list of stages, see docs/beam.md."
+    if not is_beam_transform(value):
         return None
     return (
-        "A PTransform may regroup records, and a build knows them by their place in the source. Write the job as a "
-        "Beam pipeline: ReadFromSource(source) | lower(stage) | the PTransform | lower(stage) | "
-        "WriteToCache(directory), see docs/beam.md."
+        "A PTransform may regroup records, so it belongs in a list of stages, whose records are known by a key: "
+        "declare(name, source, [stage, the PTransform, stage], key=…), see docs/beam.md."
     )
 
 

@@ -63,12 +63,13 @@ class StageList(DAGPipeline):
     Args:
         stages: functions, stages of functions and other pipelines, in order; or name → stage, which renames them.
             If a function has no annotation, the stage before or after it determines the type.
-        takes: the class of the records.
+        takes: the class of the records; None takes them from a PTransform, whose output is what the first stage takes.
         by_source: the splits, if each has its own source.
         splits: name → share of the records, drawn as `RandomPartition` does; or a stage with one output for each split,
             such as `RandomPartition(..., key=...)`. None: one split, or the outputs of the last stage.
         split: the name of the only split.
         name: the declaration's name in messages.
+        inner: a PTransform takes the output: any class will do, and it is not made an example.
 
     Raises `TypeMismatchException` if a stage does not take what the previous one gives, `DuplicateNameException` for
     two stages with one name, and `DeclarationError` for anything that is not a stage or is out of place.
@@ -78,24 +79,30 @@ class StageList(DAGPipeline):
         self,
         stages: Sequence[Any] | Mapping[str, Any] | Any,
         *,
-        takes: type,
+        takes: type | None,
         by_source: Sequence[str] = (),
         splits: Mapping[str, float] | Any = None,
         split: str = "train",
         name: str = "stages",
+        inner: bool = False,
     ) -> None:
         self._where = f"declaration {name!r}"
+        self._inner = inner
         listed = self._stages_of(stages)
-        flow = _Flow(Ref("", None), (takes,), "the source")
+        giver = "the source" if takes is not None else "the PTransform"
+        flow = _Flow(Ref("", None), (object if takes is None else takes,), giver)
         units: list[Unit] = []
         for position, each in enumerate(listed):
             following = listed[position + 1] if position + 1 < len(listed) else None
             ready = self._typed(each, flow, following)
             units.append(Unit(name=ready.name, stage=ready, inputs=flow.ref))
-            flow = self._flow_behind(ready, is_last=following is None and splits is None and not by_source)
+            ends = following is None and splits is None and not by_source and not inner
+            flow = self._flow_behind(ready, is_last=ends)
         outputs, output_type = self._end(units, flow, splits, split, by_source)
-        self.graph = Graph(name=name, input_type=takes, units=tuple(units), outputs=outputs, output_type=output_type)
-        Pipeline.__init__(self, takes, dict(output_type), name)
+        input_type = units[0].stage.input_type if takes is None else takes
+        graph = Graph(name=name, input_type=input_type, units=tuple(units), outputs=outputs, output_type=output_type)
+        self.graph = graph
+        Pipeline.__init__(self, input_type, dict(output_type), name)
 
     # What is listed.
 
@@ -172,7 +179,7 @@ class StageList(DAGPipeline):
             output_type = single_class(given if given is not None else behind)
         elif given is None:
             raise each.missing_annotation("returns")
-        elif is_example_by_fields(given):
+        elif is_example_by_fields(given) and not self._inner:
             return each.changed(types=(input_type, dict), gives_fields=True)
         else:
             output_type = single_class(given)
@@ -220,6 +227,8 @@ class StageList(DAGPipeline):
     def _end(
         self, units: list[Unit], flow: _Flow, splits: object, split: str, by_source: Sequence[str]
     ) -> tuple[dict[str, Ref], dict[str, type]]:
+        if self._inner:
+            return {split: flow.ref}, {split: single_class(flow.classes)}
         last = units[-1].stage if units else None
         if splits is None and not by_source and last is not None and not isinstance(last, FunctionStage):
             graph = graph_of(last, default_output=split)

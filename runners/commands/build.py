@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from beam_pipes.building.declaration import Declaration, load_declaration
+from beam_pipes.building.declaration import Declaration, load_any_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
@@ -115,6 +115,12 @@ def build_and_show(
         saved_plan=saved,
         keep=building.keep,
     )
+    if result.up_to_date and result.regrouped:
+        _say(
+            f"{result.path} is up to date (snapshot {result.snapshot}): all records were computed again "
+            f"({result.secs:.1f} s) and are the same, so nothing was written."
+        )
+        return result
     if result.up_to_date:
         _say(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
         return result
@@ -137,17 +143,18 @@ def build_and_show(
     _show_account(account)
     rate = account.read / result.secs if result.secs else 0.0
     reused = f", {result.reused_shards} of them reused" if result.reused_shards else ""
+    read, shards = ("elements collected", "shards") if result.regrouped else ("records read", "source shards")
     _say(
-        f"{account.read:,} records read, {account.written:,} written, {account.dropped:,} dropped, "
-        f"{account.dead:,} dead letters; {result.num_shards} source shards{reused}; {result.secs:.1f} s "
+        f"{account.read:,} {read}, {account.written:,} written, {account.dropped:,} dropped, "
+        f"{account.dead:,} dead letters; {result.num_shards} {shards}{reused}; {result.secs:.1f} s "
         f"({rate:,.0f} records/s)."
     )
     _say(f"The cache is in {result.path} (snapshot {result.snapshot}).")
     if result.removed:
         _say(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
     if wants_report(building.report, result.path):
-        declared = load_declaration(declaration) if isinstance(declaration, str) else declaration
-        show_report(result.path, declaration=declared)
+        declared = load_any_declaration(declaration) if isinstance(declaration, str) else declaration
+        show_report(result.path, declaration=declared if isinstance(declared, Declaration) else None)
     return result
 
 

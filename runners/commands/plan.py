@@ -13,13 +13,14 @@ from rich.console import Console
 
 from beam_pipes.building.analysis.plan import plan_analysis
 from beam_pipes.building.completion import find_completions
-from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration import Declaration, RegroupedDeclaration, load_any_declaration
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
 from beam_pipes.building.explanation import explain_analysis, explain_plan, to_json
 from beam_pipes.building.forecast import DEFAULT_SAMPLE_SECS, Forecast, SavedPlan, forecast_build, require_room
 from beam_pipes.building.plan import BuildPlan, PlannedInput, make_plan, plan_input
 from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.cache.publish import snapshot_directory
+from beam_pipes.cache.publish import published_id, snapshot_directory
+from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import AnalysisError, DeclarationError
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.caches import console
@@ -39,6 +40,7 @@ from beam_pipes.runners.commands.options import (
 )
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.preflight import preflight
+from beam_pipes.sources.digests import DigestCache
 
 
 def plan_command(
@@ -101,14 +103,57 @@ def plan_command(
     accepts = accept_code_change or explain  # an explanation says where a build would stop
     how = _How(explain, as_json, sample_secs if forecast else None, save, options)
     if declaration is not None:
+        found = load_any_declaration(declaration)
+        if isinstance(found, RegroupedDeclaration):
+            _show_regrouped(found, to, how)
+            return
         _show(preflight(declaration, to, options=options, accept_code_change=accepts), to, how)
         return
     if save is not None:
         raise DeclarationError("--save applies to the plan of one declaration, but tasks are named here.")
     encoding = "list" if seqio_files else "raw"
     named = (tasks or (), excluded_tasks or (), module_import or ())
-    for found, path in declarations_of(*named, to, base_seed=base_seed, encoding=encoding):
-        _show(preflight(found, path, options=options, accept_code_change=accepts), path, how)
+    for task, path in declarations_of(*named, to, base_seed=base_seed, encoding=encoding):
+        _show(preflight(task, path, options=options, accept_code_change=accepts), path, how)
+
+
+def _show_regrouped(declaration: RegroupedDeclaration, to: str, how: _How) -> None:
+    """What one Beam pipeline will run: nothing else is known before it has run."""
+    from beam_pipes.runners.build import check_regrouped
+
+    for option, is_given in (("--save", how.save is not None), ("--explain", how.explain)):
+        if is_given:
+            raise DeclarationError(
+                f"declaration {declaration.name!r} has PTransforms among its stages: every build computes all records, "
+                f"and which shards change is known when its job has run. Leave {option} out."
+            )
+    root = directory_path(to)
+    check_regrouped(declaration, root, options=how.options)
+    source = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=DigestCache())
+    published = published_id(root)
+    told = {
+        "name": declaration.name,
+        "path": root,
+        "num_files": source.num_files,
+        "num_bytes": source.num_bytes,
+        "num_source_shards": len(source.shards),
+        "steps": list(declaration.words),
+        "splits": list(declaration.splits),
+        "num_shards": declaration.num_shards,
+        "published_manifest_id": published,
+    }
+    if how.as_json:
+        console.print_json(strict_json(told))
+        return
+    lines = (
+        f"{declaration.name}: {source.num_files:,} files, {source.num_bytes:,} bytes → {len(source.shards)} source "
+        f"shards → {declaration.num_shards} shards for each split: {', '.join(declaration.splits)}.",
+        f"steps: {' → '.join(['source', *declaration.words, 'write'])}",
+        "One Beam pipeline computes all records, whatever is there already; "
+        + ("a new snapshot is published." if published is None else "a new snapshot is published if they differ."),
+    )
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 class _How(NamedTuple):

@@ -18,7 +18,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2
 from beam_workers import BeamWorkers, beam_workers, wait_for, watched_memory
 from built_files import built_files
-from portable_declarations import INPUT_VARIABLE, PACE_VARIABLE, RECORDS_PER_FILE, write_files
+from portable_declarations import (
+    CLICKS_VARIABLE,
+    INPUT_VARIABLE,
+    PACE_VARIABLE,
+    RECORDS_PER_FILE,
+    grouped,
+    write_clicks,
+    write_files,
+)
 from running_jobs import beam_pipes, command_of, completions, jobs_of, live_counter, named, running_command
 
 from beam_pipes.beam import ReadFromCache, WriteToCache
@@ -36,6 +44,7 @@ from benchmarks.harness import process_tree
 REFERENCE = "sample_declarations:words"
 PACED = "portable_declarations:paced"
 ANALYSED = "portable_declarations:analysed"
+GROUPED = "portable_declarations:grouped"
 
 # Beam's worker in the submitting process leaves threads that end with an exception where their job fails.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -70,6 +79,33 @@ def test_a_collection_ends_in_the_same_cache_as_in_process(prism: str, tmp_path:
     assert sorted((tmp_path / "users").read_text().split()) == sorted(
         row["user"] for row in Cache.open(tmp_path / "direct")["train"]
     )
+
+
+def test_a_list_with_a_transform_gives_the_same_bytes(
+    prism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CLICKS_VARIABLE, str(tmp_path / "clicks.txt"))
+    write_clicks(tmp_path / "clicks.txt")
+    build(GROUPED, tmp_path / "local", options=LocalOptions(workers=1))
+
+    result = build(GROUPED, tmp_path / "prism", options=PortableOptions(job_endpoint=prism))
+
+    assert built_files(tmp_path / "prism") == built_files(tmp_path / "local")
+    assert (result.account.written, result.account.dead) == (40, 3)
+    again = build(GROUPED, tmp_path / "local", options=PortableOptions(job_endpoint=prism))
+    assert again.up_to_date and again.regrouped
+
+
+def test_a_failure_between_transforms_is_told_in_its_own_words(
+    prism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CLICKS_VARIABLE, str(tmp_path / "clicks.txt"))
+    write_clicks(tmp_path / "clicks.txt")
+
+    with pytest.raises(StageError, match="stage 'click' failed on record .*user7 none.*: ValueError: invalid literal"):
+        build(grouped(on_error="fail"), tmp_path / "prism", options=PortableOptions(job_endpoint=prism))
+
+    assert not (tmp_path / "prism" / "manifest.json").exists()
 
 
 def states_of(prism: str, name: str) -> list[str]:

@@ -5,6 +5,7 @@ Their workers are those of a pool. What they write is compared with what Beam's 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from flink_cluster import FlinkCluster
 
 from beam_pipes.beam import ReadFromCache, WriteToCache, lower
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.runners import BeamOptions, FlinkOptions
+from beam_pipes.runners import BeamOptions, FlinkOptions, LocalOptions, build
 from beam_pipes.runners.beam_job import beam_pipeline
 
 pytestmark = [pytest.mark.flink, pytest.mark.timeout(600)]
@@ -129,3 +130,18 @@ def test_a_cache_is_read_and_ends_in_another_one(on_flink: FlinkOptions, tmp_pat
 
     assert built_files(tmp_path / "flink") == built_files(tmp_path / "direct")
     assert len(Cache.open(tmp_path / "flink")["train"]) == len(Cache.open(tmp_path / "clicks")["train"])
+
+
+def test_a_list_with_a_transform_is_built_the_same(
+    on_flink: FlinkOptions, cluster: FlinkCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by workers of a pool that know nothing of this process: the steps travel to them."""
+    declared.write_clicks(tmp_path / "clicks.txt")
+    monkeypatch.setenv(declared.CLICKS_VARIABLE, str(tmp_path / "clicks.txt"))
+    build(declared.grouped(), tmp_path / "local", options=LocalOptions(workers=1))
+
+    build(declared.grouped(), tmp_path / "flink", options=dataclasses.replace(on_flink, job_name=None))
+
+    assert built_files(tmp_path / "flink") == built_files(tmp_path / "local")
+    assert Cache.open(tmp_path / "flink").manifest.accounting["dead"] == 3
+    assert cluster.states("clicks-pipeline")[-1] == "FINISHED"

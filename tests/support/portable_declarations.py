@@ -11,12 +11,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
+
+from beam_pipes import declare
 from beam_pipes.beam import FailedElement
 from beam_pipes.building import Declaration
+from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.cache import FeatureSpec
+from beam_pipes.engine.execute import OnError
 from beam_pipes.sources import TextLines
 from beam_pipes.transforms.analyzers import LengthHistogram
-from beam_pipes.typed import Pipeline
+from beam_pipes.typed import Pipeline, stage
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_PACED_INPUT"
 
@@ -113,3 +118,47 @@ def clicks_of_user(user: str, found: dict[str, Any]) -> dict[str, Any]:
 def without_arrays(row: dict[str, Any]) -> dict[str, Any]:
     """A row of a cache as one that `WriteToCache` takes."""
     return {"user": row["user"], "clicks": row["clicks"].tolist(), "country": row["country"]}
+
+
+# A file that is there as soon as a click is looked at.
+STARTED_VARIABLE = "BEAM_PIPES_TEST_STARTED"
+
+CLICKS_VARIABLE = "BEAM_PIPES_TEST_CLICKS"
+
+CLICK_FEATURES = {"user": FeatureSpec("str"), "counts": FeatureSpec("int64", shape=(None,))}
+
+
+@stage
+def click(line: str) -> tuple:
+    """`ann 3` → `("ann", 3)`; fails for `ann three`."""
+    if started := os.environ.get(STARTED_VARIABLE):
+        Path(started).touch()
+    time.sleep(float(os.environ.get(PACE_VARIABLE, "0")))
+    user, number = line.split()
+    return user, int(number)
+
+
+@stage
+def summarize(group: tuple) -> dict[str, object]:
+    return {"user": group[0], "counts": sorted(group[1])}
+
+
+def grouped(*, on_error: OnError = "dead_letter") -> RegroupedDeclaration:
+    """Clicks by user: a grouping between two stages."""
+    return declare(
+        "clicks",
+        TextLines(os.environ[CLICKS_VARIABLE]),
+        [click, beam.GroupByKey(), summarize],
+        features=CLICK_FEATURES,
+        key="user",
+        splits={"train": 0.8, "test": 0.2},
+        num_shards=3,
+        on_error=on_error,
+        target_shard_bytes=1_000,
+    )
+
+
+def write_clicks(path: Path, number: int = 400) -> None:
+    """Clicks of 40 users, and three lines that are none."""
+    lines = [f"user{each % 40} {each if each % 150 != 7 else 'none'}\n" for each in range(number)]
+    path.write_text("".join(lines))
