@@ -28,7 +28,7 @@ from beam_pipes.loader.state import LoaderState, check_same_sequence
 
 if TYPE_CHECKING:
     from beam_pipes.building.declaration import Declaration
-    from beam_pipes.graph.cached_store import CachedStore
+    from beam_pipes.graph.offline import CachedStore
 
 
 class Pipeline(GraphDefinition):
@@ -149,7 +149,7 @@ class Pipeline(GraphDefinition):
             if part is not None and node in part.readers[1:]:
                 continue  # what is used of it lies in the cache
             if part is not None and node is part.reader:
-                from beam_pipes.graph.cached_store import CachedStore
+                from beam_pipes.graph.offline import CachedStore
 
                 assert self.options.cache is not None
                 store = self._cached = CachedStore(self.options.cache, part, self.offline_declaration())

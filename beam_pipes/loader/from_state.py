@@ -13,11 +13,11 @@ from typing import Any
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.cache.publish import manifest_with_id
 from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.loader.epochs import Shuffle
 from beam_pipes.loader.loader import Loader
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.shuffle import Shuffle
 from beam_pipes.loader.state import LoaderState
 from beam_pipes.loader.steps import Last
 from beam_pipes.loader.token_batches import TokenBatches

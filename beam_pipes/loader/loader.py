@@ -22,6 +22,7 @@ from beam_pipes.loader.batches import Batch, PadValue
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.describe import Description, tree_of
+from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
 from beam_pipes.loader.mixture import Mixture, RowSource
@@ -31,7 +32,6 @@ from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
-from beam_pipes.loader.shuffle import Shuffle, shuffle_label
 from beam_pipes.loader.state import LoaderState, trackable_state
 from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
 from beam_pipes.loader.stream import Appended, RowStream

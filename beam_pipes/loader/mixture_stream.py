@@ -22,11 +22,11 @@ from beam_pipes.cache.regions import Located, merged
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, merge_rows
 from beam_pipes.loader.columns import read_consistently
+from beam_pipes.loader.epochs import Orders, Shuffle
 from beam_pipes.loader.mixture import Mixture, MixtureSchedule, integer_rates
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import GatherOptions, Rows, Shapes, SplitRows, columns_in_common, row_bytes, varying
-from beam_pipes.loader.shuffle import Orders, Shuffle
 from beam_pipes.loader.state import Addition, LoaderState, Segment
 from beam_pipes.loader.stream import LOCATED_ROWS, EpochSizes, Given, Places, Progress, RowStream, open_rows
 

@@ -18,13 +18,13 @@ import numpy as np
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
+from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.mesh import MeshShare, SequenceShare
 from beam_pipes.loader.mixture_stream import MixtureStream, open_stream, rates_label
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
-from beam_pipes.loader.shuffle import Shuffle, shuffle_label
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
 from beam_pipes.loader.stream import Appended, RowStream, check_appendable, over_newer

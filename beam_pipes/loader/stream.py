@@ -26,15 +26,14 @@ import numpy.typing as npt
 from beam_pipes.cache.filtered import numbers_in
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import LoaderError, StateMismatchError
-from beam_pipes.loader.appended import Part, joined
 from beam_pipes.loader.batches import Batch, Fills
 from beam_pipes.loader.columns import read_consistently
+from beam_pipes.loader.epochs import Orders, Part, Shuffle, joined
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit
 from beam_pipes.loader.rows import Columns, GatherOptions, InMemory, Rows, SplitRows, row_bytes
-from beam_pipes.loader.shuffle import Orders, Shuffle
 from beam_pipes.loader.state import Addition, LoaderState, Segment, check_same_sequence
 
 Places = npt.NDArray[np.int64]

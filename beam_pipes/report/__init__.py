@@ -10,10 +10,10 @@ from beam_pipes.report.difference import SnapshotDifference as SnapshotDifferenc
 from beam_pipes.report.difference import diff_caches as diff_caches
 from beam_pipes.report.language import Language as Language
 from beam_pipes.report.language import language_of as language_of
-from beam_pipes.report.overview import cache_directories as cache_directories
-from beam_pipes.report.overview import overview_html as overview_html
-from beam_pipes.report.overview import write_overview as write_overview
 from beam_pipes.report.page import REPORT as REPORT
+from beam_pipes.report.page import cache_directories as cache_directories
 from beam_pipes.report.page import loader_html as loader_html
+from beam_pipes.report.page import overview_html as overview_html
 from beam_pipes.report.page import report_html as report_html
+from beam_pipes.report.page import write_overview as write_overview
 from beam_pipes.report.page import write_report as write_report

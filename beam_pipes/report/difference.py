@@ -16,7 +16,7 @@ from beam_pipes.cache.manifest import SplitManifest
 from beam_pipes.cache.reader import Cache
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError
-from beam_pipes.report.drift import Drift, drifts
+from beam_pipes.report.distributions import Drift, drifts
 
 
 class Change(NamedTuple):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import DeclarationError
-from beam_pipes.report.drift import spread_rows
+from beam_pipes.report.distributions import spread_rows
 from beam_pipes.report.shown import Bar, bars_of_values, shown_value
 
 # A share of a half is then known within 1 % (two standard deviations), and that many tokens fit into any memory.

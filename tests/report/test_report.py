@@ -23,8 +23,14 @@ from beam_pipes.cache.write_cache import write_cache
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.report import diff_caches, report_html, write_report
-from beam_pipes.report.drift import Drift, chi_squared_95, kolmogorov_smirnov, population_stability_index
-from beam_pipes.report.lengths import packing_waste, record_lengths
+from beam_pipes.report.distributions import (
+    Drift,
+    chi_squared_95,
+    kolmogorov_smirnov,
+    packing_waste,
+    population_stability_index,
+    record_lengths,
+)
 from beam_pipes.report.shown import bars_of, bars_of_values, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
 from beam_pipes.runners import LocalOptions, build
