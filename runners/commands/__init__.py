@@ -125,6 +125,8 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):
+                raise  # rich's: who reads the help has seen enough, as `head` has
             from beam_pipes.building.workers.process import exit_as_error
 
             raise exit_as_error(error) from error

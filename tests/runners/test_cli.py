@@ -205,7 +205,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(text_input: Path, tmp_path: P
     cache = str(tmp_path / "cache")
     beam_pipes("build", "sample_declarations:words", "--to", cache)
 
-    for arguments in (["inspect", cache, "--split", "train", "-n", "50"], ["stats", cache], ["stats", cache, "--json"]):
+    inspect, helping = ["inspect", cache, "--split", "train", "-n", "50"], ["takedown", "--help"]
+    for arguments in (inspect, ["stats", cache], ["stats", cache, "--json"], helping, ["--help"]):
         with without_reader(*arguments, closed="stdout") as command:
             assert command.stderr is not None
             assert (command.stderr.read(), command.wait(60)) == (b"", 1)
