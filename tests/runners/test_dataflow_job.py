@@ -50,6 +50,9 @@ JOB = '''
 
 from dataclasses import dataclass
 
+import apache_beam as beam
+
+from beam_pipes import declare, stage
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.building import Declaration
 from beam_pipes.sources import TextLines
@@ -71,7 +74,25 @@ def declared(place):
     )
 
 
+@stage
+def keyed(line: str) -> tuple:
+    first, _, rest = line.partition(" ")
+    return first, rest
+
+
+@stage
+def joined(group: tuple) -> dict:
+    return {"first": group[0], "rest": sorted(group[1])}
+
+
+def grouped_of(place):
+    features = {"first": FeatureSpec("str"), "rest": FeatureSpec("str", shape=(None,))}
+    steps = [keyed, beam.GroupByKey(), joined]
+    return declare("groups", TextLines(place), steps, features=features, key="first", num_shards=2)
+
+
 declaration = declared("%(place)s")
+grouped = grouped_of("%(place)s")
 '''
 
 
@@ -192,6 +213,30 @@ def test_the_staged_job_builds_the_same_bytes_from_what_was_staged_alone(
     assert stand_in.request is not None
     steps = steps_of(tmp_path / "staged" / "pipeline.pb")
     like_golden(stand_in.request, "dataflow_job.json", bucket.name, steps=steps)
+
+
+def test_a_list_with_a_transform_is_staged_and_builds_the_same_bytes(
+    bucket: Any, package: Path, worker: WorkerEnvironment, beam_pipes_sdist: str, tmp_path: Path
+) -> None:
+    text = "".join(f"w{number % 7} of line {number}\n" for number in range(100))
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "0.txt").write_text(text)
+    bucket.blob("input/0.txt").upload_from_string(text)
+    told: list[str] = []
+
+    with DataflowStandIn(lambda request: run_staged(bucket, worker, tmp_path / "staged", told)).serving() as stand_in:
+        options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,))
+        result = build("cloud_words:grouped", f"gs://{bucket.name}/cache", options=options)
+
+    assert stand_in.num_jobs == 1
+    assert result.account.written == 7, told
+    import cloud_words
+
+    local = build(cloud_words.grouped_of(str(tmp_path / "input")), tmp_path / "local", options=LocalOptions(workers=1))
+    assert (result.snapshot, result.manifest_id) == (local.snapshot, local.manifest_id)
+    assert {"Read source", "keyed", "GroupByKey", "joined", "Write to cache"} <= set(
+        steps_of(tmp_path / "staged" / "pipeline.pb")
+    )
 
 
 def like_golden(request: dict[str, Any], name: str, bucket: str, *, steps: Sequence[str] = ()) -> None:
