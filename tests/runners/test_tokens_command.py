@@ -54,6 +54,7 @@ def test_a_short_corpus_is_loaded_by_the_lines_that_are_printed(tmp_path: Path) 
 
     printed = beam_pipes(tmp_path, *command).stdout
 
+    assert "train: 11 tokens, 1 row of 2,048, " in printed
     names: dict[str, object] = {}
     exec(printed[printed.rindex("\n\n") :].replace("...", "break"), names)
     batch = names["batch"]
