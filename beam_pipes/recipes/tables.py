@@ -108,7 +108,7 @@ def _value(value: object, name: str, dtype: str) -> object:
     if dtype in FLOATS:
         return math.nan
     if dtype.endswith("[]"):
-        return np.empty(0, dtype[:-2])
+        return [] if dtype == "str[]" else np.empty(0, dtype[:-2])
     raise TaskError(
         f"the column {name!r} is {dtype} and has no value here. Declare a different type (--type {name}=float32)."
     )
@@ -334,7 +334,10 @@ def _types_of_parquet(data: Any) -> dict[str, str]:
 def _type_of_arrow(kind: Any) -> str:
     types = require("pyarrow", purpose="Parquet").types
     if (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)) and (
-        types.is_integer(kind.value_type) or types.is_floating(kind.value_type)
+        types.is_integer(kind.value_type)
+        or types.is_floating(kind.value_type)
+        or types.is_string(kind.value_type)
+        or types.is_large_string(kind.value_type)
     ):
         return f"{_type_of_arrow(kind.value_type)}[]"
     if types.is_boolean(kind):

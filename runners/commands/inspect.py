@@ -195,6 +195,8 @@ def _short(feature: Any) -> str:
     if isinstance(feature, np.ndarray):
         text = np.array2string(feature, threshold=12, edgeitems=6, max_line_width=10**6)
         return f"{feature.dtype}{list(feature.shape)} {text}"
+    if isinstance(feature, np.generic) and not isinstance(feature, np.str_ | np.bytes_):
+        return f"{feature.dtype} {feature.item()!r}"
     text = repr(feature)
     return text if len(text) <= 200 else text[:199] + "…"
 

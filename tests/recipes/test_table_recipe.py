@@ -143,6 +143,7 @@ def parquet(path: str) -> None:
         "day": [day] * 24,
         "vector": [[1.0, 2.0], [], [3.0]] * 8,
         "raw": [b"\xff"] * 24,
+        "tags": [["a", "é"], [], ["b"]] * 8,
         "digest": pa.array([b"ab"] * 24, pa.binary(2)),
         "embedding": pa.array([[0.5, 1.5]] * 24, pa.list_(pa.float32(), 2)),
     }
@@ -160,6 +161,7 @@ def test_types_of_parquet_are_those_of_the_file() -> None:
         "embedding": "float32",
         "label": "int16",
         "raw": "bytes",
+        "tags": "str",
         "user": "str",
         "vector": "float64",
         "x": "float64",
@@ -167,6 +169,7 @@ def test_types_of_parquet_are_those_of_the_file() -> None:
     examples = list(cache["train"])
     assert (examples[0]["day"], examples[0]["raw"], examples[0]["vector"].tolist()) == ("2020-01-02", b"\xff", [1, 2])
     assert examples[0]["embedding"].tolist() == [0.5, 1.5]
+    assert [list(each["tags"]) for each in examples[:3]] == [["a", "é"], [], ["b"]]
     assert examples[2]["user"] == "" and math.isnan(examples[1]["x"])
 
 

@@ -91,6 +91,7 @@ def test_what_the_commands_say_of_the_data(corpora: Path) -> None:
     table = beam_pipes(corpora, *COMMANDS["table"], "--to", "t", "--workers", "1").stdout
 
     assert "classes: 0 cat, 1 dog\n" in images and re.search(r"^train: \d+ examples$", images, re.MULTILINE)
+    assert "label: int64 " in beam_pipes(corpora, "inspect", "i", "-n", "1").stdout
     assert "files left out, by suffix: 1 without a suffix, 2 .gif\n" in images
     assert "train: 6 examples, 0.00 hours\n" in audio and "files left out, by suffix: 1 .m4a\n" in audio
     tars = beam_pipes(corpora, *COMMANDS["images_of_tars"], "--to", "it", "--workers", "1").stdout
