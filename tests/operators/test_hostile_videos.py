@@ -36,13 +36,14 @@ def write(
     *,
     codec: str = "libx264",
     change: Callable[[Any], None] | None = None,
+    size: tuple[int, int] = (32, 24),
     **options: str,
 ) -> None:
     """A video of grey frames, brighter by 10 each; `change` is done to packets on their way to the file."""
     container_options = {"movflags": "faststart"} if path.suffix == ".mp4" else {}
     with av.open(str(path), "w", options=container_options) as container:
         stream = container.add_stream(codec, rate=RATE, options=options)
-        stream.width, stream.height, stream.pix_fmt = 32, 24, "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        (stream.width, stream.height), stream.pix_fmt = size, "yuvj420p" if codec == "mjpeg" else "yuv420p"
 
         def mux(frame: av.VideoFrame | None) -> None:
             for packet in stream.encode(frame):
@@ -51,7 +52,7 @@ def write(
                 container.mux(packet)
 
         for number, time in enumerate(times):
-            frame = av.VideoFrame.from_ndarray(np.full((24, 32, 3), 10 * number + 20, np.uint8), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(np.full((*size[::-1], 3), 10 * number + 20, np.uint8), format="rgb24")
             frame.pts, frame.time_base = time, Fraction(1, RATE)
             mux(frame)
         mux(None)
@@ -125,6 +126,19 @@ def test_a_length_that_the_header_exaggerates_is_not_believed(tmp_path: Path) ->
 
     assert len(made) == 1
     np.testing.assert_array_equal(made[0][0], whole(path))
+
+
+def test_frames_that_change_their_size_are_named(tmp_path: Path) -> None:
+    parts = [tmp_path / "a.ts", tmp_path / "b.ts"]
+    write(parts[0], range(4))
+    write(parts[1], range(4, 8), size=(48, 36))
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(b"".join(part.read_bytes() for part in parts))
+
+    with pytest.raises(
+        BeamPipesError, match=r"joined.ts: frames from number 0 on have different sizes, 32x24 and 48x36"
+    ):
+        read(joined, sequence_length=8)
 
 
 def test_frames_before_the_cut_are_read_and_those_behind_it_are_named(tmp_path: Path) -> None:
