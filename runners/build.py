@@ -47,7 +47,7 @@ from beam_pipes.cache.publish import published_id
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.cache.storage_protocol import HeldLock
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, StageError, visible
+from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, StageError, logger, visible
 from beam_pipes.extras import require
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
@@ -431,7 +431,7 @@ class _EmbeddedOptions(BeamOptions):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[tuple[str, ...]]:
-        of_failures, of_processes = logging.getLogger(_OF_FAILURES), logging.getLogger(_OF_PROCESSES)
+        of_failures, of_processes = logger(_OF_FAILURES), logger(_OF_PROCESSES)
         level = of_failures.level
         of_failures.setLevel(logging.CRITICAL)
         of_processes.addFilter(_is_of_users)
