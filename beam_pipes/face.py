@@ -28,7 +28,7 @@ from beam_pipes.engine.execute import OnError
 from beam_pipes.engine.graph import Stage, brief, is_beam_transform
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.source import Source, SplitSources
-from beam_pipes.typed.stage_list import StageFunction, StageList
+from beam_pipes.typed.stage_list import StageFunction, StageList, steps_of
 
 if TYPE_CHECKING:
     from beam_pipes.building.forecast import SavedPlan
@@ -40,8 +40,12 @@ if TYPE_CHECKING:
 Stages = Sequence[Stage | StageFunction] | Mapping[str, Stage | StageFunction] | Stage | StageFunction
 
 
-# Option of declarations with PTransforms → what others have for it.
+# Option that a declaration has only with PTransforms, or only without → what the other has for it.
 _INSTEAD = {
+    "analyzers": "Compute what they find in the Beam pipeline, or declare the stages before the PTransform as a cache",
+    "record_timeout_secs": "Declare the stages that may hang as a cache of their own, before the PTransform",
+    "record_memory_bytes": "Declare the stages that may grow as a cache of their own, before the PTransform",
+    "fingerprints": "The snapshot is named by a digest of its records, whatever they were made of",
     "key": "splits=RandomPartition(dict, names, shares, key=function) divides records by a key",
     "num_shards": "target_shard_bytes says how large the files are",
     "split_by": "splits takes a stage with one output for each split",
@@ -139,56 +143,74 @@ def declare(
             f'a declaration starts with its name, got {brief(name)}. Write declare("poem", source, [tokenize]).'
         )
     listed = list(stages) if isinstance(stages, Sequence) and not isinstance(stages, str) else [stages]
-    if any(map(is_beam_transform, listed)):
-        from beam_pipes.beam.build_graph import declare_regrouped
-
-        return declare_regrouped(
-            name,
-            source,
-            listed,
+    transform = next((each.label for each in listed if is_beam_transform(each)), None)
+    where = f"declaration {name!r}"
+    if transform is not None:
+        of_others = {
+            "analyzers": bool(analyzers),
+            "record_timeout_secs": record_timeout_secs is not None,
+            "record_memory_bytes": record_memory_bytes is not None,
+            "fingerprints": bool(fingerprints),
+        }
+        for option in (option for option, is_given in of_others.items() if is_given):
+            raise DeclarationError(
+                f"{where}: {option} needs records at their place in the source, and the PTransform {transform!r} may "
+                f"regroup them. {_INSTEAD[option]}; leave {option} out."
+            )
+        if isinstance(key, EllipsisType):
+            raise DeclarationError(
+                f"{where}: behind the PTransform {transform!r} records have no place in the source, so a key has to "
+                "tell them apart: it gives their split, their shard and their id. Give key='the name of a feature', "
+                "key=function, or key=None for their content."
+            )
+        if isinstance(source, Mapping | SplitSources):
+            raise DeclarationError(
+                f"{where}: there is a source for each split, and the PTransform {transform!r} may regroup records of "
+                "several. Give one source, and splits={split: share}, or splits=[names] and split_by=function."
+            )
+        if not isinstance(source, Source):
+            raise _no_source(where, "a source", source)
+        if splits is not None and (isinstance(splits, str) or not isinstance(splits, Mapping | Sequence)):
+            raise DeclarationError(
+                f"{where}: splits should be name → share of the keys, or a list of names with split_by=function, got "
+                f"{brief(splits)}."
+            )
+        regrouped = RegroupedDeclaration(
+            name=name,
+            source=source,
+            steps=steps_of(listed, takes=source.output_type, name=name),
             key=key,
-            num_shards=DEFAULT_NUM_SHARDS if num_shards is None else num_shards,
-            split_by=split_by,
-            splits=splits,
             features=features,
-            split=split,
+            splits=(split,) if splits is None else splits,
+            split_by=split_by,
+            num_shards=DEFAULT_NUM_SHARDS if num_shards is None else num_shards,
             seed=seed,
             on_error=on_error,
             max_bad=max_bad,
             allow_empty=allow_empty,
             target_shard_bytes=target_shard_bytes,
             expectations=expectations,
-            of_builds={
-                "analyzers": bool(analyzers),
-                "record_timeout_secs": record_timeout_secs is not None,
-                "record_memory_bytes": record_memory_bytes is not None,
-                "fingerprints": bool(fingerprints),
-            },
         )
-    for option, is_given in (
-        ("key", key is not ...),
-        ("num_shards", num_shards is not None),
-        ("split_by", split_by is not None),
-    ):
-        if is_given:
-            raise DeclarationError(
-                f"declaration {name!r}: {option} belongs to lists of stages with a PTransform, whose records are known "
-                f"by a key; here is none, and records are known by their place in the source. Leave {option} out: "
-                f"{_INSTEAD[option]}."
-            )
+        from beam_pipes.beam.regrouped import writer
+
+        writer(regrouped, "cache")  # the options of the end of the job, checked before there is a job
+        return regrouped
+    of_others = {"key": key is not ..., "num_shards": num_shards is not None, "split_by": split_by is not None}
+    for option in (option for option, is_given in of_others.items() if is_given):
+        raise DeclarationError(
+            f"{where}: {option} belongs to lists of stages with a PTransform, whose records are known by a key; here "
+            f"is none, and records are known by their place in the source. Leave {option} out: {_INSTEAD[option]}."
+        )
     if isinstance(source, Mapping):
         if splits is not None:
             raise DeclarationError(
-                f"declaration {name!r}: there is a source for each of {', '.join(map(repr, source))}, so splits are "
+                f"{where}: there is a source for each of {', '.join(map(repr, source))}, so splits are "
                 "given twice. Leave splits out, or give one source."
             )
         source = SplitSources(source)
     by_source = tuple(source.sources) if isinstance(source, SplitSources) else ()
     if not isinstance(source, Source):
-        raise DeclarationError(
-            f"declaration {name!r}: expected a source, or split → source, got {brief(source)}. Example: "
-            'TextLines("poem.txt"), from beam_pipes.sources.'
-        )
+        raise _no_source(where, "a source, or split → source", source)
     pipeline = StageList(stages, takes=source.output_type, by_source=by_source, splits=splits, split=split, name=name)
     return Declaration(
         name=name,
@@ -206,6 +228,12 @@ def declare(
         target_shard_bytes=target_shard_bytes,
         fingerprints={} if fingerprints is None else fingerprints,
         expectations=expectations,
+    )
+
+
+def _no_source(where: str, expected: str, found: object) -> DeclarationError:
+    return DeclarationError(
+        f'{where}: expected {expected}, got {brief(found)}. Example: TextLines("poem.txt"), from beam_pipes.sources.'
     )
 
 

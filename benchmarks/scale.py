@@ -100,8 +100,8 @@ def plan_phase(work: Path) -> dict[str, Any]:
 def job_phase(work: Path) -> dict[str, Any]:
     """The request of a Beam job for all shards."""
     from beam_pipes.beam.build_graph import job_graph_bytes
-    from beam_pipes.building.declaration import DeclarationHandle
     from beam_pipes.building.plan import make_plan
+    from beam_pipes.building.references import DeclarationHandle
 
     plan = make_plan(declaration(str(work / "input")), work / "planned")
     started = time.perf_counter()

@@ -24,10 +24,10 @@ from beam_pipes.building.analysis.job import TASKS as ANALYSIS_TASKS
 from beam_pipes.building.analysis.job import remove_analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.leftovers import remove_temporaries
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import SOURCE
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
 from beam_pipes.cache.locks import in_words, this_process
 from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, DeclarationError, JobLostError, visible
@@ -213,7 +213,7 @@ def _run(
             record = _put_on_record(draft, result, beam_args)
             try:
                 state = _followed(result, look, cancel=_cancelling(record, result))
-                done = state is None or str(state) in ("DONE", "UPDATED")
+                done = is_done(state)
                 counters = result.metrics().query()["counters"] if done else []
             finally:
                 if record is not None:  # while its server is there; one that does not answer says nothing of the job
@@ -317,6 +317,11 @@ def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
 def wait_for_end(result: Any) -> Any:
     """Waits for a job of which no record is kept; returns how it ended. Ctrl-C cancels it."""
     return _followed(result, lambda: None, cancel=result.cancel)
+
+
+def is_done(state: object) -> bool:
+    """Whether a job that ended so has done all of its work; None for a runner that tells no state."""
+    return state is None or str(state) in ("DONE", "UPDATED")
 
 
 def _followed(result: Any, look: Callable[[], None], *, cancel: Callable[[], None]) -> Any:

@@ -2,32 +2,23 @@
 
 Runs the tasks of a plan, publishes the snapshot, and records how.
 
-A `RegroupedDeclaration` is one Beam pipeline on the chosen runner, which computes all records each time. Nothing of it
-is resumed, so most options of other builds are refused in words. The runner `local` is Beam's in-process runner with as
-many worker processes as there are workers; it holds what is shuffled in the memory of this process.
+A `RegroupedDeclaration` is one Beam pipeline, which computes all records each time: see `regrouped.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import os
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
-from beam_pipes.building.declaration import (
-    Declaration,
-    DeclarationHandle,
-    RegroupedDeclaration,
-    load_any_declaration,
-    registered_by_value,
-)
+from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
 from beam_pipes.building.declaration_fingerprint import require_new_versions
 from beam_pipes.building.leftovers import (
     DEFAULT_KEEP,
@@ -41,18 +32,19 @@ from beam_pipes.building.leftovers import (
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.reading import SOURCE
+from beam_pipes.building.references import DeclarationHandle, load_any_declaration
 from beam_pipes.building.shard_task import ShardReport, ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.cache.publish import published_id
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.cache.storage_protocol import HeldLock
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, StageError, logger, visible
-from beam_pipes.extras import require
+from beam_pipes.errors import BeamPipesError, DeclarationError, StageError, visible
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.preflight import Draft
 from beam_pipes.runners.progress import Counts, Progress, Silent
+from beam_pipes.runners.regrouped import check_regrouped, refuse_of_builds, run_regrouped
 
 if TYPE_CHECKING:
     from beam_pipes.building.analysis.analyse import Analysed
@@ -332,17 +324,6 @@ def _as_published(plan: BuildPlan) -> BuildPlan:
     return dataclasses.replace(plan, snapshot=snapshot, header=dataclasses.replace(plan.header, snapshot=snapshot))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """A build, as the checks of a runner look at it."""
-
-    path: str
-    declaration: RegroupedDeclaration
-
-    def require_portable(self) -> None:
-        """Beam sends the steps, and says which of them it cannot."""
-
-
 def _build_regrouped(
     declaration: RegroupedDeclaration,
     root: str,
@@ -358,7 +339,7 @@ def _build_regrouped(
     Raises a `BeamPipesError` that says what to do; then the published snapshot stays.
     """
     started = time.monotonic()
-    _refuse_of_builds(declaration, options, overwrite=overwrite, saved_plan=saved_plan)
+    refuse_of_builds(declaration, options, overwrite=overwrite, saved_plan=saved_plan)
     on_beam = check_regrouped(declaration, root, options=options)
     from beam_pipes.building.shard_output import WRITE
 
@@ -368,7 +349,7 @@ def _build_regrouped(
         remove_temporaries(root)
         before = published_id(root)
         try:
-            _run_regrouped(declaration, root, on_beam)
+            run_regrouped(declaration, root, on_beam)
             manifest = Cache.open(root).manifest
             account = Account.from_json(manifest.accounting)
             counts.set_to(account)
@@ -391,114 +372,3 @@ def _build_regrouped(
         removed=removed,
         regrouped=True,
     )
-
-
-def check_regrouped(
-    declaration: RegroupedDeclaration, root: str, *, options: LocalOptions | BeamOptions
-) -> BeamOptions:
-    """The options of the Beam runner that runs the job. Raises `DeclarationError` if it cannot, `BuildError` if its
-    server is missing.
-    """
-    on_beam = options if isinstance(options, BeamOptions) else _EmbeddedOptions(workers=options.num_workers)
-    asked = _Asked(path=root, declaration=declaration)
-    on_beam.check(asked, asked)
-    on_beam.require_server()
-    return on_beam
-
-
-# Where Beam logs a failed record, with its traceback several times; and what its worker processes log.
-_OF_FAILURES = "apache_beam.runners.common"
-_OF_PROCESSES = "apache_beam.runners.portability.local_job_service"
-
-
-def _is_of_users(record: logging.LogRecord) -> bool:
-    """Whether a worker process passes on what a user's code logs, and not what Beam itself says of the process."""
-    return "apache_beam/runners/" not in record.getMessage().rpartition("log_location:")[2]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _EmbeddedOptions(BeamOptions):
-    """Beam's in-process runner for `LocalOptions`; it raises the error of a failed record, and logs nothing of it."""
-
-    workers: int = 1
-
-    NAME: ClassVar[str] = "local"
-
-    def pipeline_args(self) -> tuple[str, ...]:
-        if self.workers == 1:
-            return ()
-        return (f"--direct_num_workers={self.workers}", "--direct_running_mode=multi_processing")
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[tuple[str, ...]]:
-        of_failures, of_processes = logger(_OF_FAILURES), logger(_OF_PROCESSES)
-        level = of_failures.level
-        of_failures.setLevel(logging.CRITICAL)
-        of_processes.addFilter(_is_of_users)
-        try:
-            yield self.pipeline_args()
-        finally:
-            of_failures.setLevel(level)
-            of_processes.removeFilter(_is_of_users)
-
-
-def _refuse_of_builds(
-    declaration: RegroupedDeclaration,
-    options: LocalOptions | BeamOptions,
-    *,
-    overwrite: bool,
-    saved_plan: SavedPlan | None,
-) -> None:
-    """Raises `DeclarationError` for what other builds can do and this one cannot."""
-    why = f"declaration {declaration.name!r} has PTransforms among its stages"
-    if overwrite:
-        raise DeclarationError(f"{why}, so every build computes all records again: leave overwrite out.")
-    if saved_plan is not None:
-        raise DeclarationError(
-            f"{why}: which shards it writes is known when its job has run, so there is no plan to keep to. Leave the "
-            "saved plan out."
-        )
-    if not isinstance(options, BeamOptions):
-        return
-    if options.template is not None:
-        raise DeclarationError(
-            f"{why}: its job is not written as a template. Leave template_location out, or write the pipeline that "
-            "docs/beam.md shows, with Beam's own template_location."
-        )
-    if options.detach or options.attempts > 1:
-        raise DeclarationError(
-            f"{why}: which snapshot its job writes is known when it has run, so no record of the job is kept. Leave "
-            "detach and attempts out, and run the build again if the job is lost: the same records give the same bytes."
-        )
-
-
-# What a job is called in the place of a snapshot's id, which is known when it has run.
-_JOB = "pipeline"
-
-
-def _run_regrouped(declaration: RegroupedDeclaration, root: str, options: BeamOptions) -> None:
-    from beam_pipes.runners.beam_job import beam_pipeline, wait_for_end
-
-    with beam_pipeline(options.named(declaration.name, _JOB)) as (pipeline, _), _code_by_value():
-        from beam_pipes.beam import build_regrouped_graph
-
-        build_regrouped_graph(pipeline, declaration, root)
-        state = wait_for_end(pipeline.run())
-    if state is not None and str(state) not in ("DONE", "UPDATED"):
-        raise BuildError(
-            f"the Beam job ended as {state}: nothing was published. Run the build again; it computes all records."
-        )
-
-
-@contextlib.contextmanager
-def _code_by_value() -> Iterator[None]:
-    """Beam's copy of cloudpickle, and cloudpickle itself, send by value what workers cannot import."""
-    require("apache_beam", purpose="a declaration with PTransforms")
-    import cloudpickle
-    from apache_beam.internal.cloudpickle import cloudpickle as of_beam
-
-    picklers: tuple[Any, ...] = (cloudpickle, of_beam)
-    with contextlib.ExitStack() as stack:
-        for pickler in picklers:
-            stack.enter_context(registered_by_value(pickler))
-        yield

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from beam_pipes.building.analysis.analyse import Analysed, analyse
 from beam_pipes.building.analysis.job import AnalysisJob, run_in_processes
 from beam_pipes.building.analysis.plan import AnalysisTask
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.leftovers import remove_temporaries, writing
 from beam_pipes.building.limits import record_limits
 from beam_pipes.building.plan import PlannedInput
 from beam_pipes.building.reading import ShardFigures, StageFigures
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.building.workers.pool import HasShard, WorkerPool, files_of, now_and_then

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from beam_pipes.building.checks import find_faults, raise_faults
-from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.building.shard_task import BuildHeader
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import BeamPipesError, PlanError, WorkerEnvironmentError
@@ -105,7 +106,7 @@ _OF_THE_IMAGE = ("apache-beam[gcp,tfrecord]",)
 
 _LOAD = """
 import json, sys
-from beam_pipes.building.declaration import DeclarationHandle, load_declaration
+from beam_pipes.building.references import DeclarationHandle, load_declaration
 import pickle
 declaration = load_declaration(sys.argv[1])
 pickle.loads(pickle.dumps(DeclarationHandle(declaration, sys.argv[1]))).get()

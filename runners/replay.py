@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import link_shard
 from beam_pipes.building.completion import Completion, files_are_there, read_completion
-from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import (
     DECLARATION,
     SOURCE,
@@ -21,6 +21,7 @@ from beam_pipes.building.declaration_fingerprint import (
 )
 from beam_pipes.building.leftovers import build_lock, remove_temporaries
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
+from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.building.shard_job import prior_letters, replayed_letters
 from beam_pipes.building.shard_task import Prior, ShardTask
 from beam_pipes.cache import Cache

@@ -19,7 +19,8 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from google.protobuf.message import Message
 
 from beam_pipes.beam.lower import FailedElement
-from beam_pipes.building.declaration import DeclarationHandle, KeyOf
+from beam_pipes.building.declaration import KeyOf
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE
 from beam_pipes.cache.codec import ExampleCodec, IndexRow, codec_for
 from beam_pipes.cache.lineage_reader import DeadLetter

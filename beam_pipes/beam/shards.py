@@ -29,8 +29,8 @@ from beam_pipes.beam.lower import BatchCoder, Mirror, size_of
 from beam_pipes.building.analysis.job import AnalysisJob, AnalysisTaskReader, write_analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.completion import find_completion
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.reading import Part, SourceBatch, graph_runner, read_batches
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.engine.execute import GraphRunner

@@ -47,11 +47,12 @@ from beam_pipes.beam.lower import Mirror
 from beam_pipes.beam.shards import gathered
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
-from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, Declaration, DeclarationHandle, KeyOf, MaxBad
+from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, Declaration, KeyOf, MaxBad
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, write_fingerprint
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import Part
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.codec import IndexRow

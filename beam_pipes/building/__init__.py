@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_pipes.building.declaration import Declaration as Declaration
     from beam_pipes.building.declaration import RegroupedDeclaration as RegroupedDeclaration
-    from beam_pipes.building.declaration import load_declaration as load_declaration
     from beam_pipes.building.expectation import expect as expect
+    from beam_pipes.building.references import load_declaration as load_declaration
 
 # Loaded when they are first used: what only looks at a cache needs none of them.
 _FILE_OF_NAME = {
     "Declaration": "declaration",
     "RegroupedDeclaration": "declaration",
     "expect": "expectation",
-    "load_declaration": "declaration",
+    "load_declaration": "references",
 }
 
 __all__ = ["Declaration", "RegroupedDeclaration", "expect", "load_declaration"]

@@ -17,9 +17,10 @@ from types import FunctionType
 from typing import Any
 
 from beam_pipes.building.analysis.declared import assumed_results
-from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, read_fingerprint, require_new_versions
 from beam_pipes.building.leftovers import lock_holder, writing
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import directory_path, is_remote, storage_for
 from beam_pipes.errors import (

@@ -28,9 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import graph_runner, shard_records, source_batch
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.building.workers.fork_server import run_tasks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
 from beam_pipes.errors import InvalidTypeSignatureException
 
@@ -94,14 +94,25 @@ def brief(value: object, *, limit: int = 80) -> str:
 _PTRANSFORM = "apache_beam.transforms.ptransform.PTransform"
 
 
-def is_beam_transform(value: object) -> bool:
+class BeamTransform(Protocol):
+    """What we use of a `beam.PTransform`."""
+
+    @property
+    def label(self) -> str: ...
+
+
+def is_beam_transform(value: object) -> TypeGuard[BeamTransform]:
     """Whether `value` is a `beam.PTransform`. Does not import Beam."""
-    return _PTRANSFORM in {f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__}
+    return _is_of_beam(type(value))
+
+
+def _is_of_beam(class_: type) -> bool:
+    return any(f"{base.__module__}.{base.__qualname__}" == _PTRANSFORM for base in class_.__mro__)
 
 
 def beam_transform_advice(value: object) -> str | None:
     """Advice for a Beam transform where none can be; None for anything else. Does not import Beam."""
-    if isinstance(value, type) and _PTRANSFORM in {f"{base.__module__}.{base.__qualname__}" for base in value.__mro__}:
+    if isinstance(value, type) and _is_of_beam(value):
         return f"A PTransform is an object: write {value.__name__}() in the list of stages, see docs/beam.md."
     if not is_beam_transform(value):
         return None

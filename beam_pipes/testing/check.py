@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-from beam_pipes.building.declaration import Declaration, DeclarationHandle, as_declaration, load_declaration
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.references import DeclarationHandle, declared_by, load_declaration, with_places
 from beam_pipes.cache.locks import ANALYSIS_LABELS, LABELS, VARIABLE
 from beam_pipes.errors import DeclarationError
 from beam_pipes.testing.sample import (
@@ -77,10 +78,11 @@ def check_declaration(
         SourceError: the input cannot be planned or read.
     """
     reference = declaration if isinstance(declaration, str) else None
+    name = type(declaration).__name__
     resolved = (
         load_declaration(declaration)
         if isinstance(declaration, str)
-        else as_declaration(declaration, reference=type(declaration).__name__)
+        else with_places(declared_by(declaration, name), name)
     )
     _check_options(max_records=max_records, batch_sizes=batch_sizes, kill_at=kill_at, timeout_secs=timeout_secs)
     handle = DeclarationHandle(resolved, reference)

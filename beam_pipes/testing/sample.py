@@ -14,10 +14,11 @@ from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.analyse import analyse
 from beam_pipes.building.analysis.declared import bind_results, bound_results
 from beam_pipes.building.commit import commit
-from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import explain_change, read_fingerprint
 from beam_pipes.building.leftovers import build_lock
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard

@@ -10,7 +10,8 @@ import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from beam_pipes.building.declaration import Declaration, DeclarationHandle, by_value
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.references import DeclarationHandle, by_value
 from beam_pipes.engine.graph import Ref, Unit
 from beam_pipes.testing.causes import Cause, calls_of
 from beam_pipes.testing.one_unit import OneUnit

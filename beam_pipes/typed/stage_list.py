@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
-from beam_pipes.engine.graph import Graph, Ref, Unit, brief, describe, graph_of
+from beam_pipes.engine.graph import Graph, Ref, Unit, brief, describe, graph_of, is_beam_transform
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import DeclarationError, DuplicateNameException, TypeMismatchException
 from beam_pipes.typed.annotated import Classes, describe_classes, single_class
@@ -295,3 +296,20 @@ class StageList(DAGPipeline):
 
 def _only(signature: type | Mapping[str, type]) -> Classes | None:
     return None if isinstance(signature, Mapping) else (signature,)
+
+
+def steps_of(stages: Sequence[Any], *, takes: type, name: str) -> tuple[Any, ...]:
+    """PTransforms as they are, and the stages between two of them as one `StageList` each.
+
+    [click, GroupByKey(), summarize, named] → (StageList([click]), GroupByKey(), StageList([summarize, named])). The
+    first takes `takes`; `name` is the declaration's. Raises what `StageList` raises.
+    """
+    found: list[Any] = []
+    groups = [(is_transform, list(group)) for is_transform, group in itertools.groupby(stages, is_beam_transform)]
+    for position, (is_transform, group) in enumerate(groups):
+        if is_transform:
+            found += group
+        else:
+            ends = position + 1 == len(groups)
+            found.append(StageList(group, takes=takes if position == 0 else None, name=name, inner=not ends))
+    return tuple(found)

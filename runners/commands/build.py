@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from beam_pipes.building.declaration import Declaration, load_any_declaration
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.references import load_any_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote

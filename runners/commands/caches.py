@@ -21,9 +21,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from beam_pipes.building.declaration import load_declaration
 from beam_pipes.building.leftovers import collect
 from beam_pipes.building.progress import Status, read_status
+from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.lineage_reader import DeadLetter

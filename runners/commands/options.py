@@ -113,7 +113,7 @@ class Building:
         if isinstance(options, LocalOptions):
             raise DeclarationError(
                 f"{'--detach' if self.detach else '--attempts'} belongs to jobs of Beam's runners; 'local' runs in "
-                "this process and resumes from the finished shards when run again."
+                "this process. Leave it out; a build that was stopped is run again by the same command."
             )
         return dataclasses.replace(options, attempts=self.attempts, detach=self.detach)
 

@@ -13,11 +13,12 @@ from rich.console import Console
 
 from beam_pipes.building.analysis.plan import plan_analysis
 from beam_pipes.building.completion import find_completions
-from beam_pipes.building.declaration import Declaration, RegroupedDeclaration, load_any_declaration
+from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
 from beam_pipes.building.explanation import explain_analysis, explain_plan, to_json
 from beam_pipes.building.forecast import DEFAULT_SAMPLE_SECS, Forecast, SavedPlan, forecast_build, require_room
 from beam_pipes.building.plan import BuildPlan, PlannedInput, make_plan, plan_input
+from beam_pipes.building.references import load_any_declaration
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.publish import published_id, snapshot_directory
 from beam_pipes.cache.storage import directory_path
@@ -119,7 +120,7 @@ def plan_command(
 
 def _show_regrouped(declaration: RegroupedDeclaration, to: str, how: _How) -> None:
     """What one Beam pipeline will run: nothing else is known before it has run."""
-    from beam_pipes.runners.build import check_regrouped
+    from beam_pipes.runners.regrouped import check_regrouped
 
     for option, is_given in (("--save", how.save is not None), ("--explain", how.explain)):
         if is_given:

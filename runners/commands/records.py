@@ -28,7 +28,7 @@ from beam_pipes.building.care.takedown import (
 )
 from beam_pipes.building.care.taken_down_records import SHOWN, TakedownState
 from beam_pipes.building.care.trace import RecordReport, RecordTrace, StageTrace, explain_record, trace_record
-from beam_pipes.building.declaration import load_declaration
+from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.lineage_reader import DeadLetter

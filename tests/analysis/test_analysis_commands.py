@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from beam_pipes.building.care.trace import trace_record
-from beam_pipes.building.declaration import load_declaration
+from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.errors import AnalysisError, DeclarationError, StageError
 from beam_pipes.report import report_html

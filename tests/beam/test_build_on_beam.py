@@ -13,9 +13,9 @@ from built_files import built_files
 
 from beam_pipes.beam.build_graph import build_graph, shard_batches, write_snapshot
 from beam_pipes.beam.shards import ShardBatch
-from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.reading import read_batches
+from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.errors import StageError
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER

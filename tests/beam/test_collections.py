@@ -25,7 +25,7 @@ from beam_pipes.beam import YAML_PROVIDERS, ReadFromCache, ReadFromSource, Write
 from beam_pipes.beam import write_to_cache as written_by
 from beam_pipes.beam.encode import Encode, Encoded, Key
 from beam_pipes.building.care.takedown import take_down
-from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import Cache, ExampleCodec, ExampleSpec, FeatureSpec
 from beam_pipes.errors import DeclarationError, ReconciliationError, SourceError
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from beam_pipes.beam.build_graph import job_graph_bytes
 from beam_pipes.building import Declaration
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.plan import make_plan
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.runners.preflight import MAX_JOB_GRAPH_BYTES
 from beam_pipes.sources import TextLines

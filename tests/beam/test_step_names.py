@@ -18,8 +18,8 @@ from beam_pipes.beam import WriteToCache, build_graph, lower
 from beam_pipes.beam.shards import analysis_graph
 from beam_pipes.building import Declaration
 from beam_pipes.building.analysis.plan import plan_analysis
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.plan import make_plan, plan_input, prepare
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from beam_pipes.sources import TextLines

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from beam_pipes.building import Declaration, load_declaration
-from beam_pipes.building.declaration import DeclarationHandle, reference_of
+from beam_pipes.building.references import DeclarationHandle, reference_of
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.errors import BeamPipesError, DeclarationError, SpecError, TypeMismatchException
 from beam_pipes.sources import Memory

@@ -10,9 +10,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipes.beam import build_graph
-from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 from beam_pipes.building.limits import Quarantined
 from beam_pipes.building.plan import make_plan
+from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.building.shard_task import ROWS_PER_FILE, Prior, ShardTask, TaskReader, remove_tasks, write_tasks
 from beam_pipes.errors import BuildError
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from beam_pipes.building.declaration import DeclarationHandle, load_declaration
+from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.testing import assert_robust
 from beam_pipes.testing.sample import (
     BuildOrder,

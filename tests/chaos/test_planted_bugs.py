@@ -10,7 +10,7 @@ import planted_bugs
 import pytest
 
 from beam_pipes.building import Declaration
-from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.errors import DeclarationError
 from beam_pipes.testing import KINDS, Finding, Verdict, assert_robust, check_declaration, trial_processes
 from beam_pipes.testing.trial_process import TrialProcesses

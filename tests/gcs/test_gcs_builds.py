@@ -11,10 +11,10 @@ from fault_proxy import FaultProxy, at_random
 
 from beam_pipes.building.care.takedown import states_of_takedowns, take_down
 from beam_pipes.building.commit import commit
-from beam_pipes.building.declaration import load_declaration
 from beam_pipes.building.leftovers import collect
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.progress import read_status
+from beam_pipes.building.references import load_declaration
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.cache import locks as kill_points

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from fault_proxy import FaultProxy, at_random
 
-from beam_pipes.building.declaration import load_declaration
+from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.cache.framing import RecordWriter
 from beam_pipes.errors import SourceError

@@ -19,9 +19,9 @@ from built_files import built_files
 from own_mounts import run_with_read_only, run_with_small_disk
 
 from beam_pipes.building import Declaration
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.plan import make_plan, prepare
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import Cache, LocalStorage
 from beam_pipes.errors import BuildError, CacheNotFoundError, CacheWriteError, SourceError
 from beam_pipes.runners.build import build

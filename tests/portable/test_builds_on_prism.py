@@ -31,10 +31,10 @@ from running_jobs import beam_pipes, command_of, completions, jobs_of, live_coun
 
 from beam_pipes.beam import ReadFromCache, WriteToCache
 from beam_pipes.beam.build_graph import shard_batches, write_snapshot
-from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 from beam_pipes.building.leftovers import collect
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.progress import read_status
+from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, JobLostError, StageError
 from beam_pipes.runners import LocalOptions, PortableOptions, PrismOptions, attach, build, read_jobs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sample_declarations
 
-from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners import BeamOptions, DataflowOptions, PortableOptions, build
 from beam_pipes.runners.beam_job import run_analysis_on_beam

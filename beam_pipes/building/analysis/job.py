@@ -18,9 +18,10 @@ from typing import Any, overload
 from beam_pipes.analysis.analyzer import Accumulator, Analyzer, BoundResult, fetch
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask, PlannedAnalyzer
 from beam_pipes.building.analysis.stored import DIRECTORY, Stored, discard, find_stored, scratch, store
-from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import shard_records, source_batch
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import NumberedRows
 from beam_pipes.building.workers.fork_server import TELL_EVERY_SECS, run_tasks
 from beam_pipes.building.workers.pool import files_of

@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, Protocol
 
-from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.limits import Cause, Quarantined, record_limits, remember
 from beam_pipes.building.reading import ShardFigures
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.building.shard_job import Tell as ShardTell
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask

@@ -1,0 +1,256 @@
+"""How workers get a declaration: by its reference, `package.module:name`, or by value.
+
+Most code travels as its name: a worker imports the module. That is impossible for what a program defines in `__main__`
+(a script, a notebook, a prompt, `python -c`) or inside a function, and for modules that are not on the import path. It
+is wrong for a module that builds while it is imported, which would build once more in every worker. The classes and
+functions of all these are pickled together with what they refer to, by cloudpickle; no worker runs a script again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib.machinery
+import os
+import pickle
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, Protocol
+
+from beam_pipes.analysis.analyzer import BoundResult
+from beam_pipes.building.analysis.declared import bind_results, bound_results
+from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
+from beam_pipes.engine.graph import is_beam_transform
+from beam_pipes.errors import BeamPipesError, DeclarationError
+from beam_pipes.identity.code_closure import is_users
+from beam_pipes.identity.source_code import builders, import_user_module, user_code_failed
+
+
+def load_declaration(reference: str) -> Declaration:
+    """Imports a declaration by its reference, such as `examples.python_source:declaration`.
+
+    The name may also be a function without arguments that returns the declaration, or an object with a method
+    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where that code fails;
+    also for a declaration with PTransforms, whose records have no place in the source.
+    """
+    return with_places(load_any_declaration(reference), reference)
+
+
+def load_any_declaration(reference: str) -> Declaration | RegroupedDeclaration:
+    """Imports a declaration of either kind by its reference; else like `load_declaration`."""
+    module_name, colon, name = reference.partition(":")
+    if not colon or not module_name or not name:
+        raise DeclarationError(
+            f"a declaration is named 'package.module:name', got {reference!r}. "
+            "Example: examples.python_source:declaration"
+        )
+    module = import_user_module(module_name, reference=reference)
+    found = getattr(module, name, None)
+    if found is None:
+        kinds = (Declaration, RegroupedDeclaration)
+        known = [key for key, value in vars(module).items() if isinstance(value, kinds)]
+        near = difflib.get_close_matches(name, vars(module), n=3)
+        hint = f"it holds the declarations {known}" if known else "it holds no declaration"
+        did_you_mean = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise DeclarationError(f"{module_name!r} has no {name!r}: {hint}{did_you_mean}", reference=reference)
+    try:
+        return declared_by(found, reference)
+    except BeamPipesError:
+        raise
+    except Exception as error:
+        raise user_code_failed(f"{reference!r} fails while it creates the declaration", error, reference) from error
+
+
+def declared_by(found: Any, reference: str) -> Declaration | RegroupedDeclaration:
+    """The declaration itself, or what the function or the method `declaration` returns."""
+    if not isinstance(found, Declaration):
+        if callable(getattr(found, "declaration", None)):
+            found = found.declaration()
+        elif callable(found):
+            found = found()
+    if isinstance(found, Declaration | RegroupedDeclaration):
+        return found
+    raise DeclarationError(
+        f"{reference!r} should be a Declaration, or a function that returns one, got {type(found).__name__}.",
+        reference=reference,
+    )
+
+
+def with_places(declaration: Declaration | RegroupedDeclaration, reference: str) -> Declaration:
+    """The declaration, for whatever needs records at their place in a source. Raises `DeclarationError` for one with
+    PTransforms.
+    """
+    if isinstance(declaration, Declaration):
+        return declaration
+    transform = next(step.label for step in declaration.steps if is_beam_transform(step))
+    raise DeclarationError(
+        f"{reference!r} has the PTransform {transform!r} among its stages: its records have no place in the source, so "
+        "they cannot be tried, traced, explained or rerun one by one. It can be built and planned, and commands that "
+        "read caches (inspect, who, dead, verify) show what it built. To try the stages before the PTransform, declare "
+        "them by themselves.",
+        reference=reference,
+    )
+
+
+def reference_of(declaration: Declaration) -> str | None:
+    """The reference under which a module that others can import holds this very object, or None (as in a notebook)."""
+    for module_name, module in list(sys.modules.items()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is declaration and can_be_imported(module_name):
+                return f"{module_name}:{name}"
+    return None
+
+
+class DeclarationHandle:
+    """A declaration on its way to workers: by reference where it has one, else by value (see `by_value`).
+
+    The results of its analyzers travel with it, as places and digests, and are bound where it arrives.
+    """
+
+    def __init__(self, declaration: Declaration, reference: str | None = None) -> None:
+        self.reference = reference if reference is not None else reference_of(declaration)
+        self._declaration: Declaration | None = declaration
+        self._results: Mapping[str, BoundResult] = {}
+        self._value: bytes | None = None
+
+    def get(self) -> Declaration:
+        """The declaration, imported or unpickled when it is first asked for."""
+        if self._declaration is None:
+            if self._value is not None:
+                self._declaration = pickle.loads(self._value)
+            else:
+                assert self.reference is not None
+                self._declaration = load_declaration(self.reference)
+            bind_results(self._declaration, self._results)
+        return self._declaration
+
+    def require_portable(self) -> None:
+        """Raises `DeclarationError` if another process could not get the declaration."""
+        if self.reference is not None or self._value is not None:
+            return
+        declaration = self.get()
+        try:
+            self._value = by_value(declaration)
+        except BeamPipesError:
+            raise
+        except Exception as error:
+            raise DeclarationError(
+                f"declaration {declaration.name!r} cannot be sent to workers: {_culprit(declaration)}"
+                f"{type(error).__name__}: {error}. Create what cannot be pickled inside the stage, when it is first "
+                "needed; or give the declaration a name in a module (package.module:name), so that workers import it; "
+                "or use workers=1."
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.require_portable()
+        declaration = self._declaration
+        return {
+            "reference": self.reference,
+            "_declaration": None,
+            "_value": self._value,
+            "_results": self._results if declaration is None else bound_results(declaration),
+        }
+
+
+def _culprit(declaration: Declaration) -> str:
+    """The stage, source or analyzer that cannot be pickled: `stage 'Flat': `."""
+    parts: list[tuple[str, Any]] = [(f"stage {unit.name!r}", unit.stage) for unit in declaration.graph.units]
+    parts += [(f"the source {type(declaration.source).__name__}", declaration.source)]
+    parts += [(f"analyzer {analyzer.name!r}", analyzer) for analyzer in declaration.analyzers]
+    for told, part in parts:
+        try:
+            by_value(part)
+        except Exception:
+            return f"{told}: "
+    return ""
+
+
+def by_value(value: object) -> bytes:
+    """`value`, pickled for a process that has the same import path and knows nothing of this one's `__main__`.
+
+    `pickle.loads` gives it back. Raises what pickling raises.
+    """
+    import cloudpickle
+
+    with registered_by_value(cloudpickle):
+        return bytes(cloudpickle.dumps(value, protocol=pickle.DEFAULT_PROTOCOL))
+
+
+def can_be_imported(name: str) -> bool:
+    """Whether importing `name` in another process gives what this process has under that name, and does nothing else.
+
+    False for `__main__` under any of its names, for modules that were made or loaded by other means than the import
+    path, and for modules that build while they are imported.
+    """
+    module = sys.modules.get(name)
+    if module is None or module is sys.modules.get("__main__") or name in builders:
+        return False
+    spec = _on_the_path(name)
+    if spec is None:
+        return False
+    file = getattr(module, "__file__", None)
+    return file is None or spec.origin is None or os.path.realpath(spec.origin) == os.path.realpath(file)
+
+
+def _on_the_path(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Where an import would find the module now; `importlib.util.find_spec` tells where it once was found."""
+    parent = name.rpartition(".")[0]
+    path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
+    if parent and path is None:
+        return None
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        with contextlib.suppress(ImportError, ValueError):
+            if find is not None and (spec := find(name, path)) is not None:
+                found: importlib.machinery.ModuleSpec = spec
+                return found
+    return None
+
+
+class _Pickler(Protocol):
+    """`cloudpickle`, or the copy of it that Beam holds."""
+
+    __name__: str
+
+    def list_registry_pickle_by_value(self) -> set[str]: ...
+    def register_pickle_by_value(self, module: ModuleType) -> None: ...
+    def unregister_pickle_by_value(self, module: ModuleType) -> None: ...
+
+
+# Which modules travel by value is a setting of the whole process, and several threads may build at once: a module stays
+# registered with a pickler until the last of them has left.
+_registering = threading.Lock()
+_registered: Counter[tuple[str, str]] = Counter()
+
+
+@contextlib.contextmanager
+def registered_by_value(pickler: _Pickler) -> Iterator[None]:
+    """Makes a pickler (a module such as `cloudpickle`) send by value the code that other processes cannot import."""
+    with _registering:
+        ours = {name for (of, name), count in _registered.items() if of == pickler.__name__ and count}
+        # The pickler knows of `__main__` itself, and the user may have registered others.
+        known = {"__main__", *pickler.list_registry_pickle_by_value()} - ours
+        modules = [
+            module
+            for name, module in list(sys.modules.items())
+            if isinstance(module, ModuleType)
+            and module.__name__ == name  # `__mp_main__` is another name of `__main__`, but not in its children
+            and name not in known
+            and is_users(name)
+            and not can_be_imported(name)
+        ]
+        for module in modules:
+            if not _registered[pickler.__name__, module.__name__]:
+                pickler.register_pickle_by_value(module)
+            _registered[pickler.__name__, module.__name__] += 1
+    try:
+        yield
+    finally:
+        with _registering:
+            for module in modules:
+                _registered[pickler.__name__, module.__name__] -= 1
+                if not _registered[pickler.__name__, module.__name__]:
+                    pickler.unregister_pickle_by_value(module)
