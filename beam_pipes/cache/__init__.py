@@ -6,9 +6,6 @@ from beam_pipes.cache.codec import ProtoCodec as ProtoCodec
 from beam_pipes.cache.codec import RecordCodec as RecordCodec
 from beam_pipes.cache.codec import RecordKind as RecordKind
 from beam_pipes.cache.codec import codec_for as codec_for
-from beam_pipes.cache.decoding import MessageDecoder as MessageDecoder
-from beam_pipes.cache.decoding import MessageFeatures as MessageFeatures
-from beam_pipes.cache.decoding import SequenceFeatures as SequenceFeatures
 from beam_pipes.cache.framing import RecordWriter as RecordWriter
 from beam_pipes.cache.framing import read_records as read_records
 from beam_pipes.cache.layout import FixedLayout as FixedLayout
@@ -17,6 +14,9 @@ from beam_pipes.cache.manifest import FileEntry as FileEntry
 from beam_pipes.cache.manifest import Manifest as Manifest
 from beam_pipes.cache.manifest import SplitManifest as SplitManifest
 from beam_pipes.cache.manifest import shard_file_name as shard_file_name
+from beam_pipes.cache.message_features import MessageDecoder as MessageDecoder
+from beam_pipes.cache.message_features import MessageFeatures as MessageFeatures
+from beam_pipes.cache.message_features import SequenceFeatures as SequenceFeatures
 from beam_pipes.cache.publish import publish as publish
 from beam_pipes.cache.publish import snapshot_directory as snapshot_directory
 from beam_pipes.cache.reader import Cache as Cache

@@ -14,11 +14,12 @@ import numpy as np
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.decoding import MessageDecoder, text_value
+from beam_pipes.cache.decoding import text_value
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_number
 from beam_pipes.cache.feature_values import restored
 from beam_pipes.cache.framing import HEADER_BYTES
 from beam_pipes.cache.layout import MAX_PAYLOAD_BYTES, Field
+from beam_pipes.cache.message_features import MessageDecoder
 from beam_pipes.cache.regions import Located, MappedRegion
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec

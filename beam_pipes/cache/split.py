@@ -10,7 +10,6 @@ import numpy as np
 
 from beam_pipes.cache.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
-from beam_pipes.cache.decoding import MessageDecoder, message_decoder
 from beam_pipes.cache.filtered import (
     ChosenRecords,
     Condition,
@@ -25,6 +24,7 @@ from beam_pipes.cache.index import ORDINAL
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
 from beam_pipes.cache.manifest import Manifest
+from beam_pipes.cache.message_features import MessageDecoder, message_decoder
 from beam_pipes.cache.publish import (
     OlderShards,
     manifest_with_id,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
-from beam_pipes.cache.decoding import MessageDecoder
+from beam_pipes.cache.message_features import MessageDecoder
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue

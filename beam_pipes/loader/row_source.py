@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from beam_pipes.cache.decoding import MessageDecoder
+from beam_pipes.cache.message_features import MessageDecoder
 from beam_pipes.cache.reader import Cache, open_split
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.split import Split
