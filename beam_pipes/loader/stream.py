@@ -8,7 +8,7 @@
 into a batch. The loader locates many batches at once and gathers one at a time.
 
 `RowStream` is that of one source. `AppendedStream` is one whose split has grown during the run, and `over_newer` makes
-of a state saved before that a state of it: epochs have then other rows, which `appended.py` locates, and everything
+of a state saved before that a state of it: epochs have then other rows, which `epochs.py` locates, and everything
 else is that of a `RowStream`. The stream of several sources is `MixtureStream`.
 """
 

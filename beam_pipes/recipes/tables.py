@@ -5,9 +5,11 @@
     ,2,wasp
 
 Types of Parquet are those of the file. Those of text are inferred from the first 4 MiB of the first and the last file:
-"int64", "float32" or "float64" (also where integers are missing), "bool" or "str". No integer becomes another one: from
-2**24 on, which is where float32 begins to skip integers, numbers are float64, and integers that it does not hold either
-are text. Numbers with leading zeros are text too: `02139` is not a quantity.
+"int64", "float32" or "float64" (also where integers are missing), "bool" or "str". No integer of these rows becomes
+another one: from 2**24 on, which is where float32 begins to skip integers, numbers are float64, and a column with
+integers beyond 2**53, which float64 does not hold either, is text unless all of it is int64. In later rows, an integer
+that float32 does not hold is an error; one beyond 2**53 in a float64 column is rounded, as `float` rounds it. Numbers
+with leading zeros are text too: `02139` is not a quantity.
 """
 
 from __future__ import annotations
@@ -243,15 +245,15 @@ def _type_of(column: list[Any], *, is_whole: bool) -> str:
         return "str"
     if all(_is_bool(value) for value in there):
         return "bool" if is_whole else "str"
-    if all(_is_integer(value) for value in there):
-        largest = max(map(_magnitude, there))
-        if is_whole and largest < 1 << 63:
-            return "int64"
-        return next((dtype for dtype, bound in _EXACT.items() if largest <= bound), "str")
-    if all(_is_number(value) for value in there):
-        largest = max((size for size in map(_magnitude, there) if math.isfinite(size)), default=0)
-        return "float32" if largest <= _EXACT["float32"] else "float64"
-    return "str"
+    if not all(_is_integer(value) or _is_number(value) for value in there):
+        return "str"
+    integers = [_magnitude(value) for value in there if _is_integer(value)]
+    if is_whole and len(integers) == len(there) and max(integers) < 1 << 63:
+        return "int64"
+    if max(integers, default=0) > _EXACT["float64"]:
+        return "str"
+    largest = max((size for size in map(_magnitude, there) if math.isfinite(size)), default=0)
+    return "float32" if largest <= _EXACT["float32"] else "float64"
 
 
 def _magnitude(value: str | float) -> float:

@@ -14,25 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from media_files import built
 
 from beam_pipes import Cache, build
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
-from beam_pipes.recipes import Recipe, row_example, table
+from beam_pipes.recipes import row_example, table
 from beam_pipes.recipes.tables import infer_types
 
 HEADER = "length,wings,zip,is_big,species\n"
 ROWS = "5.5,2,02139,true,wasp\n,0,10001,false,bee\n7,4,00001,TRUE,wasp\n"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def built(recipe: Recipe, to: str = "cache") -> Cache:
-    build(recipe.declaration(), to=to, workers=1)
-    return Cache.open(to)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def types_of(cache: Cache) -> dict[str, str]:
@@ -178,6 +171,13 @@ def test_integers_are_never_rounded() -> None:
     first, second = built(table("a.csv"))["train"]
     assert (first["user"], first["seen"]) == (1234567891, 1700000000.5)
     assert math.isnan(second["user"]) and second["seen"] == 1700000001.5
+    mixed = {
+        "19 digits": ["1234567890123456789", "0.5"],
+        "53 bits": ["9007199254740992", "0.5"],
+        "large": ["1e300", "1"],
+    }
+    rows = [dict(zip(mixed, values, strict=True)) for values in zip(*mixed.values(), strict=True)]
+    assert infer_types(rows) == {"19 digits": "str", "53 bits": "float64", "large": "float64"}
 
     with pytest.raises(
         TaskError,

@@ -1,0 +1,188 @@
+"""The recipes `images` and `audio` over samples of tar archives."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pytest
+from media_files import RATE, archive, built, loaded, picture, wav
+
+from beam_pipes import Cache, build
+from beam_pipes.errors import DeclarationError
+from beam_pipes.recipes import audio, images
+from beam_pipes.recipes.images import encoded_image
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def png(brightness: int) -> bytes:
+    return encoded_image(np.full((9, 12, 3), brightness, np.uint8), "png")
+
+
+LAYOUTS: dict[str, Any] = {
+    "a_class_number": (lambda n: {f"{n}.png": png(n), f"{n}.cls": b"%d" % (n % 2)}, {}, [0, 1, 0, 1]),
+    "a_number_in_json": (lambda n: {f"{n}.json": b'{"label": %d}' % (7 * n), f"{n}.png": png(n)}, {}, [0, 7, 14, 21]),
+    "a_name_in_json": (
+        lambda n: {f"{n}.PNG": png(n), f"{n}.json": json.dumps({"species": "wasp" if n else "bee"}).encode()},
+        {"label_field": "json.species"},
+        [0, 1, 1, 1],
+    ),
+    "folders": (lambda n: {f"{'cow' if n else 'rat'}/{n}.png": png(n)}, {}, [1, 0, 0, 0]),
+    "a_number_wins_over_folders": (lambda n: {f"a/{n}.png": png(n), f"a/{n}.cls": b"3"}, {}, [3, 3, 3, 3]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_samples_of_archives_are_images_with_labels(layout: str) -> None:
+    members, options, labels = LAYOUTS[layout]
+    archive("one.tar", {**members(0), **members(1), "readme.txt": b"no image"})
+    archive("two.tar.gz", {**members(2), **members(3)})
+    recipe = images(["one.tar", "two.tar.gz"], resize=6, **options)
+
+    result = build(recipe.declaration(), to="cache", workers=1)
+
+    examples = list(Cache.open("cache")["train"])
+    assert [each["label"] for each in examples] == labels
+    assert [each["image"].max() for each in examples] == [0, 1, 2, 3]
+    assert [PurePosixPath(each["path"]).stem for each in examples] == ["0", "1", "2", "3"]
+    assert result.account.units["image_example"].dropped == {"no_image": 1}
+    assert loaded(recipe, Cache.open("cache"))["image"].shape == (4, 6, 6, 3)
+
+
+def test_a_directory_of_archives_and_a_pattern_are_archives_and_directories_stay_directories() -> None:
+    Path("shards").mkdir()
+    archive("shards/a.tar", {"cat/1.png": png(1)})
+    assert (
+        images("shards", resize=4).declaration().fingerprints
+        == images("shards/*.tar", resize=4).declaration().fingerprints
+    )
+    assert "Tar(" in images("shards").python and "Tar(" in images("shards/*.tar").python
+    picture("shards/dog/1.png")
+    assert "Files(" in images("shards").python
+
+
+def test_images_of_archives_stay_together_by_their_names_and_need_no_labels() -> None:
+    archive("scans.tar", {f"patient{n % 6}-{n}.png": png(n) for n in range(24)})
+    recipe = images("scans.tar", label=False, by=r"(patient\d+)-", splits={"train": 0.5, "eval": 0.5})
+
+    cache = built(recipe)
+
+    groups = [{each["group"] for each in cache[split]} for split in cache.splits]
+    assert groups[0] | groups[1] == {f"patient{n}" for n in range(6)} and not groups[0] & groups[1]
+    assert "label" not in cache["train"].spec
+
+
+def test_a_sample_whose_label_is_no_number_is_one_dead_letter() -> None:
+    archive("a.tar", {"1.png": png(1), "1.json": b'{"label": 3}', "2.png": png(2), "2.json": b'{"label": "bee"}'})
+
+    build(images("a.tar", on_error="dead_letter").declaration(), to="cache", workers=1)
+
+    (letter,) = Cache.open("cache").dead_letters()
+    assert "expected the field 'json.label' to hold a number, as in the first sample, found 'bee' in '2.png'" in (
+        letter.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "texts"),
+    [
+        ({"a.flac": "sound", "a.txt": b"to be\n", "b.wav": "sound", "b.txt": b"or not"}, ["to be", "or not"]),
+        ({"a.wav": "sound", "a.json": b'{"transcript": "to be", "speaker": 3}'}, ["to be"]),
+        ({"a.wav": "sound"}, None),
+    ],
+)
+def test_samples_of_archives_are_sound_with_transcripts(layout: dict[str, Any], texts: list[str] | None) -> None:
+    archive("talks.tar", {name: wav(0.5) if content == "sound" else content for name, content in layout.items()})
+    keep = {"json.speaker": "int64"} if "a.json" in layout else {}
+    recipe = audio("talks.tar", sample_rate=RATE, keep_fields=keep)
+
+    cache = built(recipe)
+
+    examples = list(cache["train"])
+    assert [each.get("text") for each in examples] == (texts or [None])
+    assert all(each["num_samples"] == RATE / 2 == len(each["audio"]) for each in examples)
+    assert [each["json.speaker"] for each in examples if keep] == ([3] if keep else [])
+    assert loaded(recipe, cache)["audio"].shape == (len(examples), RATE // 2)
+
+
+def test_samples_without_sound_or_transcript_are_dropped_with_a_reason() -> None:
+    archive("talks.tar", {"a.wav": wav(0.5), "a.txt": b"to be", "b.wav": wav(0.5), "c.txt": b"or not"})
+
+    account = build(audio("talks.tar", sample_rate=RATE).declaration(), to="cache", workers=1).account
+
+    assert account.units["audio_example"].dropped == {"no_transcript": 1, "no_audio": 1}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "data", "options", "message"),
+    [
+        (
+            images,
+            ["pets.tar", "notes.txt"],
+            {},
+            "several paths should all be tar archives, but 'notes.txt' is not one.",
+        ),
+        (
+            images,
+            "talks.tar",
+            {},
+            "samples of tar archives should have an image, but the first sample has __key__, wav",
+        ),
+        (
+            images,
+            "empty.tar",
+            {},
+            "samples of tar archives should have an image, but there are no samples; known suffixes a",
+        ),
+        (
+            images,
+            "pets.tar",
+            {},
+            "the first sample, '1', has no label: it has __key__, png, json, and is not in a folder.",
+        ),
+        (
+            images,
+            "pets.tar",
+            {"label_field": "json.x"},
+            "the first sample has no field 'json.x'; it has __key__, png, j",
+        ),
+        (
+            images,
+            "pets",
+            {"label_field": "cls"},
+            "label_field (--label-field) is for samples of tar archives; in a dir",
+        ),
+        (
+            audio,
+            "pets.tar",
+            {},
+            "samples of tar archives should have sound, but the first sample has __key__, png, json",
+        ),
+        (audio, "talks.tar", {"audio_root": "."}, "audio_root is for manifests, but the data are tar archives. Omit "),
+        (
+            audio,
+            "talks.tar",
+            {"text_field": "txt"},
+            "the first sample has no field 'txt'; it has __key__, wav. Name a ",
+        ),
+        (
+            audio,
+            "talks.tar",
+            {"keep_fields": ["json.a"]},
+            "the first sample has no field 'json.a'; it has __key__, wav",
+        ),
+    ],
+)
+def test_archives_that_do_not_fit_are_refused(recipe: Any, data: Any, options: dict[str, Any], message: str) -> None:
+    archive("pets.tar", {"1.png": png(1), "1.json": b"{}"})
+    archive("talks.tar", {"1.wav": wav(0.5)})
+    archive("empty.tar", {})
+    Path("notes.txt").write_text("a")
+    picture("pets/cat/1.png")
+
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        recipe(data, **options)
