@@ -227,9 +227,7 @@ from pathlib import Path
 import apache_beam as beam
 from beam_pipes import Cache, build, stage
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.runners.commands import app
 from beam_pipes.sources import TextLines
-from beam_pipes.transforms.analyzers import LengthHistogram
 
 Path("clicks.txt").write_text("ann 3\\nbob 1\\nann 5\\n")
 

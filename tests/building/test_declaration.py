@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import threading
 import types
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from beam_pipes.building import Declaration, load_declaration
-from beam_pipes.building.references import DeclarationHandle, reference_of
+from beam_pipes.building.references import DeclarationHandle, reference_of, registered_by_value
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.errors import BeamPipesError, DeclarationError, SpecError, TypeMismatchException
 from beam_pipes.sources import Memory
@@ -209,3 +211,21 @@ class TestReferences:
         )
         with pytest.raises(DeclarationError, match=f"^{message}.* Create what cannot be pickled inside the stage"):
             DeclarationHandle(declare(pipeline=Locked())).require_portable()
+
+    def test_builds_that_overlap_leave_each_others_modules_and_the_users_registered(self) -> None:
+        def registered() -> set[str]:
+            return {made.__name__, mine.__name__} & set(cloudpickle.list_registry_pickle_by_value())
+
+        made, mine = types.ModuleType("made_in_a_notebook"), types.ModuleType("registered_by_the_user")
+        sys.modules.update({made.__name__: made, mine.__name__: mine})
+        try:
+            cloudpickle.register_pickle_by_value(mine)
+            with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+                first.enter_context(registered_by_value(cloudpickle))
+                second.enter_context(registered_by_value(cloudpickle))
+                first.close()
+                assert registered() == {made.__name__, mine.__name__}
+            assert registered() == {mine.__name__}
+        finally:
+            del sys.modules[made.__name__], sys.modules[mine.__name__]
+            cloudpickle.unregister_pickle_by_value(mine)
