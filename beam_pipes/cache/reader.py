@@ -130,6 +130,17 @@ class Cache:
     def _store(self) -> ShardStore | None:
         return store_for(self.directory, self._local_directory, self._max_local_bytes, storage=self._storage)
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of the splits, as of a mapping: `{name: len(cache[name]) for name in cache}`."""
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        """How many splits there are."""
+        return len(self.manifest.splits)
+
+    def __contains__(self, split: object) -> bool:
+        return split in self.manifest.splits
+
     def __getitem__(self, split: str) -> Split:
         """Raises `CacheNotFoundError` if there is no such split."""
         found = self._open.get(split)

@@ -330,6 +330,12 @@ def _infer_feature(name: str, value: Any) -> FeatureSpec | None:
                 "that stands for it, such as float('nan') or '', or drop the record: return drop(\"no value\").",
                 feature=name,
             )
+        if kinds == {int}:
+            raise SpecError(
+                f"feature {name!r}: expected integers within int64 or uint64, got {brief(value)}. Store such numbers "
+                "as text: str(value).",
+                feature=name,
+            )
         raise SpecError(
             f"feature {name!r}: expected an array, a scalar, bytes, str or an even list, got objects of type "
             f"{sorted(kind.__name__ for kind in kinds)}. Convert it in the last stage: a dict, for example, to one "

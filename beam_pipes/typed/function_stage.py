@@ -205,17 +205,20 @@ class FunctionStage(Pipeline, Generic[P, R]):
         record, result = f"{first.name}: str", "dict[str, object]"
         if self.batched:
             record, result = f"{first.name}: list[str]", "list[dict[str, object]]"
+        name = self.__name__ if self.__name__.isidentifier() else "tokenize"  # that of a lambda cannot be written
         return InvalidTypeSignatureException(
             f"stage {self.name!r} does not say what it {what}, and no neighbouring stage in the pipeline does. Write "
-            f"`def {self.__name__}({record}) -> {result}:`, with the types of its record and of its result.",
+            f"`def {name}({record}) -> {result}:`, with the types of its record and of its result.",
             stage=self.name,
         )
 
     @property
     def advice_on_output(self) -> str:
         """Advice for an output of another type than declared; for the engine's messages."""
-        expected = describe_classes(self.gives.classes)
-        return f"Return {expected} from {self.__name__}(), or change its annotation."
+        if self.gives.classes is None and self.types is not None:
+            expected = describe_classes((self.types[1],))
+            return f"Return {expected} from {self.__name__}(), or annotate what it returns."
+        return f"Return {describe_classes(self.gives.classes)} from {self.__name__}(), or change its annotation."
 
     # Running.
 

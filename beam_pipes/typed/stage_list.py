@@ -63,7 +63,8 @@ class StageList(DAGPipeline):
 
     Args:
         stages: functions, stages of functions and other pipelines, in order; or name → stage, which renames them.
-            If a function has no annotation, the stage before or after it determines the type.
+            If a function has no annotation, the stage before or after it determines the type, and the last one is
+            taken to give examples.
         takes: the class of the records; None takes them from a PTransform, whose output is what the first stage takes.
         by_source: the splits, if each has its own source.
         splits: name → share of the records, drawn as `RandomPartition` does; or a stage with one output for each split,
@@ -179,7 +180,7 @@ class StageList(DAGPipeline):
             behind = following.takes if isinstance(following, FunctionStage) else _only(following.input_type)
             output_type = single_class(given if given is not None else behind)
         elif given is None:
-            raise each.missing_annotation("returns")
+            output_type = object if self._inner else dict  # of an end that says nothing, examples are expected
         elif is_example_by_fields(given) and not self._inner:
             return each.changed(types=(input_type, dict), gives_fields=True)
         else:
@@ -208,6 +209,8 @@ class StageList(DAGPipeline):
         giver = f"stage {each.name!r}"
         if isinstance(each, FunctionStage):
             given = (dict,) if each.gives_fields else each.gives.classes
+            if given is None and each.types is not None:
+                given = (each.types[1],)
             return _Flow(Ref(each.name, None), given, giver)
         gives = signature_of(each, "output_type")
         if not isinstance(gives, Mapping):

@@ -218,6 +218,10 @@ def test_integers_of_a_list_are_inferred_as_integers(value: Any, dtype: str) -> 
             [{"x": {"y": 1}}],
             r"feature 'x': expected an array.*got objects of type \['dict'\]\. Convert it .* json.dumps\. It is in ex",
         ),
+        (
+            [{"x": -(2**63) - 1}],
+            r"'x': expected integers within int64 or uint64, got -9223372036854775809\. Store ",
+        ),
         ([{"x": 1j}], "feature 'x': dtype 'complex128' cannot be stored"),
         ([{"x": [-1, 2**63]}], r"one dtype holds exactly, got 9223372036854775808 \(uint64\) at \[1\]. Declare the"),
         (

@@ -18,6 +18,7 @@ def test_the_golden_cache_is_read() -> None:
     cache = Cache.open(GOLDEN / "cache_v1", verify=True)
 
     assert cache.splits == ("eval", "train") and cache.statistics == [{"records": 3}]
+    assert [*cache] == ["eval", "train"] and len(cache) == 2 and "train" in cache and "test" not in cache
     first, second = cache["train"]
     assert first["image"].tolist() == [[1, 2], [3, 4]] and first["image"].dtype == np.uint8
     assert (first["label"], first["text"], first["tokens"].tolist()) == (7, "größe", [5, 50_000])

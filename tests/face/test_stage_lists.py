@@ -6,19 +6,21 @@ import dataclasses
 import functools
 import typing
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NewType, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from beam_pipes import Declaration, declare, drop, stage
+from beam_pipes import Declaration, build, declare, drop, stage
 from beam_pipes.errors import (
     BeamPipesError,
     DeclarationError,
     DuplicateNameException,
     InvalidTypeSignatureException,
     SourceError,
+    StageError,
     TypeMismatchException,
 )
 from beam_pipes.sources import JSONLines, Memory, TextLines
@@ -187,19 +189,32 @@ def test_what_is_not_annotated_is_what_stands_beside_it() -> None:
     assert [unit.stage.output_type for unit in declaration.graph.units] == [object, object, str, dict]
 
 
-def test_the_last_stage_has_to_say_what_it_gives() -> None:
+def test_the_last_stage_gives_examples_unless_it_says_something_else(tmp_path: Path) -> None:
+    def words(line):  # type: ignore[no-untyped-def]
+        yield from ({"text": word} for word in line.split())
+
+    assert gives(declare("poem", Lines, [lambda line: {"text": line}]), "a b") == {"train": [{"text": "a b"}]}
+    declaration = declare("poem", Lines, [words], splits={"train": 1.0})
+    assert gives(declaration, "a b") == {"train": [{"text": "a"}, {"text": "b"}]}
+    assert declaration.graph.output_type == {"train": dict}
+    with pytest.raises(StageError, match=r"should be dict, got str: 'a b'\. Return dict from <lambda>\(\), or annotate"):
+        build("poem", Memory(["a b"]), [lambda line: line], to=tmp_path / "cache", workers=1)
+    with pytest.raises(DeclarationError, match=r"stage 'split' gives list, which a cache cannot hold.*Iterator\[dict"):
+        declare("poem", Lines, {"split": str_split})
+
+
+def test_a_stage_by_itself_has_to_say_what_it_gives() -> None:
     def last(line: str):  # type: ignore[no-untyped-def]
         return {"text": line}
 
     with pytest.raises(InvalidTypeSignatureException) as caught:
-        declare("poem", Lines, [last])
-
+        _ = stage(last).output_type
     assert str(caught.value) == (
         "stage 'last' does not say what it returns, and no neighbouring stage in the pipeline does. Write "
         "`def last(line: str) -> dict[str, object]:`, with the types of its record and of its result."
     )
-    with pytest.raises(DeclarationError, match=r"stage 'split' gives list, which a cache cannot hold.*Iterator\[dict"):
-        declare("poem", Lines, {"split": str_split})
+    with pytest.raises(InvalidTypeSignatureException, match=r"Write `def tokenize\(line: str\) -> dict"):
+        _ = stage(lambda line: line).output_type
 
 
 def str_split(line: str) -> list[str]:
