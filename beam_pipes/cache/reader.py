@@ -85,7 +85,7 @@ class Cache:
             UnsupportedFormatError: another version of beam-pipes wrote it.
             CorruptCacheError: with `verify`, something else is damaged.
         """
-        root = os.fspath(path)
+        root = os.path.expanduser(os.fspath(path))
         if storage is None:
             storage = storage_for(root)
         manifest = read_manifest(root, snapshot, storage=storage)

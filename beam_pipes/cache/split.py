@@ -99,11 +99,14 @@ class Split:
     def __len__(self) -> int:
         return self._files.num_records
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int | slice) -> Any:
         """One record, decoded: an example as a dict of arrays, NumPy scalars, bytes and str; a message; or bytes.
 
-        Raises `ExampleIndexError` outside the split, `CorruptRecordError` if its bytes have changed.
+        A slice gives a list of them. Raises `ExampleIndexError` for an index outside the split, `CorruptRecordError` if
+        the record's bytes have changed.
         """
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
         return self._decoded_record(self.record_bytes(index))
 
     def __iter__(self) -> Iterator[Any]:

@@ -373,10 +373,11 @@ def directory_path(path: str | os.PathLike[str]) -> str:
 def absolute_path(path: str | os.PathLike[str]) -> str:
     """A path that stays valid when user code changes the working directory; remote ones are returned as they are.
 
-    Called once, where a path enters a build, cache, source or asset.
+    `~/cache` → `/home/me/cache`, as a shell has it: otherwise a directory called `~` would appear. Called once, where a
+    path enters a build, cache, source or asset.
     """
     text = os.fspath(path)
-    return text if is_remote(text) else os.path.abspath(text)
+    return text if is_remote(text) else os.path.abspath(os.path.expanduser(text))
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -24,6 +25,22 @@ _BEFORE_WORLD = (
     "this iterator began before the processes that train together were initialised, and so it gives each of them the "
     "same batches. Call iter(loader) again: it goes on behind the last batch, with the share of this process."
 )
+
+NOT_BY_INDEX = (
+    "a Loader is read in order, by `for batch in loader`, and not by index: its elements are whole batches. For torch, "
+    "write TorchDataLoader(loader) (beam_pipes.on_device) instead of torch's DataLoader(loader); for one batch "
+    "loader.batch_at(step), and for one example cache['train'][i]."
+)
+
+
+def warn_of_repeated_order(epochs: int | None) -> None:
+    """Warns whoever loops over a loader again after its last epoch, and may expect another order."""
+    warnings.warn(
+        f"this loop reads the same batches in the same order again: the loader's {epochs} epoch(s) have been read, and "
+        "it starts over. For another order in each epoch, give epochs=… and loop over loader.epoch_batches() for each "
+        "one; or shuffle=False, if the order is not to change.",
+        stacklevel=3,
+    )
 
 
 class Progress:

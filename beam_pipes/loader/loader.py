@@ -10,7 +10,7 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.describe import Description, tree_of
 from beam_pipes.loader.epochs import Shuffle, shuffle_label
-from beam_pipes.loader.iterator import LoaderIterator, Progress
+from beam_pipes.loader.iterator import NOT_BY_INDEX, LoaderIterator, Progress, warn_of_repeated_order
 from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
 from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.mixture_stream import EffectiveRate, MixtureStream
@@ -73,7 +73,7 @@ class Loader:
         epoch, as the order changes), "pad" fills up with rows marked in the boolean column `valid`, which then every
         batch has (static shapes), "partial" gives a smaller batch (empty for some hosts, so that all take the same
         number of steps). With "pad" and "partial" an epoch is exactly the set of rows.
-      features: names to read, all by default. `ragged`, `pad_to`, `pad_value`: see `GatherOptions`.
+      features, ragged, pad_to, pad_value: the names to read, all by default; for the others see `GatherOptions`.
       transform: converts a batch of rows before it is returned, row by row: every array of its result has the rows of
         the batch as its first axis, and its dtypes and shapes do not depend on which rows come together. It is called
         with as many rows as are read at once, from every reading thread, and once with none to find its features.
@@ -90,10 +90,10 @@ class Loader:
       prefetch: the most batches prepared ahead, per process.
 
     Iterating starts at the cursor and moves it: a new loop continues where the previous one stopped. When all epochs
-    are done the cursor is at the end, and the next `iter()` starts over. Restoring a state of the end yields nothing
-    until `reset()`, or with more `epochs`. There is one iterator at a time, which threads may share. A loader is
-    pickled and copied with its state; the copy continues independently. `batch_at(step)` reads any batch without moving
-    the cursor, and is safe from several threads.
+    are done the cursor is at the end; the next `iter()` starts over, with a warning if rows are shuffled. Restoring a
+    state of the end yields nothing until `reset()`, or with more `epochs`. There is one iterator at a time, which
+    threads may share. A loader is pickled and copied with its state; the copy continues independently.
+    `batch_at(step)` reads any batch without moving the cursor, and is safe from several threads.
 
     A loader created before its world was initialised takes its share on the first read. Iterating is refused in worker
     processes of torch's DataLoader, and in a different world than that of its share.
@@ -170,8 +170,6 @@ class Loader:
     @property
     def _options(self) -> LoaderOptions:
         return self._made_of[1]
-
-    # What there is
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -287,12 +285,12 @@ class Loader:
         place = (self._cursor, self._restored, self._reader.stream.changes)
         return _rebuilt, (type(self), *self._made_of, self.share, *place)
 
-    # Reading
-
     def __iter__(self) -> LoaderIterator:
         self.share.refuse_copies()
         self._settle()
         if self._is_done and self._cursor != self._restored:
+            if self.shuffle:
+                warn_of_repeated_order(self.epochs)
             self.reset()
         previous = self._iterator() if self._iterator is not None else None
         if previous is not None:
@@ -302,6 +300,9 @@ class Loader:
         iterator = LoaderIterator(self, workers=self.workers, prefetch=self.prefetch)
         self._iterator = weakref.ref(iterator)
         return iterator
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise LoaderError(NOT_BY_INDEX)
 
     def epoch_batches(self) -> Iterator[Batch]:
         """The batches from the cursor to the end of its epoch; call it once for each epoch."""
@@ -371,7 +372,11 @@ class Loader:
         """
         return places_of(self._run, record_id, first_epoch=first_epoch, epochs=epochs, last_step=last_step)
 
-    # Our share
+    @property
+    def first_known_step(self) -> int:
+        """The first step that `when_record` covers: not 0 if the rates of a mixture changed in its first epoch."""
+        segment = self._reader.stream.segment(0)
+        return 0 if segment is None else -(-segment.start // self.batch_size)
 
     def take_share(self, share: Share) -> None:
         """Reads another slice of each global batch from now on; the cursor stays, batches prepared ahead are dropped.
@@ -392,8 +397,6 @@ class Loader:
         share = self.share.now()
         if share is not self.share:
             self.take_share(share)
-
-    # State
 
     @property
     def epoch(self) -> int:
@@ -566,12 +569,6 @@ class Loader:
         iterator = self._iterator() if self._iterator is not None else None
         if iterator is not None:
             iterator.restart()
-
-
-def first_known_step(loader: Loader) -> int:
-    """The first step that `when_record` covers: not 0 if the rates of a mixture changed in its first epoch."""
-    segment = loader._reader.stream.segment(0)
-    return 0 if segment is None else -(-segment.start // loader.batch_size)
 
 
 def _rebuilt(

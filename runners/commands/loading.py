@@ -25,7 +25,6 @@ from beam_pipes.identity.source_code import import_user_module
 from beam_pipes.loader import Loader, LoaderState, Mixture, PackingPlan, RowPlace
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
-from beam_pipes.loader.loader import first_known_step
 from beam_pipes.loader.mixture import RowSource
 from beam_pipes.loader.steps import Last as LastRows
 from beam_pipes.runners.commands.caches import console
@@ -245,13 +244,13 @@ def _in_words(record: str, found: list[RowPlace], loader: Loader, epochs: int, l
     """A sentence with the count: `a.txt@0: delivered 3 times in epochs 0 to 2.`"""
     delivered = sum(not each.taken_down for each in found)
     if loader.steps_per_epoch is None:
-        where = f"in steps {first_known_step(loader)} to {last_step}"
+        where = f"in steps {loader.first_known_step} to {last_step}"
     else:
         where = "in epoch 0" if epochs == 1 else f"in epochs 0 to {epochs - 1}"
         where += "" if last_step is None else f" up to step {last_step}"
-        where += f" from step {first_known_step(loader)} on" if first_known_step(loader) else ""
+        where += f" from step {loader.first_known_step} on" if loader.first_known_step else ""
     text = f"{record}: delivered {delivered} time{'' if delivered == 1 else 's'} {where}"
-    if first_known_step(loader):
+    if loader.first_known_step:
         text += "; earlier steps cannot be computed, because the rates of the mixture changed there"
     if len(found) > delivered:
         text += f"; {len(found) - delivered} more before it was taken down"

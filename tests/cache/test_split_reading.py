@@ -137,6 +137,13 @@ def test_long_and_short_runs_are_gathered_alike(tmp_path: Path, region: str) -> 
             assert not padded[row, lengths[row] :].any()
 
 
+def test_a_slice_is_a_list_of_examples(mixed: tuple[Split, list[dict[str, Any]]]) -> None:
+    split, _ = mixed
+    for part in (slice(2, 5), slice(-3, None), slice(None, None, 10), slice(5, 2)):
+        assert [str(each) for each in split[part]] == [str(split[index]) for index in range(len(split))[part]]
+    assert len(split[:]) == 43
+
+
 def test_lengths_come_from_the_index_for_every_record(mixed: tuple[Split, list[dict[str, Any]]]) -> None:
     split, examples = mixed
 

@@ -201,13 +201,17 @@ class TestHttps:
             assert file.read() == TEXT * 20
         assert server.times == 0
 
-    def test_retries_end_with_the_deadline(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_retries_end_with_the_deadline(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
         monkeypatch.setenv("BEAM_PIPES_WEB_DEADLINE_SECS", "0.5")
         server.mode, server.times = "503", 10**6
 
         words = r"emma.txt: cannot read: \d+ attempts in \d s failed, the last with: _Refusal: 503 Service Unavailable"
         with pytest.raises(StorageUnavailableError, match=words):
             storage_for(server.url).size(f"{server.url}/books/emma.txt")
+        [line] = [record.message for record in caplog.records if record.name == "beam_pipes.cache"]
+        assert "emma.txt: cannot read, " in line and "503 Service Unavailable. Trying for 0 s more." in line
 
     def test_a_server_without_ranges_sends_the_file_once(self, server: Server) -> None:
         server.mode = "no ranges"

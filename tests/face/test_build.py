@@ -324,3 +324,18 @@ def test_packing_takes_a_path(poem: Path) -> None:
     build("poem", TextLines("poem.txt"), [tokens], to="cache", workers=1)
 
     assert len(pack("cache/train", sequence_length=64)) == len(pack(open_split("cache/train"), sequence_length=64))
+
+
+def test_paths_begin_at_home_as_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(elsewhere)
+    (home / "poem.txt").write_text("to be\n")
+
+    result = build("poem", TextLines("~/poem.txt"), [lambda line: {"text": line}], to="~/cache", workers=1)
+
+    assert result.path == str(home / "cache") and [*elsewhere.iterdir()] == []
+    assert [row["text"] for row in Cache.open("~/cache")["train"]] == ["to be"]
+    assert [batch["text"].tolist() for batch in Loader("~/cache/train", batch_size=1)] == [["to be"]]

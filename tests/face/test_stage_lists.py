@@ -197,7 +197,9 @@ def test_the_last_stage_gives_examples_unless_it_says_something_else(tmp_path: P
     declaration = declare("poem", Lines, [words], splits={"train": 1.0})
     assert gives(declaration, "a b") == {"train": [{"text": "a"}, {"text": "b"}]}
     assert declaration.graph.output_type == {"train": dict}
-    with pytest.raises(StageError, match=r"should be dict, got str: 'a b'\. Return dict from <lambda>\(\), or annotate"):
+    with pytest.raises(
+        StageError, match=r"should be dict, got str: 'a b'\. Return dict from <lambda>\(\), or annotate"
+    ):
         build("poem", Memory(["a b"]), [lambda line: line], to=tmp_path / "cache", workers=1)
     with pytest.raises(DeclarationError, match=r"stage 'split' gives list, which a cache cannot hold.*Iterator\[dict"):
         declare("poem", Lines, {"split": str_split})

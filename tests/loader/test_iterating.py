@@ -13,10 +13,12 @@ import pickle
 import subprocess
 import sys
 import threading
+import warnings
 
 import loader_caches
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,7 +152,33 @@ def test_reset_starts_a_run_again_that_was_restored_at_its_end(row_split):
     again.reset()
 
     assert again.steps_left == 3
-    assert ids(again) == ids(again) == whole  # a loop behind the end of a run of this process starts over, as ever
+    assert ids(again) == whole
+    with pytest.warns(UserWarning, match="starts over"):  # a loop behind the end of a run of this process
+        assert ids(again) == whole
+
+
+def test_whoever_loops_again_is_warned_that_the_order_is_the_same(row_split):
+    loader = Loader(row_split, batch_size=32, seed=4)
+    first = ids(loader)
+    with pytest.warns(UserWarning, match=r"same order again: the loader's 1 epoch\(s\).*epoch_batches\(\)") as caught:
+        assert ids(loader) == first
+    assert caught[0].filename == __file__
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader = Loader(row_split, batch_size=32, seed=4, epochs=2)
+        each = [ids(loader.epoch_batches()) for _ in range(2)]
+        assert each[0] == first != each[1]
+        unshuffled = Loader(row_split, batch_size=32, shuffle=False)
+        assert ids(unshuffled) == ids(unshuffled)
+
+
+def test_a_loader_is_not_read_by_index(row_split):
+    loader = Loader(row_split, batch_size=32)
+    with pytest.raises(LoaderError, match=r"in order.*TorchDataLoader\(loader\).*loader\.batch_at\(step\)"):
+        loader[0]
+    with pytest.raises(LoaderError, match="read in order"):
+        next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
 
 
 def test_an_iterator_whose_end_is_restored_ends(row_split):

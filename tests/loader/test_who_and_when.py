@@ -21,7 +21,6 @@ from beam_pipes.errors import (
 )
 from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, pack
 from beam_pipes.loader.from_state import loader_from_state
-from beam_pipes.loader.loader import first_known_step
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +137,13 @@ def test_a_mixture_without_end_has_no_second_epoch_and_needs_a_last_step(train, 
 
 def test_after_a_change_of_rates_when_says_from_which_step_it_knows(train, other):
     loader = Loader(Mixture([(train, 2), (other, 1)]), batch_size=4, seed=1, epochs=None)
-    assert first_known_step(loader) == first_known_step(Loader(train, batch_size=4)) == 0
+    assert loader.first_known_step == Loader(train, batch_size=4).first_known_step == 0
     for _ in zip(range(5), loader, strict=False):
         pass
 
     loader.set_rates([1, 3])
 
-    assert first_known_step(loader) == loader.step == 5
+    assert loader.first_known_step == loader.step == 5
 
 
 @given(batch_size=st.integers(2, 9), seed=st.integers(0, 3), hosts=st.integers(1, 2), at=st.integers(0, 10**6))

@@ -24,8 +24,11 @@ from beam_pipes.errors import (
     StorageError,
     StorageForbiddenError,
     StorageUnavailableError,
+    logger,
 )
 from beam_pipes.extras import require
+
+_log = logger("beam_pipes.cache")
 
 OptionsT = TypeVar("OptionsT", bound="RequestOptions")
 
@@ -185,6 +188,8 @@ def _on_google_cloud() -> bool:
 
 
 FIRST_BACKOFF_SECS = 0.2
+# After this share of the deadline (10 s of 300) a line says what is being waited for.
+TOLD_AFTER = 1 / 30
 _PIECE_BYTES = 256 << 10
 RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 
@@ -238,6 +243,7 @@ def retrying(attempt: Callable[[], T], *, options: RequestOptions, path: str, do
     started = time.monotonic()
     backoff = FIRST_BACKOFF_SECS
     attempts = 0
+    has_told = False
     while True:
         attempts += 1
         try:
@@ -259,6 +265,12 @@ def retrying(attempt: Callable[[], T], *, options: RequestOptions, path: str, do
                     path=path,
                     attempts=attempts,
                 ) from error
+            if not has_told and (secs := time.monotonic() - started) >= options.deadline_secs * TOLD_AFTER:
+                has_told = True
+                _log.warning(
+                    "%s: cannot %s, %d attempts in %.0f s failed, the last with: %s. Trying for %.0f s more.",
+                    *(path, doing, attempts, secs, in_short(error), left),
+                )
             time.sleep(pause)
             backoff = min(2 * backoff, options.most_backoff_secs)
 
