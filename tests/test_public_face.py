@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import types
 
 import pytest
@@ -43,3 +45,13 @@ def test_names_that_are_not_offered_are_answered_with_those_that_are() -> None:
     ):
         beam_pipes.Pipelin  # noqa: B018
     assert beam_pipes.Pipeline is beam_pipes.typed.Pipeline
+
+
+PACKAGES = sorted(found.name for found in pkgutil.walk_packages(beam_pipes.__path__, "beam_pipes.") if found.ispkg)
+
+
+@pytest.mark.parametrize("package", ["beam_pipes", *PACKAGES])
+def test_every_name_that_a_package_offers_is_there(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in getattr(module, "__all__", ()):
+        getattr(module, name)

@@ -35,7 +35,7 @@ _FILE_OF_NAME = {
     "JaxGraphIterator": "graph_iterator",
     "LambdaDataLoader": "lambda_loader",
     "NumpyDataLoader": "lambda_loader",
-    "PrefetchOptions": "prefetch",
+    "PrefetchOptions": "lambda_loader",
     "Suggestion": "optimize",
     "TorchDataLoader": "torch_loader",
     "TorchClassificationIterator": "graph_iterator",
