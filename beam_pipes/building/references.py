@@ -42,6 +42,12 @@ def load_declaration(reference: str) -> Declaration:
 def load_any_declaration(reference: str) -> Declaration | RegroupedDeclaration:
     """Imports a declaration of either kind by its reference; else like `load_declaration`."""
     module_name, colon, name = reference.partition(":")
+    if "/" in module_name or module_name.endswith(".py"):
+        of_file = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise DeclarationError(
+            f"{reference!r} names a file, and a declaration is named by its module: {of_file}:{name or 'declaration'}, "
+            "in the directory from which the module is imported."
+        )
     if not colon or not module_name or not name:
         raise DeclarationError(
             f"a declaration is named 'package.module:name', got {reference!r}. "

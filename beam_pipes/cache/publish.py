@@ -24,7 +24,7 @@ from beam_pipes.cache.manifest import FILE_NAME, Manifest, SplitManifest
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
-from beam_pipes.errors import CacheError, CacheNotFoundError, StaleCacheError
+from beam_pipes.errors import BeamPipesError, CacheError, CacheNotFoundError, StaleCacheError
 
 _TYPES = {"raw": "BYTES", "shape": "BYTES", "text": "BYTES", "texts": "BYTES", "floats": "FLOAT", "ints": "INT"}
 
@@ -150,10 +150,22 @@ def read_manifest(path: str, snapshot: str | None, *, storage: Storage) -> Manif
                 f"{path}: nothing is published yet (expected {FILE_NAME}); a build of {', '.join(known)} was started. "
                 "Run it again to resume where it stopped."
             )
+        elif (cache := _cache_of_split(path, storage)) is not None:
+            message = f"{path}: expected a cache, and this is a split of the cache {cache!r}. Give the cache."
         else:
             message = f"{path}: expected a cache, a directory with {FILE_NAME}, and there is none. Build it first."
         raise CacheNotFoundError(message, path=path, snapshot=snapshot) from error
     return Manifest.from_bytes(data, path=file)
+
+
+def _cache_of_split(path: str, storage: Storage) -> str | None:
+    """`cache` for `cache/train`, as loaders take it; None for anything else."""
+    cache, split = os.path.split(path.rstrip("/"))
+    try:
+        manifest = Manifest.from_bytes(storage.read_bytes(os.path.join(cache, FILE_NAME)), path=cache)
+    except BeamPipesError:
+        return None
+    return cache if split in manifest.splits else None
 
 
 def published_id(path: str | os.PathLike[str]) -> str | None:

@@ -149,6 +149,11 @@ class TestReferences:
             ("some_declarations:redy", r"has no 'redy': it holds the declarations \['ready'\]; did you mean 'ready'"),
             ("some_declarations:wrong", "should be a Declaration, or a function that returns one, got int"),
             ("..:x", "expected the absolute name of a module, such as package.module, got '..' of '..:x'"),
+            (
+                "jobs/poem.py:texts",
+                "names a file, and a declaration is named by its module: jobs.poem:texts, in the dir",
+            ),
+            ("./poem.py", "'./poem.py' names a file, and a declaration is named by its module: poem:declaration"),
             ("not_a_module_at_all:x", "there is no module 'not_a_module_at_all' on the path"),
         ],
     )

@@ -310,6 +310,16 @@ def test_paths_of_no_split_say_which_there_are(cache: Path, path: str, message: 
         assert str(caught.value) == message
 
 
+def test_a_split_in_the_place_of_a_cache_is_told_by_name(cache: Path) -> None:
+    with pytest.raises(CacheNotFoundError) as caught:
+        Cache.open("cache/train/")
+    assert str(caught.value) == (
+        "cache/train/: expected a cache, and this is a split of the cache 'cache'. Give the cache."
+    )
+    with pytest.raises(CacheNotFoundError, match="cache/test: expected a cache, a directory with manifest"):
+        Cache.open("cache/test")
+
+
 def test_a_cache_in_the_place_of_a_split_is_refused_by_name(cache: Path) -> None:
     with pytest.raises(
         LoaderError, match=r"a loader reads one split, got the cache '.*cache'. Choose one: cache\['eval"
