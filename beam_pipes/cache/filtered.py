@@ -438,9 +438,10 @@ def _chosen_between(rows: Array | None, starts: Array, ends: Array, total: int) 
     return rows[rows_between(starts, ends, len(rows))], ends - starts
 
 
-def numbers_in(whole: WholeSplit, part: ChosenRecords) -> Array:
+def numbers_in(whole: WholeSplit, part: WholeSplit) -> Array:
     """The numbers in one split of the records of another one, both of one snapshot: (k,), ascending."""
-    rows = part._rows
+    rows = part._chosen_rows
+    assert rows is not None  # it is a part
     return rows if whole._chosen_rows is None else positions_of(whole._chosen_rows, rows)
 
 
