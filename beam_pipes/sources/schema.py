@@ -19,7 +19,7 @@ from beam_pipes.cache.feature_values import array_converter
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SourceError, SpecError
 
-Schema: TypeAlias = "Mapping[str, Any]"
+Schema: TypeAlias = "Mapping[str, object]"
 Convert: TypeAlias = "Callable[[Any], Any]"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
