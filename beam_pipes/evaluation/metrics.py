@@ -34,7 +34,7 @@ from beam_pipes.evaluation.model_outputs import (
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.signatures import function_name, metric_kind
 
-MetricFnCallable = Callable[..., Mapping[str, Any]]
+MetricFnCallable = Callable[..., Mapping[str, object]]
 
 _OUTPUT_TYPE_OF_KIND = {
     "predict": ModelOutputType.PREDICTION,

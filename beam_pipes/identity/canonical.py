@@ -24,7 +24,7 @@ import types
 import uuid
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -156,6 +156,9 @@ def _is_run_time_state(cls: type, name: str) -> bool:
     return name.startswith("_") and any(
         name in vars(base) and base.__module__.startswith("beam_pipes.") for base in cls.__mro__
     )
+
+
+K = TypeVar("K")  # keys of any type: a mapping is invariant in it
 
 
 @dataclasses.dataclass
@@ -309,14 +312,14 @@ class Canonicalizer:
         self.on_class(cls)
         return {"$object": [self.label(cls), self._pairs(config, path, dotted=True)]}
 
-    def _items(self, mapping: Mapping[Any, object], path: str) -> list[list[object]]:
+    def _items(self, mapping: Mapping[K, object], path: str) -> list[list[object]]:
         """The items of a dict; in a configuration their order does not count."""
         return self._pairs(mapping, path)
 
-    def _pairs(self, mapping: Mapping[Any, object], path: str, *, dotted: bool = False) -> list[list[object]]:
+    def _pairs(self, mapping: Mapping[K, object], path: str, *, dotted: bool = False) -> list[list[object]]:
         return sorted(self._in_order(mapping, path, dotted=dotted), key=lambda pair: sort_key(pair[0]))
 
-    def _in_order(self, mapping: Mapping[Any, object], path: str, *, dotted: bool = False) -> list[list[object]]:
+    def _in_order(self, mapping: Mapping[K, object], path: str, *, dotted: bool = False) -> list[list[object]]:
         pairs = []
         for key, item in mapping.items():
             where = f"{path}.{key}" if dotted else f"{path}[{key!r:.60}]"

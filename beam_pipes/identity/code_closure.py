@@ -19,10 +19,9 @@ import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from beam_pipes.errors import DeclarationError
-from beam_pipes.identity.canonical import Asset, Canonicalizer, function_behind, qualified_name
+from beam_pipes.identity.canonical import Asset, Canonicalizer, K, function_behind, qualified_name
 from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, normalize
 from beam_pipes.identity.source_code import assignments, class_node, function_node, functions_of
 
@@ -237,7 +236,7 @@ class _OwnObjects(Canonicalizer):
     """Values that code refers to, including the order of a dict. Refuses objects of installed classes, whose fields may
     be anything: locks, caches, connections."""
 
-    def _items(self, mapping: Mapping[Any, object], path: str) -> list[list[object]]:
+    def _items(self, mapping: Mapping[K, object], path: str) -> list[list[object]]:
         return self._in_order(mapping, path)
 
     def _object(self, value: object, path: str) -> object:
