@@ -7,7 +7,7 @@ Beam, TensorFlow, JAX or torch.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from beam_pipes.building import Declaration as Declaration
@@ -51,11 +51,13 @@ _ROOM_OF_NAME = {
 __all__ = ["__version__", *sorted(_ROOM_OF_NAME)]
 
 
-def __getattr__(name: str) -> Any:
-    room = _ROOM_OF_NAME.get(name)
-    if room is None:
-        raise AttributeError(f"module 'beam_pipes' has no attribute {name!r}; it offers {', '.join(__all__)}")
-    return getattr(importlib.import_module(f"beam_pipes.{room}"), name)
+if not TYPE_CHECKING:  # a type checker would take every name for one that is here
+
+    def __getattr__(name: str) -> object:
+        room = _ROOM_OF_NAME.get(name)
+        if room is None:
+            raise AttributeError(f"module 'beam_pipes' has no attribute {name!r}; it offers {', '.join(__all__)}")
+        return getattr(importlib.import_module(f"beam_pipes.{room}"), name)
 
 
 def __dir__() -> list[str]:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.batches import LENGTHS, Array, Batch, ranges
+from beam_pipes.loader.batches import LENGTHS, Batch, ranges
 from beam_pipes.loader.columns import rows_of
 from beam_pipes.loader.order import Indices, RowKeys, derive_key, mixed
 

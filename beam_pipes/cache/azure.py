@@ -24,11 +24,12 @@ import socket
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import IO, Any, ClassVar
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
-from beam_pipes.cache.gcs.objects import EtagStorage, ObjectStatus, date_of, etag_of, generation_of, status_by_etag
+from beam_pipes.cache.gcs.objects import EtagStorage, date_of, etag_of, generation_of, status_by_etag
 from beam_pipes.cache.gcs.requests import Incomplete, RequestOptions, Service, in_short, pieces, refused_anywhere
-from beam_pipes.cache.gcs.transfer import MOST_SESSIONS, Page
+from beam_pipes.cache.gcs.transfer import MOST_SESSIONS, ObjectStatus, Page
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import (
     BucketNotFoundError,
@@ -39,6 +40,10 @@ from beam_pipes.errors import (
     StorageUnavailableError,
 )
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    from azure.core.pipeline.transport import RequestsTransport
+    from azure.storage.blob import BlobBlock, BlobClient, BlobPrefix, BlobProperties, BlobServiceClient
 
 _MOST_BLOCKS = 50_000
 # The names that the Azure command line reads.
@@ -123,7 +128,8 @@ class AzureStorage(EtagStorage):
     def _upload_blocks(self, path: str, file: IO[bytes], size: int) -> bool:
         """False if the service has dropped our blocks, because another process wrote to the same path meanwhile."""
         storage = _package()
-        token, whole, blocks = secrets.token_hex(8), hashlib.md5(usedforsecurity=False), list[Any]()
+        token, whole = secrets.token_hex(8), hashlib.md5(usedforsecurity=False)
+        blocks: list[BlobBlock] = []
         part_bytes = max(self.options.chunk_bytes, -(-size // _MOST_BLOCKS))
         for start in range(0, size, part_bytes):
             file.seek(start)
@@ -181,25 +187,25 @@ class AzureStorage(EtagStorage):
 
     # Requests.
 
-    def _account(self, path: str) -> Any:
+    def _account(self, path: str) -> BlobServiceClient:
         found = self._PATH.fullmatch(path)
         return _account(self.options, found[1] if found else None, os.getpid(), _environment())
 
-    def _blob(self, path: str) -> Any:
+    def _blob(self, path: str) -> BlobClient:
         return self._account(path).get_blob_client(*self.split_path(path))
 
     def _service(self, path: str, doing: str) -> Service:
         return Service(_status_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
 
-    def _properties(self, path: str) -> Any:
+    def _properties(self, path: str) -> BlobProperties:
         return self._retrying(lambda: self._blob(path).get_blob_properties(), path, "read")
 
     def _head(self, path: str) -> tuple[str, ObjectStatus]:
         found = self._properties(path)
         return found.etag, _status(path, found)
 
-    def _get(self, path: str, **options: Any) -> tuple[bytes, Any]:
-        def attempt() -> tuple[bytes, Any]:
+    def _get(self, path: str, **options: Any) -> tuple[bytes, BlobProperties]:
+        def attempt() -> tuple[bytes, BlobProperties]:
             try:
                 # In requests of 4 MiB, the most that the service sends an MD5 of, bound to the ETag of the first.
                 answer = self._blob(path).download_blob(validate_content=True, max_concurrency=1, **options)
@@ -226,26 +232,29 @@ class AzureStorage(EtagStorage):
     ) -> Page:
         name, key = self.split_path(path)
         root = path.removesuffix(key).rstrip("/")
-        wanted = {"name_starts_with": prefix or None, "results_per_page": most or self.options.page_names}
+        wanted: dict[str, Any] = {
+            "name_starts_with": prefix or None,
+            "results_per_page": most or self.options.page_names,
+        }
 
-        def attempt() -> tuple[list[Any], str | None]:
+        def attempt() -> tuple[list[BlobProperties | BlobPrefix], str | None]:
             container = self._account(path).get_container_client(name)
             listing = (
                 container.walk_blobs(**wanted, delimiter=delimiter) if delimiter else container.list_blobs(**wanted)
             )
-            pages = listing.by_page(token)
+            pages: Any = listing.by_page(token)  # its type there knows no token
             return list(next(pages, ())), pages.continuation_token or None
 
         found, token = self._retrying(attempt, path, "list")
         while not found and token:  # between two of its servers the service gives pages without names
             found, token = self._retrying(attempt, path, "list")
-        prefix_type = _package().BlobPrefix
+        prefix_type: type[BlobPrefix] = _package().BlobPrefix
         directories = sorted(entry.name for entry in found if isinstance(entry, prefix_type))
         objects = [_status(f"{root}/{entry.name}", entry) for entry in found if not isinstance(entry, prefix_type)]
         return Page(objects, directories, token)
 
 
-def _package() -> Any:
+def _package() -> ModuleType:
     return require("azure.storage.blob", purpose="az:// paths")
 
 
@@ -266,11 +275,13 @@ def _environment() -> tuple[str | None, ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def _account(options: AzureOptions, name: str | None, pid: int, environment: tuple[str | None, ...]) -> Any:
+def _account(
+    options: AzureOptions, name: str | None, pid: int, environment: tuple[str | None, ...]
+) -> BlobServiceClient:
     """The client of this process for one account; a forked child gets its own: connections cannot be shared."""
-    make = _package().BlobServiceClient
+    make: type[BlobServiceClient] = _package().BlobServiceClient
     connection, default_name, key, sas = environment
-    how = {"transport": _transport(options), "retry_total": 0}  # `retrying` does it, with a deadline
+    how: dict[str, Any] = {"transport": _transport(options), "retry_total": 0}  # `retrying` does it, with a deadline
     if connection:
         try:
             made = make.from_connection_string(connection, **how)
@@ -302,13 +313,13 @@ class _Body(io.BytesIO):
     enforce_content_length = True  # set from outside, and looked at before it is here
 
 
-def _transport(options: AzureOptions) -> Any:
+def _transport(options: AzureOptions) -> RequestsTransport:
     """Requests whose answers are read to their end, within the time of an attempt, before anybody looks at them."""
     import requests
     from azure.core.pipeline.transport import RequestsTransport
     from requests.adapters import HTTPAdapter
 
-    def take(answer: requests.Response, **_: Any) -> None:
+    def take(answer: requests.Response, **_: object) -> None:
         if answer.request.method != "HEAD":
             told = answer.headers.get("Content-Length")
             deadline = time.monotonic() + options.attempt_timeout_secs
@@ -372,7 +383,7 @@ def _is_unknown_host(error: BaseException | None) -> bool:
 
 def _refused(error: BaseException, status: int | None, *, path: str, doing: str) -> BaseException:
     container, code = AzureStorage.split_path(path)[0], _code_of(error)
-    said: Mapping[str, Any] = {"path": path, "status": status}
+    said: Mapping[str, object] = {"path": path, "status": status}
     if type(error).__name__ in ("ClientAuthenticationError", "CredentialUnavailableError") and status is None:
         return StorageError(
             f"there are no credentials for az:// paths on this machine ({in_short(error)}). Run: az login; or set "

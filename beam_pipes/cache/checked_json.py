@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from beam_pipes.errors import CorruptManifestError
 
@@ -14,7 +14,7 @@ _WORDS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 MAX_CRC = (1 << 32) - 1
 
 
-def canonical_json(value: Any) -> bytes:
+def canonical_json(value: object) -> bytes:
     """One byte string for equal values: sorted keys, no spaces, UTF-8; floats in their shortest exact form.
 
     Raises `ValueError` for NaN and infinities, which JSON does not have.
@@ -25,7 +25,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def strict_json(
-    value: Any,
+    value: object,
     *,
     indent: int | None = None,
     separators: tuple[str, str] | None = None,
@@ -41,7 +41,7 @@ def strict_json(
     is not JSON, and most parsers besides Python's refuse it.
     """
 
-    def dumps(value: Any, *, allow_nan: bool, cls: type[json.JSONEncoder] | None) -> str:
+    def dumps(value: object, *, allow_nan: bool, cls: type[json.JSONEncoder] | None) -> str:
         return json.dumps(
             value,
             indent=indent,
@@ -59,7 +59,7 @@ def strict_json(
         return dumps(words, allow_nan=False, cls=None)
 
 
-def corrupt(path: str, field: str, expected: str, found: Any) -> CorruptManifestError:
+def corrupt(path: str, field: str, expected: str, found: object) -> CorruptManifestError:
     text = repr(found)
     return CorruptManifestError(
         f"{path}: {field} should be {expected}, got {text if len(text) <= 120 else text[:117] + '...'}. The manifest "
@@ -72,10 +72,10 @@ def corrupt(path: str, field: str, expected: str, found: Any) -> CorruptManifest
     )
 
 
-def parse_object(data: bytes, *, path: str) -> dict[str, Any]:
+def parse_object(data: bytes, *, path: str) -> dict[str, object]:
     """A JSON object from bytes; duplicate keys and constants such as NaN are refused."""
 
-    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
         made = dict(pairs)
         if len(made) != len(pairs):
             names = [name for name, _ in pairs]
@@ -83,7 +83,7 @@ def parse_object(data: bytes, *, path: str) -> dict[str, Any]:
             raise corrupt(path, twice, "there once", "two fields of this name")
         return made
 
-    def no_constants(name: str) -> Any:
+    def no_constants(name: str) -> NoReturn:
         raise corrupt(path, "a number", "finite", name)
 
     try:
@@ -105,7 +105,7 @@ def parse_object(data: bytes, *, path: str) -> dict[str, Any]:
 class Checked:
     """A JSON object under scrutiny; `where` is the path of fields that leads to it."""
 
-    def __init__(self, path: str, where: str, value: Any, fields: Sequence[str]) -> None:
+    def __init__(self, path: str, where: str, value: object, fields: Sequence[str]) -> None:
         self._path = path
         self._where = where
         if not isinstance(value, Mapping):
@@ -163,5 +163,5 @@ class Checked:
         return self._value[field]
 
 
-def _is_count(value: Any, most: int) -> bool:
+def _is_count(value: object, most: int) -> bool:
     return type(value) is int and 0 <= value <= most

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from beam_pipes.cache import dtypes, messages
 from beam_pipes.cache.decoding import OwnRecords, decoder_of, own_array
-from beam_pipes.cache.encoding import Headers, converter_of
+from beam_pipes.cache.dtypes import Array
+from beam_pipes.cache.encoding import Converter, Headers, converter_of
 from beam_pipes.cache.framing import FRAME_BYTES
 from beam_pipes.cache.layout import (
     MAX_PAYLOAD_BYTES,
@@ -138,7 +139,7 @@ class ExampleCodec:
             )
         return b"".join(parts), tuple(row)
 
-    def _encode_fixed(self, template: tuple[list[bytes], list[tuple[int, str, Any]]], value: Example) -> bytes:
+    def _encode_fixed(self, template: tuple[list[bytes], list[tuple[int, str, Converter]]], value: Example) -> bytes:
         constants, slots = template
         parts = constants.copy()
         try:
@@ -232,10 +233,10 @@ class ExampleCodec:
         assert layout is not None
         return layout
 
-    def _make_template(self) -> tuple[list[bytes], list[tuple[int, str, Any]]]:
+    def _make_template(self) -> tuple[list[bytes], list[tuple[int, str, Converter]]]:
         assert self.fixed_layout is not None
         constants: list[bytes] = []
-        slots: list[tuple[int, str, Any]] = []
+        slots: list[tuple[int, str, Converter]] = []
         position = 0
         for field, (feature, convert, headers, *_) in zip(self.fields, self._steps, strict=True):
             start, size = self.fixed_layout.fields[field.name]
@@ -247,7 +248,7 @@ class ExampleCodec:
         constants.append(FILLER[self.fixed_layout.payload_bytes - position])
         return constants, slots
 
-    def _make_fixed_values(self) -> list[tuple[str, np.dtype[Any], int, int, Callable[[Any], Any]]]:
+    def _make_fixed_values(self) -> list[tuple[str, np.dtype, int, int, Callable[[Array], object]]]:
         assert self.fixed_layout is not None
         made = []
         for field in self.fields:
@@ -296,7 +297,7 @@ class ExampleCodec:
         )
 
 
-def _owned(name: str, spec: FeatureSpec, shape: tuple[int, ...]) -> Callable[[Any], Any]:
+def _owned(name: str, spec: FeatureSpec, shape: tuple[int, ...]) -> Callable[[Array], object]:
     return lambda values: own_array(name, values, spec, shape)
 
 
@@ -309,16 +310,16 @@ class ProtoCodec:
     def __init__(self, proto: type[Message]) -> None:
         self.proto = proto
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Raises `SpecError` if `value` is not a message of the class."""
         if not isinstance(value, self.proto):
             raise SpecError(f"expected a record of {self.proto.__name__}, got {type(value).__name__}", found=value)
         return bytes(value.SerializeToString(deterministic=True))
 
-    def encode_indexed(self, value: Any) -> tuple[bytes, IndexRow]:
+    def encode_indexed(self, value: object) -> tuple[bytes, IndexRow]:
         return self.encode(value), ()
 
-    def decode(self, payload: bytes) -> Any:
+    def decode(self, payload: bytes) -> Message:
         """Raises `CorruptRecordError` if `payload` does not parse."""
         try:
             return self.proto.FromString(payload)
@@ -342,16 +343,16 @@ class UnknownProtoCodec:
         self._full_name = full_name
         self._where = where
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: bytes) -> bytes:
         return bytes(value)
 
-    def encode_indexed(self, value: Any) -> tuple[bytes, tuple[int, ...]]:
+    def encode_indexed(self, value: bytes) -> tuple[bytes, tuple[int, ...]]:
         return bytes(value), ()
 
     def layout_of(self, payload_bytes: int, row: Sequence[int]) -> None:
         return None
 
-    def decode(self, payload: bytes) -> Any:
+    def decode(self, payload: bytes) -> NoReturn:
         raise CacheError(
             f"{self._where}: the records are {self._full_name}, but no such message class is loaded. Import its "
             "module, or pass the class: Cache.open(path, proto=TheClass). record_bytes(i) works without it.",
@@ -365,15 +366,16 @@ class BytesCodec:
     kind: RecordKind = "bytes"
     index_columns: tuple[str, ...] = ()
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Raises `SpecError` if `value` is not bytes."""
-        if callable(getattr(value, "SerializeToString", None)):
-            value = value.SerializeToString()
+        serialize = getattr(value, "SerializeToString", None)
+        if callable(serialize):
+            value = serialize()
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise SpecError(f"expected a record of bytes, got {type(value).__name__}", found=value)
         return bytes(value)
 
-    def encode_indexed(self, value: Any) -> tuple[bytes, IndexRow]:
+    def encode_indexed(self, value: object) -> tuple[bytes, IndexRow]:
         return self.encode(value), ()
 
     def decode(self, payload: bytes) -> bytes:
@@ -384,7 +386,7 @@ class BytesCodec:
 
 
 def codec_for(
-    kind: str, *, spec: ExampleSpec | Mapping[str, Any] | None = None, proto: type[Message] | None = None
+    kind: str, *, spec: ExampleSpec | Mapping[str, FeatureSpec] | None = None, proto: type[Message] | None = None
 ) -> RecordCodec:
     """The codec of a kind of record: "example" needs `spec`, "proto" needs `proto`, "bytes" neither."""
     if kind == "example" and spec is not None:
@@ -401,7 +403,7 @@ def codec_for(
 
 
 def codec_of_records(
-    kind: str, *, spec: ExampleSpec | None, full_name: str | None, proto: Any, where: str
+    kind: str, *, spec: ExampleSpec | None, full_name: str | None, proto: type[Message] | None, where: str
 ) -> RecordCodec:
     """The codec that reads the records of a split: examples of `spec`, bytes, or messages of the class `full_name`.
 

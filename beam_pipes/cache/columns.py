@@ -15,6 +15,7 @@ import numpy as np
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.decoding import text_value
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_number
 from beam_pipes.cache.feature_values import restored
 from beam_pipes.cache.framing import HEADER_BYTES
@@ -25,12 +26,10 @@ from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
 
-Array = np.ndarray[Any, Any]
-
 # From this many bytes a row on, copying row by row into the padded batch beats a mask over all of it.
 _LONG_ROW_BYTES = 512
 
-_Plan = tuple["int | None", "int | None", "np.dtype[Any]", "tuple[int, ...]", "np.dtype[Any]"]
+_Plan = tuple["int | None", "int | None", "np.dtype", "tuple[int, ...]", "np.dtype"]
 
 
 PadTo = int | Mapping[str, int | Sequence[int]] | None
@@ -242,7 +241,7 @@ class ColumnReader:
             made[row] = text_value(feature, spec, data[start:end])
         return made
 
-    def padded(self, feature: str, places: Places, *, box: Sequence[int | None], value: Any) -> Array:
+    def padded(self, feature: str, places: Places, *, box: Sequence[int | None], value: object) -> Array:
         """(n, *box), where None is the longest: short records end in `value`."""
         spec = self.spec(feature)
         if spec.has_shape_feature:
@@ -295,7 +294,7 @@ class ColumnReader:
         )
         return made
 
-    def _padded_boxes(self, feature: str, places: Places, *, box: Sequence[int | None], value: Any) -> Array:
+    def _padded_boxes(self, feature: str, places: Places, *, box: Sequence[int | None], value: object) -> Array:
         values, _ = self.runs(feature, places)
         shapes = self.shapes(feature, places)
         longest = shapes.max(axis=0, initial=0).tolist()
@@ -315,15 +314,15 @@ class ColumnReader:
         end = 0
         for row, shape in enumerate(shapes.tolist()):
             start, end = end, end + math.prod(shape)
-            box_of_row: Any = tuple([row, *(slice(extent) for extent in shape)])
+            box_of_row: tuple[int | slice, ...] = tuple([row, *(slice(extent) for extent in shape)])
             made[box_of_row] = values[start:end].reshape(shape)
         return made
 
-    def _fill(self, feature: str, value: Any) -> Any:
+    def _fill(self, feature: str, value: object) -> object:
         """The padding value in the feature's dtype: a float is rounded to one, all else exact (−1 in uint8 is 255)."""
         spec = self.spec(feature)
         if spec.is_text:
-            empty: Any = b"" if spec.dtype == dtypes.BYTES else ""
+            empty: bytes | str = b"" if spec.dtype == dtypes.BYTES else ""
             return value if isinstance(value, type(empty)) else empty
         try:
             return exact_number(value, spec.numpy_dtype)
@@ -362,7 +361,7 @@ class DecodedColumns(ColumnReader):
     A batch asks for its lengths and for each of its features: its records are parsed once.
     """
 
-    def __init__(self, files: ShardFiles, decoder: MessageDecoder, message_of: Callable[[bytes], Any]) -> None:
+    def __init__(self, files: ShardFiles, decoder: MessageDecoder, message_of: Callable[[bytes], object]) -> None:
         self._files = files
         self._decoder = decoder
         self._message_of = message_of
@@ -380,7 +379,7 @@ class DecodedColumns(ColumnReader):
 
     def _values(self, feature: str, places: Places) -> list[Any]:
         self.spec(feature)
-        known: dict[int, dict[str, Any]] = getattr(self._latest, "examples", {})
+        known: dict[int, dict[str, object]] = getattr(self._latest, "examples", {})
         indices = places.indices.tolist()
         missing = [index for index in dict.fromkeys(indices) if index not in known]
         if missing:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from beam_pipes.errors import SpecError
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 BOOL = "bool"
 BYTES = "bytes"
@@ -18,20 +21,23 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 FLOATS = ("float16", "float32", "float64", BFLOAT16)
 NAMES = (BOOL, *INTEGERS, *FLOATS, BYTES, STR)
 
-_OBJECT: np.dtype[Any] = np.dtype(object)
+# An array of any shape and dtype.
+Array = np.ndarray
+
+_OBJECT: np.dtype = np.dtype(object)
 
 # Tried in this order: of two that are equally narrow, the unsigned one.
 _NARROW_FIRST = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: npt.DTypeLike) -> str:
     """The name of a dtype given as a name, a NumPy dtype, or a type: `int` → "int64", `np.float32` → "float32"."""
     if isinstance(dtype, str) and dtype in NAMES:
         return dtype
     if dtype is None:
         raise SpecError(f"expected a dtype, one of {', '.join(NAMES)}, got None", found=None)
     try:
-        found: np.dtype[Any] = np.dtype(dtype)
+        found: np.dtype = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise SpecError(f"expected a dtype, one of {', '.join(NAMES)}, got {dtype!r}", found=dtype) from error
     if found.kind == "U":
@@ -58,15 +64,15 @@ ROUNDS_TO_INFINITY = {
 
 
 @functools.cache
-def numpy_dtype(name: str) -> np.dtype[Any]:
+def numpy_dtype(name: str) -> np.dtype:
     """The little-endian NumPy dtype of a name; objects for "bytes" and "str". "bfloat16" needs ml_dtypes."""
     if name == BFLOAT16:
         ml_dtypes = require("ml_dtypes", purpose="a feature of dtype bfloat16")
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
         return bfloat16
     if name in (BYTES, STR):
         return _OBJECT
-    found: np.dtype[Any] = np.dtype(np.dtype(name).str.replace(">", "<"))
+    found: np.dtype = np.dtype(np.dtype(name).str.replace(">", "<"))
     return found
 
 

@@ -15,7 +15,7 @@ from beam_pipes.cache.messages import BYTES_LIST, FLOAT_LIST, INT64_LIST, chunk_
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SpecError
 
-Converter = Callable[[Any], tuple[bytes, int]]
+Converter = Callable[[object], tuple[bytes, int]]
 
 _INTEGER_TYPES = frozenset({int, *(np.dtype(name).type for name in dtypes.INTEGERS)})
 
@@ -73,7 +73,7 @@ def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
     to_array, storage, rank = array_converter(name, spec), dtypes.numpy_dtype(storage_name), len(spec.shape)
     same, floats = spec.numpy_dtype == storage, spec.dtype in dtypes.FLOATS
 
-    def convert(value: Any) -> tuple[bytes, int]:
+    def convert(value: object) -> tuple[bytes, int]:
         array = to_array(value)
         if not same:
             array = float_list_of(array) if floats else array.astype(storage)
@@ -99,7 +99,7 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
     accepted = bool if spec.dtype == dtypes.BOOL else float if spec.dtype == storage_name else None
     floats = spec.encoding == "list" and spec.dtype in dtypes.FLOATS
 
-    def convert_other(value: Any) -> tuple[bytes, int]:
+    def convert_other(value: object) -> tuple[bytes, int]:
         if type(value) is accepted:
             try:
                 return pack(value), 1
@@ -114,14 +114,14 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
 def _ints_converter(name: str, spec: FeatureSpec) -> Converter:
     to_array, rank = array_converter(name, spec), len(spec.shape)
 
-    def convert(value: Any) -> tuple[bytes, int]:
+    def convert(value: object) -> tuple[bytes, int]:
         array = to_array(value)
         return packed_varints(array.reshape(-1)), len(array) if rank else 1
 
     return convert
 
 
-def _shape_of(name: str, spec: FeatureSpec, value: Any) -> tuple[int, ...]:
+def _shape_of(name: str, spec: FeatureSpec, value: object) -> tuple[int, ...]:
     shape: tuple[int, ...] = exact_array(name, spec, value).shape
     return shape
 
@@ -129,14 +129,14 @@ def _shape_of(name: str, spec: FeatureSpec, value: Any) -> tuple[int, ...]:
 def _text_converter(name: str, spec: FeatureSpec) -> Converter:
     is_bytes = spec.dtype == dtypes.BYTES
 
-    def convert(value: Any) -> tuple[bytes, int]:
+    def convert(value: object) -> tuple[bytes, int]:
         payload = value if is_bytes and type(value) is bytes else _text(name, spec, value)
         return payload, len(payload)
 
     return convert
 
 
-def _text(name: str, spec: FeatureSpec, value: Any) -> bytes:
+def _text(name: str, spec: FeatureSpec, value: object) -> bytes:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if spec.dtype == dtypes.STR and isinstance(value, str):
@@ -166,7 +166,7 @@ def _text(name: str, spec: FeatureSpec, value: Any) -> bytes:
     )
 
 
-def _texts(name: str, spec: FeatureSpec, value: Any) -> tuple[bytes, int]:
+def _texts(name: str, spec: FeatureSpec, value: object) -> tuple[bytes, int]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if not isinstance(value, (list, tuple)):

@@ -19,13 +19,12 @@ import operator
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from beam_pipes.cache import dtypes
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from beam_pipes.cache.dtypes import Array
 
 # Integers up to this magnitude are exact in a float of that many bytes.
 _EXACT_INTEGERS = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "float64": 1 << 53}
@@ -46,7 +45,7 @@ INTEGER_CODES = {
 class NotExactError(ValueError):
     """A number that the wanted dtype does not hold: `found`, of the type `kind`, at `position`."""
 
-    def __init__(self, found: Any, kind: str, position: tuple[int, ...] = ()) -> None:
+    def __init__(self, found: object, kind: str, position: tuple[int, ...] = ()) -> None:
         super().__init__(found, kind, position)
         self.found, self.kind, self.position = found, kind, position
 
@@ -67,7 +66,7 @@ class NotNumbersError(ValueError):
 
 
 @functools.cache
-def _name(dtype: np.dtype[Any]) -> str:
+def _name(dtype: np.dtype) -> str:
     name: str = dtype.name  # NumPy puts it together each time, in 2 µs
     return name
 
@@ -75,7 +74,7 @@ def _name(dtype: np.dtype[Any]) -> str:
 # Any value
 
 
-def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
+def exact_numbers(value: Any, dtype: np.dtype) -> Array:
     """`value` as an array of `dtype` of its own shape: numbers, arrays, tensors, and nested lists of them.
 
     Raises:
@@ -106,7 +105,7 @@ def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
     raise NotNumbersError(f"is of type {kind.__name__}")
 
 
-def exact_number(value: Any, dtype: np.dtype[Any]) -> Any:
+def exact_number(value: object, dtype: np.dtype) -> Array | np.generic:
     """A number that is given by hand, such as a pad value, as a scalar of `dtype`: an int exactly, a float rounded.
 
     Raises as `exact_numbers` does. NumPy's float64 counts as Python's here: its width is rarely intended.
@@ -115,7 +114,7 @@ def exact_number(value: Any, dtype: np.dtype[Any]) -> Any:
     return made if made.ndim else made[()]
 
 
-def natural_array(value: Any) -> Array:
+def natural_array(value: object) -> Array:
     """`np.asarray(value)`, except that no integer in a list becomes a float that is another number.
 
         natural_array([2**63 + 1, 1])    →  array([9223372036854775809, 1], dtype=uint64)
@@ -152,7 +151,7 @@ def _holds(name: str, value: int) -> bool:
     return low <= value <= high
 
 
-def _of_scalar(value: Any, kind: type, dtype: np.dtype[Any]) -> Array:
+def _of_scalar(value: object, kind: type, dtype: np.dtype) -> Array:
     try:
         return _of_one_kind((value,), kind, dtype).reshape(())
     except NotExactError as error:
@@ -160,7 +159,7 @@ def _of_scalar(value: Any, kind: type, dtype: np.dtype[Any]) -> Array:
         raise
 
 
-def cast_exactly(array: Array, dtype: np.dtype[Any], *, rounds: bool = False) -> Array:
+def cast_exactly(array: Array, dtype: np.dtype, *, rounds: bool = False) -> Array:
     """`array` in `dtype`, every element the same number.
 
     Args:
@@ -222,7 +221,7 @@ def _other_numbers(array: Array, cast: Array, *, rounds: bool) -> Array:
     return wrong & ~(np.isnan(array) & np.isnan(back)) if wrong.any() else wrong
 
 
-def _to_bfloat16(array: Array, dtype: np.dtype[Any]) -> Array:
+def _to_bfloat16(array: Array, dtype: np.dtype) -> Array:
     """Rounded to nearest once. By way of a float32 that is rounded as well, 1 + 2**-8 + 2**-40 would become 1."""
     wide = array.astype(np.float64)
     single = wide.astype(np.float32)
@@ -242,7 +241,7 @@ def _not_exact(array: Array, wrong: Array) -> NotExactError:
 # Arrays
 
 
-def array_of(value: Any) -> Array:
+def array_of(value: object) -> Array:
     """The array of an array, a NumPy scalar, or any object with the array or buffer protocol.
 
     Raises `NotNumbersError` if an element is masked or null: NumPy would give what lies under the mask, and Arrow
@@ -267,7 +266,7 @@ def array_of(value: Any) -> Array:
         raise NotNumbersError(f"cannot be read as an array: {error}") from error
 
 
-def _of_array(value: Any, dtype: np.dtype[Any]) -> Array:
+def _of_array(value: object, dtype: np.dtype) -> Array:
     array = array_of(value)
     if array.dtype.kind == "O":
         flat = _of_list(array.reshape(-1).tolist(), dtype) if array.size else np.empty(0, dtype)
@@ -278,13 +277,13 @@ def _of_array(value: Any, dtype: np.dtype[Any]) -> Array:
     return cast_exactly(array, dtype)
 
 
-def _is_number(dtype: np.dtype[Any]) -> bool:
+def _is_number(dtype: np.dtype) -> bool:
     return dtype.kind in "biuf" or _name(dtype) == dtypes.BFLOAT16
 
 
-def _is_buffer(value: Any) -> bool:
+def _is_buffer(value: object) -> bool:
     try:
-        memoryview(value)
+        memoryview(value)  # type: ignore[arg-type]  # what it is asked about
     except TypeError:
         return False
     return True
@@ -293,7 +292,7 @@ def _is_buffer(value: Any) -> bool:
 # Lists
 
 
-def _of_list(value: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+def _of_list(value: Sequence[object], dtype: np.dtype) -> Array:
     """An array of nested lists, which must be rectangular."""
     leaves: Sequence[Any] = value
     shape = [len(value)]
@@ -315,12 +314,12 @@ def _of_list(value: Sequence[Any], dtype: np.dtype[Any]) -> Array:
     return flat if len(shape) == 1 else flat.reshape(*shape, *flat.shape[1:])
 
 
-def _kinds(leaves: Sequence[Any]) -> set[type]:
+def _kinds(leaves: Sequence[object]) -> set[type]:
     kinds = list(map(type, leaves))
     return {kinds[0]} if kinds and kinds.count(kinds[0]) == len(kinds) else set(kinds)  # half the time of a set
 
 
-def _of_leaves(leaves: Sequence[Any], kinds: set[type], dtype: np.dtype[Any]) -> Array:
+def _of_leaves(leaves: Sequence[object], kinds: set[type], dtype: np.dtype) -> Array:
     if not leaves:
         return np.empty(0, dtype)
     if len(kinds) == 1:
@@ -338,7 +337,7 @@ def _of_leaves(leaves: Sequence[Any], kinds: set[type], dtype: np.dtype[Any]) ->
     return _of_many_kinds(leaves, dtype)
 
 
-def _of_many_kinds(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+def _of_many_kinds(leaves: Sequence[object], dtype: np.dtype) -> Array:
     """Converts the elements of each type together, so that no type affects another."""
     positions: dict[type, list[int]] = {}
     for index, leaf in enumerate(leaves):
@@ -366,7 +365,7 @@ def _of_many_kinds(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
     return made
 
 
-def _of_one_kind(leaves: Sequence[Any], kind: type, dtype: np.dtype[Any]) -> Array:
+def _of_one_kind(leaves: Sequence[Any], kind: type, dtype: np.dtype) -> Array:
     """An array of elements that all have the type `kind`."""
     if issubclass(kind, np.generic):
         if not _is_number(leaves[0].dtype):
@@ -395,7 +394,7 @@ def _uneven(shapes: set[tuple[int, ...]]) -> NotNumbersError:
     return NotNumbersError(f"has elements of different shapes, {' and '.join(map(str, sorted(shapes)[:2]))}")
 
 
-def _of_ints(leaves: Sequence[int], dtype: np.dtype[Any]) -> Array:
+def _of_ints(leaves: Sequence[int], dtype: np.dtype) -> Array:
     code = INTEGER_CODES.get(_name(dtype))
     if code is not None:
         try:
@@ -430,7 +429,7 @@ def _first(leaves: Sequence[int], fits: Callable[[int], bool]) -> NotExactError:
     return NotExactError(int(leaves[index]), _kind_of_int(leaves[index]), (index,))
 
 
-def packed(leaves: Sequence[Any], layout: str, dtype: np.dtype[Any]) -> Array:
+def packed(leaves: Sequence[object], layout: str, dtype: np.dtype) -> Array:
     """Python numbers as an array that can be written to; `struct.error` or `OverflowError` out of the range."""
     buffer = bytearray(len(leaves) * dtype.itemsize)
     struct.pack_into(layout, buffer, 0, *leaves)
@@ -444,7 +443,7 @@ def _kind_of_int(value: int) -> str:
     return next((name for name in ("int64", "uint64") if _holds(name, value)), "int")
 
 
-def brief(value: Any) -> str:
+def brief(value: object) -> str:
     """`repr` on one line of at most 80 characters; NumPy's scalars as the numbers they are."""
     try:
         text = " ".join((str(value) if isinstance(value, np.number) else repr(value)).split())

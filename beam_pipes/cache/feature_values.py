@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import dtypes
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.exact import (
     INTEGER_CODES,
-    Array,
     NotExactError,
     NotNumbersError,
     brief,
@@ -28,7 +28,7 @@ from beam_pipes.errors import SpecError
 _FLOAT_CODES = {"float32": "f", "float64": "d"}
 
 
-def exact_array(name: str, spec: FeatureSpec, value: Any) -> Array:
+def exact_array(name: str, spec: FeatureSpec, value: object) -> Array:
     """`value` as an array of the declared dtype and shape; every element is the same number as before.
 
         exact_array("x", FeatureSpec("int32", shape=(None,)), [1.0, 2.0])     →  array([1, 2], dtype=int32)
@@ -45,7 +45,7 @@ def exact_array(name: str, spec: FeatureSpec, value: Any) -> Array:
     return array_converter(name, spec)(value)
 
 
-def array_converter(name: str, spec: FeatureSpec) -> Callable[[Any], Array]:
+def array_converter(name: str, spec: FeatureSpec) -> Callable[[object], Array]:
     """`exact_array` of one feature, with fast paths for arrays of the declared dtype and lists of Python numbers."""
     declared, rank, rest = spec.numpy_dtype, len(spec.shape), spec.shape[1:]
     bounded = spec.minimum is not None or spec.maximum is not None
@@ -82,7 +82,7 @@ def array_converter(name: str, spec: FeatureSpec) -> Callable[[Any], Array]:
     return convert
 
 
-def _converted(name: str, spec: FeatureSpec, value: Any) -> Array:
+def _converted(name: str, spec: FeatureSpec, value: object) -> Array:
     if isinstance(value, (list, tuple)) and not value:
         array = np.empty((0,) * max(1, len(spec.shape)), spec.numpy_dtype)
     else:

@@ -24,10 +24,11 @@ import hashlib
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.publish import OlderShards
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.takedown import stand_ins
@@ -35,14 +36,13 @@ from beam_pipes.errors import CacheError, ExampleIndexError, SpecError
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
-    from beam_pipes.cache.shard_files import Places
+    from beam_pipes.cache.shard_files import Places, ShardFiles
 
-Array = np.ndarray[Any, Any]
 
 #: Records whose columns are held at once: 8 MB for a feature of 8 bytes. A multiple of 8.
 RECORDS_AT_ONCE = 1 << 20
 
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Array]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -68,6 +68,11 @@ class _Column:
     feature: str
     kind: str  # "number", "text" or "truth"
     length: bool = False
+
+
+# What a feature is compared with.
+_Value = bool | int | float | str | bytes
+_Operand = _Column | _Value
 
 
 class _Texts:
@@ -149,7 +154,7 @@ class Condition:
 
     def _comparison(self, node: ast.Compare) -> _Test:
         tests: list[_Test] = []
-        left = self._operand(node.left)
+        left: _Operand | ast.expr = self._operand(node.left)
         for op, right_node in zip(node.ops, node.comparators, strict=True):
             if isinstance(op, (ast.In, ast.NotIn)):
                 tests.append(self._membership(node, left, right_node, negated=isinstance(op, ast.NotIn)))
@@ -164,17 +169,20 @@ class Condition:
             left = right
         return lambda made: functools.reduce(np.logical_and, (test(made) for test in tests))
 
-    def _compared(self, node: ast.Compare, compare: Callable[[Any, Any], Any], left: Any, right: Any) -> _Test:
+    def _compared(
+        self, node: ast.Compare, compare: Callable[[Any, Any], Array], left: _Operand, right: _Operand
+    ) -> _Test:
         left, right = self._alike(node, left, right), self._alike(node, right, left)
         if not isinstance(left, _Column) and not isinstance(right, _Column):
             raise self._refuse(node, "compares no feature")
         if compare in (operator.eq, operator.ne) and not (isinstance(left, _Column) and isinstance(right, _Column)):
             column, value = (left, right) if isinstance(left, _Column) else (right, left)
+            assert isinstance(column, _Column)
             equals = compare is operator.eq
             return lambda made: _equal(made[column], value) == equals
         return lambda made: compare(_comparable(made, left), _comparable(made, right))
 
-    def _membership(self, node: ast.Compare, left: Any, right: ast.expr, *, negated: bool) -> _Test:
+    def _membership(self, node: ast.Compare, left: _Operand | ast.expr, right: ast.expr, *, negated: bool) -> _Test:
         if not isinstance(left, _Column) or not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             raise self._refuse(node, "in asks whether a feature is one of a list of values, such as ('en', 'de')")
         values = []
@@ -191,7 +199,7 @@ class Condition:
 
         return test
 
-    def _alike(self, node: ast.AST, operand: Any, other: Any) -> Any:
+    def _alike(self, node: ast.AST, operand: _Operand, other: _Operand) -> _Operand:
         """`operand`, as what it is compared with wants it: a text for a feature of bytes becomes bytes."""
         kinds = [_kind(one) for one in (operand, other)]
         if "text" in kinds and kinds[0] != kinds[1]:
@@ -204,7 +212,7 @@ class Condition:
                 raise self._refuse(node, f"compares the feature {other.feature!r}, a str, with bytes")
         return operand
 
-    def _operand(self, node: ast.expr) -> Any:
+    def _operand(self, node: ast.expr) -> _Operand:
         if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, str, bytes)):
             return node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
@@ -252,27 +260,27 @@ def _kind_of(spec: FeatureSpec) -> str:
     return "text" if spec.is_text else "truth" if spec.dtype == "bool" else "number"
 
 
-def _kind(operand: Any) -> str:
+def _kind(operand: _Operand) -> str:
     """The kind that a comparison sees, in which a truth is a number."""
     if isinstance(operand, _Column):
         return "text" if operand.kind == "text" else "number"
     return "text" if isinstance(operand, (str, bytes)) else "number"
 
 
-def _equal(values: Any, value: Any) -> Array:
+def _equal(values: Array | _Texts, value: Any) -> Array:
     if isinstance(values, _Texts):
         return values.equal(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
     return np.asarray(values == value, bool)
 
 
-def _comparable(made: _Made, operand: Any) -> Any:
+def _comparable(made: _Made, operand: _Operand) -> Array | _Value:
     if not isinstance(operand, _Column):
         return operand
     values = made[operand]
     return values.objects() if isinstance(values, _Texts) else values
 
 
-def _values(column: _Column, columns: ColumnReader, places: Places) -> Any:
+def _values(column: _Column, columns: ColumnReader, places: Places) -> Array | _Texts:
     if column.length:
         return columns.lengths(column.feature, places)
     if column.kind == "text":
@@ -345,7 +353,7 @@ def unpacked_rows(data: bytes, total: int) -> Array:
     return _rows_of([bits[begin // 8 : -(-end // 8)] for begin, end in _portions(total)], total)
 
 
-def checked_indices(indices: Sequence[int] | Array, split: Any) -> Array:
+def checked_indices(indices: Sequence[int] | Array, split: WholeSplit | ChosenRecords) -> Array:
     """`indices` of a split's records counted from the start; raises `ExampleIndexError` outside of them."""
     total, wanted = len(split), np.asarray(indices)
     if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
@@ -430,10 +438,43 @@ def _chosen_between(rows: Array | None, starts: Array, ends: Array, total: int) 
     return rows[rows_between(starts, ends, len(rows))], ends - starts
 
 
-def numbers_in(whole: Any, part: Any) -> Array:
+def numbers_in(whole: WholeSplit, part: WholeSplit) -> Array:
     """The numbers in one split of the records of another one, both of one snapshot: (k,), ascending."""
-    rows: Array = part._chosen_rows
+    rows = part._chosen_rows
+    assert rows is not None  # it is a part
     return rows if whole._chosen_rows is None else positions_of(whole._chosen_rows, rows)
+
+
+class WholeSplit(Protocol):
+    """What chosen records use of the split that they are chosen from, whose chapter comes after this one."""
+
+    name: str
+    _files: ShardFiles
+
+    def __len__(self) -> int: ...
+    @property
+    def manifest_id(self) -> str: ...
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def source_ordinals(self) -> Array: ...
+    @property
+    def removed_rows(self) -> Array: ...
+    @property
+    def _chosen_rows(self) -> Array | None: ...
+    @property
+    def _columns(self) -> ColumnReader: ...
+    @property
+    def _stand_in_key(self) -> int: ...
+    def _decoded_record(self, payload: bytes) -> Any: ...
+    def shard_of(self, index: int) -> int: ...
+    def place_of(self, index: int) -> tuple[str, int]: ...
+    def offset_of(self, index: int) -> int: ...
+    def record_ids(self, indices: Sequence[int] | Array) -> list[str]: ...
+    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array: ...
+    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array: ...
+    def will_need(self, blocks: Array) -> None: ...
+    def check_room(self, windows: Sequence[Array]) -> None: ...
 
 
 class ChosenRecords:
@@ -443,7 +484,8 @@ class ChosenRecords:
     shards they are, if that is known (`as_of`, `since`), and `chosen_by` in words which ones they are.
     """
 
-    _split: Any
+    name: str
+    _split: WholeSplit
     _rows: Array
     _stored: StoredAs | None
     chosen_by: str

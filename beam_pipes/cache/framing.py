@@ -9,7 +9,7 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 import google_crc32c
 
@@ -56,7 +56,7 @@ class HeaderTable(dict[int, bytes]):
 class RecordSink(Protocol):
     """Where framed bytes go: a binary file."""
 
-    def write(self, data: bytes, /) -> Any: ...
+    def write(self, data: bytes, /) -> object: ...
 
     def close(self) -> None: ...
 

@@ -15,11 +15,11 @@ import functools
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import google_crc32c
 import numpy as np
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import CorruptIndexError, UnsupportedFormatError
 
 MAGIC = b"bp-index"
@@ -27,7 +27,6 @@ END_MAGIC = b"xdni"
 VERSION = 1
 ALIGNMENT = 64
 
-Array = np.ndarray[Any, Any]
 
 _PREFIX = struct.Struct("<8sII")
 _TRAILER = struct.Struct("<I4s")
@@ -46,7 +45,7 @@ def index_path(shard_path: str) -> str:
     return shard_path + ".index"
 
 
-def column_dtype(name: str) -> np.dtype[Any]:
+def column_dtype(name: str) -> np.dtype:
     """uint64 for `offset` and `ordinal`, uint32 for `size`, `length/...` and `start/...`."""
     return np.dtype("<u8" if name in (OFFSET, ORDINAL) else "<u4")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES
@@ -126,7 +126,7 @@ class FixedLayout:
     def payload_bytes(self) -> int:
         return self.stride - FRAME_BYTES
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON object; `from_json` is the inverse."""
         return {
             "fields": {name: [offset, size] for name, (offset, size) in self.fields.items()},
@@ -135,7 +135,7 @@ class FixedLayout:
         }
 
     @classmethod
-    def from_json(cls, made: Any) -> FixedLayout:
+    def from_json(cls, made: object) -> FixedLayout:
         """Raises `SpecError` if `made` is not what `to_json` returns."""
         if (
             not isinstance(made, Mapping)
@@ -157,7 +157,7 @@ class FixedLayout:
         return cls(stride=made["stride"], fields=fields)
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -166,7 +166,7 @@ _LAYOUTS: dict[str, FixedLayout] = {}
 _MOST_LAYOUTS = 64
 
 
-def _shared_layout(made: Any) -> FixedLayout:
+def _shared_layout(made: object) -> FixedLayout:
     """`FixedLayout.from_json`, kept by its text: `==` would take `True` and `1.0` for the `1` that was checked."""
     layout = _LAYOUTS.get(text := repr(made))
     if layout is None:
@@ -193,7 +193,7 @@ class ShardEntry:
     lengths: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     layout: FixedLayout | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON object; `from_json` is the inverse."""
         return {
             "bytes": self.bytes,
@@ -206,7 +206,7 @@ class ShardEntry:
         }
 
     @classmethod
-    def from_json(cls, made: Any) -> ShardEntry:
+    def from_json(cls, made: object) -> ShardEntry:
         """Raises `SpecError` if `made` is not what `to_json` returns."""
         known = cls.__dataclass_fields__
         if not isinstance(made, Mapping) or made.keys() != known.keys() or not isinstance(made["lengths"], Mapping):

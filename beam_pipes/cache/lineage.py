@@ -23,12 +23,16 @@ import json
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import google_crc32c
 import numpy as np
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import CorruptIndexError, UnsupportedFormatError
+
+if TYPE_CHECKING:
+    from beam_pipes.cache.manifest import Manifest
 
 MAGIC = b"bp-lineage"
 VERSION = 2
@@ -42,8 +46,6 @@ _ALIGNMENT = 64
 _PREFIX = struct.Struct("<10sHI")
 _CRC = struct.Struct("<I")
 _TYPES = ("|u1", "<u2", "<u4", "<u8")
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,13 +61,13 @@ class Fate:
     stage: str | None = None
     error: str | None = None
 
-    def to_json(self) -> Any:
+    def to_json(self) -> object:
         if self.status == "dead":
             return {"stage": self.stage, "error": self.error}
         return [list(drop) for drop in self.drops]
 
     @classmethod
-    def from_json(cls, made: Any) -> Fate:
+    def from_json(cls, made: object) -> Fate:
         """Raises `ValueError` if `made` is not what `to_json` returns."""
         if isinstance(made, Mapping) and made.keys() == {"stage", "error"}:
             if isinstance(made["stage"], str) and isinstance(made["error"], str):
@@ -84,7 +86,7 @@ class LineageWriter:
     """Collects the lineage of one source shard, batch by batch. 20 bytes a record."""
 
     def __init__(self) -> None:
-        self._runs: list[list[Any]] = []
+        self._runs: list[tuple[str, int, int]] = []  # file, first position, number of records
         self._steps = array("Q")
         self._codes = array("I")
         self._digests = bytearray()
@@ -131,9 +133,10 @@ class LineageWriter:
         np.subtract(positions[1:], positions[:-1], out=steps[1:])
         if self._runs and self._runs[-1][0] == file and first > self._last:
             steps[0] = first - self._last
-            self._runs[-1][2] += len(positions)
+            _, begin, records = self._runs[-1]
+            self._runs[-1] = (file, begin, records + len(positions))
         else:
-            self._runs.append([file, first, len(positions)])
+            self._runs.append((file, first, len(positions)))
         self._last = int(positions[-1])
         self._steps.frombytes(steps.tobytes())
 
@@ -238,7 +241,7 @@ def lineage_digest(checksums: Sequence[int]) -> str:
     return f"{len(checksums)}:{hashlib.sha256(np.asarray(checksums, '<u4').tobytes()).hexdigest()}"
 
 
-def num_lineage_files(manifest: Any) -> int:
+def num_lineage_files(manifest: Manifest) -> int:
     """How many lineage files a snapshot has, one for each source shard; 0 if it was built without."""
     count = str(manifest.fingerprints.get(LINEAGE, "0")).partition(":")[0]
     most = max([0, *(split.shard_count for split in manifest.splits.values())])

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipes.cache.codec import ExampleCodec
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.lineage import LINEAGE, Fate, ShardLineage, decode_lineage, lineage_file, num_lineage_files
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
@@ -68,7 +69,7 @@ class DeadLetter:
         """`books/emma.txt@1024`, as everywhere else."""
         return f"{self.source}@{self.position}"
 
-    def to_example(self) -> dict[str, Any]:
+    def to_example(self) -> dict[str, str | int]:
         """The letter as the example it is stored as."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
@@ -128,26 +129,26 @@ class Lineage:
                 return Origin(record_id, index, ordinal, shard.fate(ordinal))
         raise self._unknown(record_id, file, position)
 
-    def select(self, ids: Iterable[str]) -> tuple[dict[int, Any], list[str]]:
+    def select(self, ids: Iterable[str]) -> tuple[dict[int, Array], list[str]]:
         """The records of many ids: source shard → ascending ordinals; and the ids that match nothing, in their order.
 
         An id is `file@position`, or a file name, which means all of its records.
         """
         wanted = list(dict.fromkeys(ids))
         matched: set[str] = set()
-        found: dict[int, list[Any]] = {}
+        found: dict[int, list[Array]] = {}
         for index, _, record_id, ordinals in self._matches(wanted):
             matched.add(record_id)
             found.setdefault(index, []).append(ordinals)
         by_shard = {index: np.unique(np.concatenate(parts)) for index, parts in found.items()}
         return by_shard, [each for each in wanted if each not in matched]
 
-    def contents_of(self, ids: Iterable[str]) -> dict[str, Any]:
+    def contents_of(self, ids: Iterable[str]) -> dict[str, Array]:
         """The digests of the records that each id names: id → (k,) uint64, ascending; ids that match nothing left out.
 
         Empty for a snapshot built by a version that kept no digests.
         """
-        found: dict[str, list[Any]] = {}
+        found: dict[str, list[Array]] = {}
         for _, shard, record_id, ordinals in self._matches(list(dict.fromkeys(ids))):
             if shard.digests is not None:
                 found.setdefault(record_id, []).append(shard.digests[ordinals])
@@ -158,7 +159,7 @@ class Lineage:
         """Whether records can be found by their content; False if it was built by a version that kept no digests."""
         return not self.num_shards or self.shard(0).digests is not None
 
-    def find_contents(self, digests: Any) -> Iterator[tuple[int, ShardLineage, Any]]:
+    def find_contents(self, digests: Array) -> Iterator[tuple[int, ShardLineage, Array]]:
         """Where records with these digests (uint64, ascending) stand: (source shard, its lineage, ascending ordinals).
 
         Shards without any are left out.
@@ -170,7 +171,7 @@ class Lineage:
                 if len(ordinals):
                     yield index, shard, ordinals
 
-    def _matches(self, ids: list[str]) -> Iterator[tuple[int, ShardLineage, str, Any]]:
+    def _matches(self, ids: list[str]) -> Iterator[tuple[int, ShardLineage, str, Array]]:
         """(source shard, its lineage, id, ordinals) wherever an id matches."""
         by_file: dict[str, dict[int, str]] = {}
         for each in ids:

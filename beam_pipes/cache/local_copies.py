@@ -19,11 +19,11 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.index import index_path, index_trailer
 from beam_pipes.cache.locks import NOT_OFFERED
 from beam_pipes.cache.manifest import SplitManifest
@@ -250,7 +250,7 @@ class LocalCopies:
         crc32c = self._shards.index_crc32c[shard]
         return self._fetch(index_path(self._files[shard]), None, crc32c, index_trailer(crc32c))
 
-    def will_need(self, blocks: Any) -> None:
+    def will_need(self, blocks: Array) -> None:
         """Fetches these shards in the background, in this order, and cancels earlier requests that are still waiting.
 
         Shards that exist locally are removed last. A failure is raised when the shard is read.
@@ -265,7 +265,7 @@ class LocalCopies:
         for _ in range(starting):
             threading.Thread(target=self._fetch_queued, name="beam_pipes-fetch", daemon=True).start()
 
-    def check_room(self, windows: Sequence[Any], index_bytes: Any) -> None:
+    def check_room(self, windows: Sequence[Array], index_bytes: Array | int) -> None:
         """Raises `LoaderError` if two neighbouring windows of shards do not fit into the directory together."""
         shard_bytes = np.asarray(self._shards.bytes, np.int64) + index_bytes
         taken = [int(shard_bytes[window].sum()) for window in windows]

@@ -91,7 +91,7 @@ def reached(label: str) -> None:
 arm(os.environ.get(VARIABLE, ""))
 
 
-def this_process() -> dict[str, Any]:
+def this_process() -> dict[str, object]:
     """This process, for a lock file: pid, host, start time; and what distinguishes it from a later process with the
     same pid.
     """
@@ -112,7 +112,7 @@ def in_words(who: Any) -> str:
         return "it has just started"
 
 
-def is_dead(who: Any) -> bool:
+def is_dead(who: object) -> bool:
     """Whether a process is certainly gone: it ran on this machine and no longer exists. False if unknown."""
     if not isinstance(who, Mapping):
         return False
@@ -254,7 +254,7 @@ def _end_of_dead(path: str) -> bool:
     return True
 
 
-def _named_holder(path: str) -> Any:
+def _named_holder(path: str) -> object:
     try:
         return json.loads(Path(path).read_bytes())
     except (OSError, ValueError):

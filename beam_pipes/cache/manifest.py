@@ -114,7 +114,7 @@ class SplitManifest:
         """The file of the shard at a position of the lists."""
         return shard_file_name(name, split, self.numbers[shard], self.shard_count)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON object; `from_json` is the inverse."""
         return {
             "bytes": self.num_bytes,
@@ -135,7 +135,7 @@ class SplitManifest:
         }
 
     @classmethod
-    def from_json(cls, made: Any, *, path: str = "manifest", where: str = "split") -> SplitManifest:
+    def from_json(cls, made: object, *, path: str = "manifest", where: str = "split") -> SplitManifest:
         """Raises `CorruptManifestError`, naming the field, where `made` is not what `to_json` returns."""
         fields = ("bytes", "kind", "layout", "lengths", "proto", "records", "shard_count", "shards", "spec")
         checked = Checked(path, where, made, fields)
@@ -238,11 +238,11 @@ class FileEntry:
     crc32c: int
     records: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, made: Any, *, path: str = "manifest", where: str = "file") -> FileEntry:
+    def from_json(cls, made: object, *, path: str = "manifest", where: str = "file") -> FileEntry:
         """Raises `CorruptManifestError` if `made` is not what `to_json` returns, or leads out of the snapshot."""
         checked = Checked(path, where, made, ("bytes", "crc32c", "file", "records"))
         file = checked.text("file")
@@ -284,7 +284,7 @@ class Manifest:
     name: str
     snapshot: str
     splits: Mapping[str, SplitManifest]
-    statistics: Sequence[Any] = ()
+    statistics: Sequence[Mapping[str, object]] = ()
     accounting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     assets: Sequence[FileEntry] = ()

@@ -19,38 +19,43 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+    from google.protobuf.internal.containers import (
+        MessageMap,
+        RepeatedCompositeFieldContainer,
+        RepeatedScalarFieldContainer,
+    )
     from google.protobuf.message import Message
 
     class BytesList(Message):
-        value: Any
+        value: RepeatedScalarFieldContainer[bytes]
 
     class FloatList(Message):
-        value: Any
+        value: RepeatedScalarFieldContainer[float]
 
     class Int64List(Message):
-        value: Any
+        value: RepeatedScalarFieldContainer[int]
 
     class Feature(Message):
-        bytes_list: Any
-        float_list: Any
-        int64_list: Any
+        bytes_list: BytesList
+        float_list: FloatList
+        int64_list: Int64List
 
     class Features(Message):
-        feature: Any
+        feature: MessageMap[str, Feature]
 
     class Example(Message):
-        features: Any
+        features: Features
 
     class FeatureList(Message):
-        feature: Any
+        feature: RepeatedCompositeFieldContainer[Feature]
 
     class FeatureLists(Message):
-        feature_list: Any
+        feature_list: MessageMap[str, FeatureList]
 
     class SequenceExample(Message):
-        context: Any
-        feature_lists: Any
+        context: Features
+        feature_lists: FeatureLists
 
 else:
     _NAMES = (
@@ -66,7 +71,7 @@ else:
     )
     _lock = threading.Lock()
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name not in _NAMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=None)
         with _lock:
@@ -131,7 +136,7 @@ _VARINTS = _Varints()
 _FEW = 256
 
 
-def packed_varints(values: np.ndarray[Any, Any]) -> bytes:
+def packed_varints(values: np.ndarray) -> bytes:
     """The packed form of an int64 array (negative values take ten bytes).
 
     `packed_varints(np.array([1, 300]))` → b"\\x01\\xac\\x02"
@@ -158,7 +163,7 @@ _PACKAGE = "beam_pipes"
 _TENSORFLOW = "tensorflow"
 
 
-def as_message_of(value: Any, cls: type) -> Any:
+def as_message_of(value: Any, cls: Any) -> Message | None:
     """One of our messages as TensorFlow's class of the same name, or the other way round; None for anything else.
 
         as_message_of(make_sequence_example(…), tf.train.SequenceExample)  →  a tf.train.SequenceExample
@@ -171,27 +176,34 @@ def as_message_of(value: Any, cls: type) -> Any:
     (have_package, _, have_name), (want_package, _, want_name) = have.rpartition("."), want.rpartition(".")
     if have_name != want_name or {have_package, want_package} != {_PACKAGE, _TENSORFLOW}:
         return None
-    return cls.FromString(value.SerializeToString(deterministic=True))  # type: ignore[attr-defined]
+    made: Message = cls.FromString(value.SerializeToString(deterministic=True))
+    return made
 
 
 def _file() -> FileDescriptorProto:
     from google.protobuf import descriptor_pb2
 
-    kinds: Any = descriptor_pb2.FieldDescriptorProto
+    kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="beam_pipes/example.proto", package=_PACKAGE, syntax="proto3")
 
-    def message(name: str) -> Any:
+    def message(name: str) -> DescriptorProto:
         return file.message_type.add(name=name)
 
     def field(
-        owner: Any, name: str, number: int, type_: int, *, label: int = kinds.LABEL_OPTIONAL, of: str = ""
-    ) -> Any:
+        owner: DescriptorProto,
+        name: str,
+        number: int,
+        type_: FieldDescriptorProto.Type.ValueType,
+        *,
+        label: FieldDescriptorProto.Label.ValueType = kinds.LABEL_OPTIONAL,
+        of: str = "",
+    ) -> FieldDescriptorProto:
         made = owner.field.add(name=name, number=number, type=type_, label=label)
         if of:
             made.type_name = f".{_PACKAGE}.{of}"
         return made
 
-    def map_field(owner: Any, name: str, entry: str, value: str) -> None:
+    def map_field(owner: DescriptorProto, name: str, entry: str, value: str) -> None:
         nested = owner.nested_type.add(name=entry)
         nested.options.map_entry = True
         field(nested, "key", 1, kinds.TYPE_STRING)
@@ -216,7 +228,7 @@ def _file() -> FileDescriptorProto:
     return file
 
 
-def _classes(names: tuple[str, ...], module: str) -> dict[str, Any]:
+def _classes(names: tuple[str, ...], module: str) -> dict[str, type[Message]]:
     """The classes of these names, from a separate descriptor pool; `module` is where pickle finds them."""
     from google.protobuf import descriptor_pool, message_factory
 
@@ -229,10 +241,10 @@ def _classes(names: tuple[str, ...], module: str) -> dict[str, Any]:
     return classes
 
 
-def find_message_class(full_name: str) -> Any:
+def find_message_class(full_name: str) -> type[Message] | None:
     """The loaded message class of this full name, such as "beam_pipes.SequenceExample", or None."""
     package, _, name = full_name.rpartition(".")
-    ours = (
+    ours: type[Message] | None = (
         getattr(sys.modules[__name__], name, None) if package == _PACKAGE else None
     )  # classes are made when asked for
     if ours is not None:

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import google_crc32c
 
@@ -84,7 +84,7 @@ def publish(
     path: str | os.PathLike[str],
     manifest: Manifest,
     *,
-    build: Mapping[str, Any] | None = None,
+    build: Mapping[str, object] | None = None,
     storage: Storage | None = None,
     replaces: str | None = ANYTHING,
 ) -> str:
@@ -190,7 +190,7 @@ def _make_current(store: Storage, file: str, data: bytes, replaces: str | None) 
     store.replace_if(file, data, seen if as_expected else data)
 
 
-def schema_files(specs: Mapping[str, Any]) -> dict[str, str]:
+def schema_files(specs: Mapping[str, ExampleSpec]) -> dict[str, str]:
     """File name → text: `schema.pbtxt`, and `schema-<split>.pbtxt` for splits that differ from the first."""
     made: dict[str, str] = {}
     first = next(iter(specs.values()), None)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from google.protobuf.message import Message
+
 from beam_pipes.cache.checked_json import parse_object
 from beam_pipes.cache.framing import read_records
 from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter, Lineage
@@ -37,7 +39,7 @@ class Cache:
         path: str,
         directory: str,
         manifest: Manifest,
-        proto: Any = None,
+        proto: type[Message] | Mapping[str, type[Message]] | None = None,
         *,
         storage: Storage | None = None,
         local_directory: str | os.PathLike[str] | None = None,
@@ -60,7 +62,7 @@ class Cache:
         *,
         snapshot: str | None = None,
         verify: bool = False,
-        proto: Any = None,
+        proto: type[Message] | Mapping[str, type[Message]] | None = None,
         local_directory: str | os.PathLike[str] | None = None,
         max_local_bytes: int = MAX_LOCAL_BYTES,
         storage: Storage | None = None,

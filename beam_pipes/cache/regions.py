@@ -18,14 +18,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.storage import open_regular, read_error
 from beam_pipes.errors import CacheNotFoundError, CorruptCacheError, CorruptRecordError
-
-Array = np.ndarray[Any, Any]
 
 # From this mean number of elements on, copying run by run beats one index per element: measured on batches of 64, both
 # take 90 µs at 100 elements; at 1,000 they take 120 and 224 µs.
@@ -43,7 +42,7 @@ def overlapping_rows(memory: Array, row_bytes: int) -> Array:
     return rows
 
 
-def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype[Any]) -> Array:
+def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype) -> Array:
     """`counts[i]` elements from each byte offset `starts[i]`, one run after the other: (sum of counts,), a copy.
 
     Offsets are multiples of the itemsize.
@@ -71,7 +70,7 @@ class Located(NamedTuple):
 
     addresses: Array  # (n,) int64
     row_bytes: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     shape: tuple[int, ...]
     regions: tuple[MappedRegion, ...]  # of one arena
     lengths: Array | None = None  # (n,) int64
@@ -120,7 +119,7 @@ class Region(Protocol):
     def rows(self, addresses: Array, row_bytes: int) -> Array:
         """(n, row_bytes) of opaque bytes flattened to (n,) void, a copy: `row_bytes` from each address."""
 
-    def runs(self, addresses: Array, counts: Array, dtype: np.dtype[Any]) -> Array:
+    def runs(self, addresses: Array, counts: Array, dtype: np.dtype) -> Array:
         """`counts[i]` elements from each address, one after the other, a copy. Addresses are aligned to the dtype."""
 
     def file(self, number: int) -> Array:
@@ -200,7 +199,7 @@ class MappedRegion:
         rows: Array = view[addresses]
         return rows
 
-    def runs(self, addresses: Array, counts: Array, dtype: np.dtype[Any]) -> Array:
+    def runs(self, addresses: Array, counts: Array, dtype: np.dtype) -> Array:
         return take_runs(self._memory, addresses, counts, dtype)
 
     def file(self, number: int) -> Array:
@@ -262,7 +261,7 @@ class SeparateFiles:
             made[chosen] = overlapping_rows(self.file(number), row_bytes)[addresses[chosen] - self.bases[number]]
         return made
 
-    def runs(self, addresses: Array, counts: Array, dtype: np.dtype[Any]) -> Array:
+    def runs(self, addresses: Array, counts: Array, dtype: np.dtype) -> Array:
         files = np.searchsorted(self.bases, addresses, side="right") - 1
         ends = np.cumsum(counts)
         made = np.empty(int(ends[-1]) if len(ends) else 0, dtype)
@@ -374,7 +373,7 @@ class _Arena:
         weakref.finalize(self, _unmap, self.address, size).atexit = False
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
+    def __array_interface__(self) -> dict[str, object]:
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, True)}
 
 
@@ -388,7 +387,7 @@ class _Part:
         weakref.finalize(self, _release, arena, self._address, size).atexit = False
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
+    def __array_interface__(self) -> dict[str, object]:
         return {"version": 3, "shape": (self._size,), "typestr": "|u1", "data": (self._address, True)}
 
     def map(self, descriptor: int, offset: int, size: int) -> None:

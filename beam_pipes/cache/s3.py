@@ -23,9 +23,9 @@ import zlib
 from datetime import datetime
 from typing import IO, Any, ClassVar
 
-from beam_pipes.cache.gcs.objects import EtagStorage, ObjectStatus, date_of, etag_of, generation_of, status_by_etag
+from beam_pipes.cache.gcs.objects import EtagStorage, date_of, etag_of, generation_of, status_by_etag
 from beam_pipes.cache.gcs.requests import Incomplete, RequestOptions, Service, in_short, pieces, refused_anywhere
-from beam_pipes.cache.gcs.transfer import Page
+from beam_pipes.cache.gcs.transfer import ObjectStatus, Page
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import (
     BucketNotFoundError,
@@ -206,7 +206,7 @@ class S3Storage(EtagStorage):
         self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
     ) -> Page:
         bucket, _ = S3Storage.split_path(path)
-        wanted: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": most or self.options.page_names}
+        wanted: dict[str, object] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": most or self.options.page_names}
         wanted |= {"Delimiter": delimiter} if delimiter else {}
         wanted |= {"ContinuationToken": token} if token else {}
         found = self._retrying(lambda: self._client.list_objects_v2(**wanted), path, "list")

@@ -7,11 +7,12 @@ import functools
 import operator
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache.codec import RecordCodec
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, intact_payload, read_records
 from beam_pipes.cache.index import (
     OFFSET,
@@ -29,8 +30,6 @@ from beam_pipes.cache.local_copies import LocalCopies
 from beam_pipes.cache.manifest import SplitManifest
 from beam_pipes.cache.regions import Region, open_region
 from beam_pipes.errors import ExampleIndexError
-
-Array = np.ndarray[Any, Any]
 
 _INT64 = np.dtype(np.int64)
 
@@ -145,7 +144,7 @@ class ShardFiles:
         if columns != self.columns:
             raise corrupt_index(path, f"expected the columns {list(self.columns)}, found {list(columns)}")
 
-    def place(self, indices: Any) -> Places:
+    def place(self, indices: npt.ArrayLike) -> Places:
         """The records of the given indices; negative ones count from the end.
 
         Raises `ExampleIndexError` for an index outside the split.
@@ -166,7 +165,7 @@ class ShardFiles:
         shards = self._ends.searchsorted(wanted, side="right")
         return Places(self, wanted, shards, self.begins[shards])
 
-    def _as_indices(self, wanted: Array, given: Any) -> Array:
+    def _as_indices(self, wanted: Array, given: object) -> Array:
         if wanted.ndim == 1 and (wanted.dtype.kind in "iu" or wanted.size == 0):
             if wanted.dtype != np.uint64 or wanted.size == 0 or int(wanted.max()) < 1 << 63:
                 return wanted.astype(np.int64)
@@ -206,8 +205,10 @@ class ShardFiles:
         """Where the payload of each record starts; opens its shard."""
         self.data.prepare(places.shards)
         if self.layout is not None:
-            return indices * self.layout.stride + self._origins[places.shards]
-        return self.data.bases[places.shards] + self.column(OFFSET, places) + HEADER_BYTES
+            fixed: Array = indices * self.layout.stride + self._origins[places.shards]
+            return fixed
+        addresses: Array = self.data.bases[places.shards] + self.column(OFFSET, places) + HEADER_BYTES
+        return addresses
 
     def column(self, name: str, places: Places) -> Array:
         """One column of the index for the given records, as int64."""
@@ -246,7 +247,7 @@ class ShardFiles:
     def source_ordinals(self) -> Array:
         return self.whole_column(ORDINAL)
 
-    def check_inside(self, places: Places, addresses: Array, sizes: Any, *, alignment: int = 1) -> None:
+    def check_inside(self, places: Places, addresses: Array, sizes: Array | int, *, alignment: int = 1) -> None:
         """Raises `CorruptIndexError` if a read would leave its file: no index is trusted that far."""
         if self.layout is not None:
             return  # arithmetic on a manifest that was checked when it was read

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from beam_pipes.cache.codec import IndexRow, RecordCodec
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, RecordWriter, check_frame, check_header
 from beam_pipes.cache.index import OFFSET, ORDINAL, SIZE, column_names, encode_index, index_checksum, index_path
 from beam_pipes.cache.layout import FixedLayout, ShardEntry
@@ -58,7 +58,7 @@ class ShardWriter:
         """Records written so far."""
         return len(self._ordinals)
 
-    def write(self, value: Any, ordinal: int) -> None:
+    def write(self, value: object, ordinal: int) -> None:
         """Appends one record; `ordinal` is its position in the source shard.
 
         Raises `SpecError` if `value` does not match its spec; then nothing of it is written.
@@ -129,8 +129,8 @@ class ShardWriter:
     def __exit__(self, *error: object) -> None:
         self.abort()
 
-    def _columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        columns: dict[str, np.ndarray[Any, Any]] = {ORDINAL: np.frombuffer(self._ordinals, np.uint64)}
+    def _columns(self) -> dict[str, Array]:
+        columns: dict[str, Array] = {ORDINAL: np.frombuffer(self._ordinals, np.uint64)}
         if self._fixed is None:
             sizes = np.frombuffer(self._sizes, np.uint32)
             ends = np.cumsum(sizes.astype(np.uint64) + np.uint64(FRAME_BYTES), dtype=np.uint64)
@@ -140,7 +140,7 @@ class ShardWriter:
                 columns[name] = self._column(position)
         return {name: columns[name] for name in column_names(self._codec.index_columns, fixed=self._fixed is not None)}
 
-    def _column(self, position: int) -> np.ndarray[Any, Any]:
+    def _column(self, position: int) -> Array:
         return np.frombuffer(self._rows, np.uint32).reshape(-1, self._width)[:, position]
 
     def _lengths(self) -> dict[str, tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from beam_pipes.cache.dtypes import (
 from beam_pipes.cache.exact import NotExactError, brief, natural_array
 from beam_pipes.errors import SpecError
 
-Example = Mapping[str, Any]  # feature name → NumPy array, scalar, bytes, str, or (nested) list
+Example = Mapping[str, object]  # feature name → NumPy array, scalar, bytes, str, or (nested) list
 Encoding = Literal["raw", "list"]
 ENCODINGS = ("raw", "list")
 
@@ -118,7 +118,7 @@ class FeatureSpec:
         return self.dtype
 
     @property
-    def numpy_dtype(self) -> np.dtype[Any]:
+    def numpy_dtype(self) -> np.dtype:
         """The NumPy dtype of values as they are read; objects for bytes and str."""
         return numpy_dtype(self.dtype)
 
@@ -138,9 +138,9 @@ class FeatureSpec:
         rest = self.shape[1:]
         return self.ragged and (None in rest or math.prod(d for d in rest if d is not None) == 0)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON object; `from_json` is the inverse."""
-        made: dict[str, Any] = {"dtype": self.dtype, "encoding": self.encoding, "shape": list(self.shape)}
+        made: dict[str, object] = {"dtype": self.dtype, "encoding": self.encoding, "shape": list(self.shape)}
         if self.minimum is not None:
             made["minimum"] = self.minimum
         if self.maximum is not None:
@@ -148,7 +148,7 @@ class FeatureSpec:
         return made
 
     @classmethod
-    def from_json(cls, made: Any) -> FeatureSpec:
+    def from_json(cls, made: object) -> FeatureSpec:
         """Raises `SpecError` if `made` is not what `to_json` returns."""
         known = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(made, Mapping) or "dtype" not in made or not made.keys() <= known:
@@ -159,7 +159,7 @@ class FeatureSpec:
         return cls(**{**made, "shape": tuple(shape)})
 
 
-def _checked_shape(shape: Any) -> tuple[int | None, ...]:
+def _checked_shape(shape: Iterable[object]) -> tuple[int | None, ...]:
     if isinstance(shape, (int, np.integer, str)) or shape is None:
         raise SpecError(f"shape should be a tuple of sizes and None, got {shape!r}: write ({shape!r},)")
     checked: list[int | None] = []
@@ -176,7 +176,7 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
     ExampleSpec({"tokens": FeatureSpec("int32", shape=(None,)), "label": FeatureSpec("int8")})
     """
 
-    def __init__(self, features: Mapping[str, Any]) -> None:
+    def __init__(self, features: Mapping[str, FeatureSpec]) -> None:
         checked: dict[str, FeatureSpec] = {}
         for name in features:
             if not isinstance(name, str) or not name:
@@ -226,12 +226,12 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
             for feature in self.values()
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Feature name → JSON object; `from_json` is the inverse."""
         return {name: feature.to_json() for name, feature in self.items()}
 
     @classmethod
-    def from_json(cls, made: Any) -> ExampleSpec:
+    def from_json(cls, made: object) -> ExampleSpec:
         """Raises `SpecError`, naming the feature, where `made` is not what `to_json` returns."""
         if not isinstance(made, Mapping):
             raise SpecError(f"expected an example spec, an object of feature name → spec, got {made!r}")
@@ -295,7 +295,7 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
         return cls(features)
 
 
-def _infer_feature(name: str, value: Any) -> FeatureSpec | None:
+def _infer_feature(name: str, value: object) -> FeatureSpec | None:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return FeatureSpec(BYTES)
     if isinstance(value, str):
@@ -356,7 +356,7 @@ def _words(feature: FeatureSpec) -> str:
 INFER_EXAMPLES = 64
 
 
-def is_by_split(features: Mapping[str, Any]) -> bool:
+def is_by_split(features: Mapping[str, object]) -> bool:
     """Whether features are given as split → mapping, and not as one mapping of name → `FeatureSpec` for all splits."""
     return not isinstance(features, ExampleSpec) and not any(
         isinstance(value, FeatureSpec) for value in features.values()

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from google.protobuf.message import Message
 
 from beam_pipes.cache.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.filtered import (
     ChosenRecords,
     Condition,
@@ -40,8 +42,6 @@ from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
 from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
 
-Array = np.ndarray[Any, Any]
-
 
 class Split:
     """The records of a split as a sequence: by index, in batches, or in stored order.
@@ -66,7 +66,7 @@ class Split:
         directory: str,
         manifest: Manifest,
         name: str,
-        proto: Any = None,
+        proto: type[Message] | None = None,
         takedowns: RemovedRows | None = None,
         *,
         storage: Storage | None = None,
@@ -118,7 +118,7 @@ class Split:
     def __repr__(self) -> str:
         return f"<Split {self.name!r} of {self._root!r}: {len(self)} records in {self.num_shards} shards>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         place = None if self._store is None else self._store.place
         known = (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto, place, self._decode)
         return reopen_split, known
@@ -241,7 +241,7 @@ class Split:
         return self._examples().spec if self._decode is None else self._decode.spec
 
     @property
-    def proto(self) -> Any:
+    def proto(self) -> type[Message] | None:
         """The message class of the records, or None if they are no protos."""
         return getattr(self._codec, "proto", None)
 
@@ -357,7 +357,7 @@ class Split:
             return self._files.place(self._stand_ins(places.indices, removed))
         return places
 
-    def _stand_ins(self, rows: Any, removed: Array) -> Array:
+    def _stand_ins(self, rows: Sequence[int] | Array, removed: Array) -> Array:
         return stand_ins(rows, removed, len(self), key=self._stand_in_key, where=repr(self))
 
     @functools.cached_property
@@ -404,7 +404,7 @@ class Split:
         features: Sequence[str] | None = None,
         ragged: Literal["pad", "values"] = "pad",
         pad_to: PadTo = None,
-        pad_value: Any = 0,
+        pad_value: float | np.generic | Mapping[str, float | np.generic] = 0,
     ) -> dict[str, Array]:
         """The given records as a batch, in the given order; an index may come twice.
 
@@ -516,6 +516,8 @@ class FilteredSplit(ChosenRecords, Split):
     Everything takes and gives numbers among the chosen ones. A stand-in for one that is taken down is chosen, too.
     """
 
+    _split: Split
+
     def __init__(
         self,
         split: Split,
@@ -552,7 +554,7 @@ class FilteredSplit(ChosenRecords, Split):
         split = self._split.decoded(decode)
         return FilteredSplit(split, self._rows, condition=self.condition, part=self._part, stored=self._stored)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         packed = packed_rows(self._rows, len(self._split))
         return _filtered, (self._split, packed, self.condition, self._part, self._stored)
 
@@ -575,7 +577,7 @@ def reopen_split(
     snapshot: str,
     manifest_id: str,
     split: str,
-    proto: Any,
+    proto: type[Message] | None,
     place: tuple[str, int] | None = None,
     decode: MessageDecoder | None = None,
 ) -> Split:

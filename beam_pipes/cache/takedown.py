@@ -25,6 +25,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache.checked_json import canonical_json, parse_object
 from beam_pipes.cache.lineage import DIGEST_BYTES
@@ -44,8 +45,8 @@ FORMAT_VERSION = 2
 # Beside the splits of a snapshot: its dead letters, numbered in their order.
 DEAD_LETTERS = "dead_letters"
 
-Rows = np.ndarray[Any, np.dtype[np.int64]]
-Digests = np.ndarray[Any, np.dtype[np.uint64]]
+Rows = npt.NDArray[np.int64]
+Digests = npt.NDArray[np.uint64]
 
 _NO_ROWS: Rows = np.empty(0, np.int64)
 _NO_ROWS.setflags(write=False)
@@ -98,7 +99,7 @@ class Takedown:
             merged[each] = np.union1d(known, digests).astype("<u8").tobytes()
         return dataclasses.replace(self, contents=merged)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         contents = {each: digests.hex() for each, digests in self.contents.items()}
         return {**dataclasses.asdict(self), "ids": list(self.ids), "contents": contents}
 
@@ -167,13 +168,14 @@ class Overlay:
                 path=path,
                 found=version,
             )
+        fields: Mapping[str, Any] = made  # whatever is there, the loops below find out
         try:
             return cls(
-                revision=_count(made["revision"]),
-                takedowns=tuple(_takedown(each, version=version) for each in made["takedowns"]),
+                revision=_count(fields["revision"]),
+                takedowns=tuple(_takedown(each, version=version) for each in fields["takedowns"]),
                 rows={
                     str(snapshot): {str(split): _rows(runs) for split, runs in splits.items()}
-                    for snapshot, splits in made["rows"].items()
+                    for snapshot, splits in fields["rows"].items()
                 },
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -203,14 +205,14 @@ class RemovedRows:
         self._storage = storage_for(root) if storage is None else storage
         self._local = self._storage.local_path(self._path) is not None
         self._every_secs = every_secs
-        self._seen: Any = _NEVER
+        self._seen: object = _NEVER
         self._overlay = Overlay()
         self._lock = threading.Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name not in ("_lock", "_seen", "_overlay")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=threading.Lock(), _seen=_NEVER, _overlay=Overlay())
 
     def overlay(self) -> Overlay:
@@ -254,7 +256,7 @@ class RemovedRows:
         known = DEAD_LETTERS in overlay.rows.get(self._snapshot, {})
         return rows, frozenset() if known else overlay.ids
 
-    def _signature(self) -> Any:
+    def _signature(self) -> object:
         if not self._local:
             import time
 
@@ -269,13 +271,13 @@ class RemovedRows:
 _NEVER = object()
 
 
-def is_removed(rows: Any, removed: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def is_removed(rows: npt.ArrayLike, removed: Rows) -> npt.NDArray[np.bool_]:
     """Which of `rows` are among `removed`, which are ascending."""
     wanted = np.asarray(rows, np.int64)
     if not len(removed):
         return np.zeros(wanted.shape, bool)
     at = np.minimum(np.searchsorted(removed, wanted), len(removed) - 1)
-    found: np.ndarray[Any, np.dtype[np.bool_]] = removed[at] == wanted
+    found: npt.NDArray[np.bool_] = removed[at] == wanted
     return found
 
 
@@ -286,7 +288,7 @@ def stand_in_key(snapshot: str, split: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{snapshot}/{split}".encode()).digest()[:8], "little")
 
 
-def stand_ins(rows: Any, removed: Rows, records: int, *, key: int, where: str) -> Rows:
+def stand_ins(rows: npt.ArrayLike, removed: Rows, records: int, *, key: int, where: str) -> Rows:
     """`rows` with each removed one replaced by its stand-in; rows that are not removed stay.
 
         stand_ins([3, 4], removed=np.array([4, 5]), records=7, key=0, where="train")  →  [3, 2]
@@ -353,7 +355,7 @@ def _runs(rows: Rows) -> list[list[int]]:
     return [[int(rows[start]), int(count)] for start, count in zip(starts, counts, strict=True)]
 
 
-def _rows(runs: Any) -> Rows:
+def _rows(runs: object) -> Rows:
     if not isinstance(runs, list):
         raise ValueError(f"expected runs of rows, found {runs!r:.80}")
     end = -1
@@ -373,11 +375,11 @@ def _rows(runs: Any) -> Rows:
     return made
 
 
-def _takedown(made: Any, *, version: int) -> Takedown:
+def _takedown(made: object, *, version: int) -> Takedown:
     fields = {field.name for field in dataclasses.fields(Takedown)} - (_SINCE_VERSION_2 if version == 1 else set())
     if not isinstance(made, Mapping) or made.keys() != fields:
         raise ValueError(f"expected a takedown of {sorted(fields)}, found {made!r:.80}")
-    ids: Sequence[Any] = made["ids"]
+    ids: Sequence[object] = made["ids"]
     times = [made[name] for name in ("undone", "gone") if made.get(name) is not None]
     if not isinstance(ids, list) or not all(
         isinstance(text, str) for text in [made["at"], made["by"], made["reason"], *ids, *times]
@@ -391,7 +393,7 @@ def _takedown(made: Any, *, version: int) -> Takedown:
     return Takedown(**{**made, "number": _count(made["number"]), "ids": tuple(ids), "contents": contents})
 
 
-def _digests(text: Any) -> bytes:
+def _digests(text: object) -> bytes:
     if not isinstance(text, str) or not text or len(text) % (2 * DIGEST_BYTES):
         raise ValueError(f"expected digests of {2 * DIGEST_BYTES} hexadecimal digits each, found {text!r:.80}")
     made = bytes.fromhex(text)
@@ -401,7 +403,7 @@ def _digests(text: Any) -> bytes:
     return made
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     if type(value) is not int or not 0 <= value < _MAX_ROW:
         raise ValueError(f"expected a number, found {value!r:.80}")
     return int(value)

@@ -28,14 +28,18 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from types import SimpleNamespace
-from typing import IO, Any, ClassVar, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
-from beam_pipes.cache.gcs.objects import ObjectStatus, ObjectStorage
+from beam_pipes.cache.gcs.objects import ObjectStorage
 from beam_pipes.cache.gcs.requests import RequestOptions, Service, in_short, pieces, refused_anywhere
 from beam_pipes.cache.gcs.requests import status_of as code_of
-from beam_pipes.cache.gcs.transfer import ObjectReader, Page
+from beam_pipes.cache.gcs.transfer import ObjectReader, ObjectStatus, Page
 from beam_pipes.errors import CacheNotFoundError, StorageError, StorageForbiddenError
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from types import ModuleType
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -103,13 +107,14 @@ class _ReadOnly(ObjectStorage):
     def _service(self, path: str, doing: str) -> Service:
         return Service(code_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
 
-    def request(self, url: str, ranges: str) -> Any:
+    def request(self, url: str, ranges: str) -> HTTPResponse:
         """The open answer to a GET of a range; raises `_Refusal` if it is no success."""
         request = urllib.request.Request(url, headers={"Range": f"bytes={ranges}", "Accept-Encoding": "identity"})
         for name, value in self._headers().items():
             request.add_unredirected_header(name, value)
         try:
-            return urllib.request.urlopen(request, timeout=self.options.attempt_timeout_secs)
+            answer: HTTPResponse = urllib.request.urlopen(request, timeout=self.options.attempt_timeout_secs)
+            return answer
         except urllib.error.HTTPError as error:
             with error:
                 raise _Refusal(error.code, error.reason, dict(error.headers.items())) from error
@@ -189,7 +194,7 @@ class _WebFile:
             self._copy = copy
             return None
 
-    def _require_same(self, answer: Any) -> None:
+    def _require_same(self, answer: HTTPResponse) -> None:
         found = _found_in(answer, self._found.url)
         binding = self._found.binding
         if found.size != self._found.size or (binding and binding.startswith(_HTTP) and found.binding != binding):
@@ -224,7 +229,7 @@ class _WebReader(ObjectReader):
 _HTTP = ("etag:", "modified:")
 
 
-def _found_in(answer: Any, url: str) -> Found:
+def _found_in(answer: HTTPResponse, url: str) -> Found:
     """What an answer says of the file that it is of."""
     headers = answer.headers
     if headers.get("Content-Encoding", "identity") != "identity":
@@ -305,7 +310,7 @@ class HubStorage(_ReadOnly):
     SCHEME = "hf://"
     _PATH = re.compile(r"hf://((?:datasets|spaces|models)/)?([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
 
-    def _named(self, path: str) -> tuple[dict[str, Any], str]:
+    def _named(self, path: str) -> tuple[dict[str, str], str]:
         """Repository, its kind and revision as huggingface_hub takes them, and the path within."""
         found = self._PATH.fullmatch(path)
         if found is None:
@@ -319,7 +324,7 @@ class HubStorage(_ReadOnly):
         return {"repo_id": found[2], "repo_type": kind, "revision": revision}, found[4] or ""
 
     @property
-    def _hub(self) -> Any:
+    def _hub(self) -> ModuleType:
         return require("huggingface_hub", purpose="hf:// paths")
 
     def _headers(self) -> dict[str, str]:

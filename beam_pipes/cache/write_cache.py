@@ -15,7 +15,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import cast
 
 from beam_pipes.cache.checked_json import canonical_json
 from beam_pipes.cache.codec import codec_for
@@ -36,7 +36,7 @@ Features = Mapping[str, FeatureSpec]
 
 def write_cache(
     path: str | os.PathLike[str],
-    splits: Mapping[str, Iterable[Mapping[str, Any]]],
+    splits: Mapping[str, Iterable[Mapping[str, object]]],
     *,
     features: Features | Mapping[str, Features] | None = None,
     name: str = "examples",
@@ -108,27 +108,29 @@ def _linked(root: str, staged: str, name: str, written: _Written) -> Manifest:
     return Manifest(name=name, snapshot=snapshot, splits=splits)
 
 
-def _features_of(features: Any, split: str, splits: Mapping[str, object]) -> Features | None:
+def _features_of(
+    features: Features | Mapping[str, Features] | None, split: str, splits: Mapping[str, object]
+) -> Features | None:
     """The features of a split; None if they are to be inferred."""
     if features is None or not is_by_split(features):
-        return features  # type: ignore[no-any-return]
+        return cast("Features | None", features)
     if split not in features:
         raise SpecError(
             f"write_cache: features are given for {sorted(features)}, but not for the split {split!r}. Give feature "
             f"name → FeatureSpec, or one such mapping for each of {sorted(splits)}."
         )
-    return features[split]  # type: ignore[no-any-return]
+    return cast(Features, features[split])
 
 
 def _write_split(
     directory: str,
     name: str,
     split: str,
-    examples: Iterable[Mapping[str, Any]],
+    examples: Iterable[Mapping[str, object]],
     features: Features | None,
     num_shards: int,
 ) -> tuple[ExampleSpec, list[ShardEntry]]:
-    stream: Iterator[Mapping[str, Any]] = iter(examples)
+    stream: Iterator[Mapping[str, object]] = iter(examples)
     if features is None:
         first = list(itertools.islice(stream, INFER_EXAMPLES))
         if not first:

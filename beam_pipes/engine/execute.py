@@ -32,7 +32,7 @@ FAILURES = (Exception, SystemExit, GeneratorExit)
 # One input that makes more combinations than this is a mistake in the graph, not data.
 MAX_COMBINATIONS = 100_000
 
-_NOTHING: Sequence[Any] = ()
+_NOTHING: Sequence[object] = ()
 
 
 class UnitRunner:
@@ -69,8 +69,8 @@ class UnitRunner:
         self.refs = [Ref(unit.name, key) for key in keys]
         # A typed pipeline's `transform` prepares for direct calls; the engine does that itself, so skip it.
         bare = getattr(stage.transform, "bare", None)
-        self._transform: Callable[[Any], Any] = stage.transform if bare is None else bare.__get__(stage)
-        self._transform_batch: Callable[[list[Any]], Any] | None = getattr(stage, "transform_batch", None)
+        self._transform: Callable[[object], Any] = stage.transform if bare is None else bare.__get__(stage)
+        self._transform_batch: Callable[[list[object]], Any] | None = getattr(stage, "transform_batch", None)
         # What `_set_stats` and `drop` leave behind during a call. Only typed pipelines leave something, and one object
         # that several threads may share (a decorated function) keeps it with its runner.
         keeps = hasattr(stage, "_set_stats") and not getattr(stage, "is_shared", False)
@@ -109,8 +109,8 @@ class UnitRunner:
             if not items:
                 continue
             context.index = index
-            gathered: list[Any] = []
-            named: dict[str, list[Any]] = {}
+            gathered: list[object] = []
+            named: dict[str, list[object]] = {}
             try:
                 for context.item, value in enumerate(items):
                     inputs += 1
@@ -247,13 +247,13 @@ class UnitRunner:
             position += len(values)
         return True
 
-    def _inputs(self, batch: Batch) -> Iterable[Sequence[Any]]:
+    def _inputs(self, batch: Batch) -> Iterable[Sequence[object]]:
         """For each record, the inputs of this unit."""
         if self._most_inputs is not None:
             return [values[: self._most_inputs] for values in self._all_inputs(batch)]
         return self._all_inputs(batch)
 
-    def _all_inputs(self, batch: Batch) -> Iterable[Sequence[Any]]:
+    def _all_inputs(self, batch: Batch) -> Iterable[Sequence[object]]:
         inputs = self.unit.inputs
         if isinstance(inputs, Ref):
             return batch.columns[inputs]
@@ -262,8 +262,8 @@ class UnitRunner:
         return (self._combine(names, lists, batch, index) for index, lists in enumerate(joined))
 
     def _combine(
-        self, names: tuple[str, ...], lists: tuple[Sequence[Any], ...], batch: Batch, index: int
-    ) -> Sequence[dict[str, Any]]:
+        self, names: tuple[str, ...], lists: tuple[Sequence[object], ...], batch: Batch, index: int
+    ) -> Sequence[object]:
         lengths = [len(values) for values in lists]
         if not all(lengths):
             return _NOTHING
@@ -302,7 +302,7 @@ class UnitRunner:
         finally:
             self._most_inputs = None
 
-    def reject(self, batch: Batch, index: int, error: Exception) -> Sequence[dict[str, Any]]:
+    def reject(self, batch: Batch, index: int, error: Exception) -> Sequence[object]:
         """Fails a record without calling `transform`: it counts as one input. Does nothing if it failed before."""
         account = batch.account.unit(self.name)
         if index not in batch.failures:
@@ -336,7 +336,7 @@ class UnitRunner:
         for column in batch.columns.values():
             column[index] = _NOTHING
 
-    def _as_declared_by_name(self, produced: object, output_type: Mapping[str, type]) -> Any:
+    def _as_declared_by_name(self, produced: object, output_type: Mapping[str, type]) -> Mapping[str, list[object]]:
         if not isinstance(produced, Mapping) or produced.keys() != output_type.keys():
             found = f"the keys {sorted(map(str, produced))}" if isinstance(produced, Mapping) else brief(produced)
             raise InvalidTransformOutputException(
@@ -364,7 +364,7 @@ class UnitRunner:
                 expected=describe(self._output_type),
             )
 
-    def _as_declared(self, values: list[Any], expected: Any, key: str | None) -> list[Any]:
+    def _as_declared(self, values: list[object], expected: Any, key: str | None) -> list[object]:
         """`values` with our messages converted to TensorFlow's and vice versa, where the declared type requires it.
 
         Raises `InvalidTransformOutputException`, naming the first value of another type.

@@ -190,7 +190,7 @@ class Graph:
         return last
 
 
-def graph_of(stage: Any, *, default_output: str = "train") -> Graph:
+def graph_of(stage: Stage, *, default_output: str = "train") -> Graph:
     """The graph of a declaration: its own (`stage.graph`) if it has one, else a graph of this single stage.
 
     A stage with a single output type has one output called `default_output`.

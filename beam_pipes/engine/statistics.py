@@ -67,7 +67,7 @@ class Statistic(abc.ABC):
         self._merge_from(other)
 
     @abc.abstractmethod
-    def _merge_from(self, other: Any) -> None: ...
+    def _merge_from(self: S, other: S) -> None: ...
 
     @abc.abstractmethod
     def copy(self: S) -> S:
@@ -105,12 +105,12 @@ class Statistic(abc.ABC):
 class StoredStatistic(Statistic):
     """A statistic read from a cache whose class is not imported here: it can be shown, but not merged."""
 
-    def __init__(self, name: str, kind: str, stored: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, kind: str, stored: Mapping[str, object]) -> None:
         super().__init__(name)
         self.stored_kind = kind
         self.stored = dict(stored)
 
-    def _merge_from(self, other: object) -> None:
+    def _merge_from(self, other: Statistic) -> None:
         raise MergeStatisticsException(
             f"Cannot merge {self.name!r}: its class {self.stored_kind!r} is not imported. Import its module first.",
             name=self.name,
@@ -123,7 +123,7 @@ class StoredStatistic(Statistic):
         return f"{name}: {self.stored}"
 
 
-def to_json(statistic: Statistic) -> dict[str, Any]:
+def to_json(statistic: Statistic) -> dict[str, object]:
     """`Counter('n', 3)` → `{'name': 'n', 'kind': 'Counter', 'state': {'count': 3}}`.
 
     Raises `InvalidStatisticsException` for a state with NaN or infinities.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import model_output_type_of
-from beam_pipes.evaluation.model_outputs import ModelOutputType
+from beam_pipes.evaluation.model_outputs import Example, ModelOutputType
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
@@ -24,7 +24,6 @@ from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.signatures import function_name, parameters
 from beam_pipes.tasks.task import Task
 
-Example = Mapping[str, Any]
 FRAMEWORKS = ("tensorflow", "numpy")
 
 
@@ -198,7 +197,7 @@ class EnumeratedExamples:
             raise EvaluationError(f"a shard index should be in 0..{num_shards - 1}, got {index}")
         return EnumeratedExamples(self._examples, self._indices[index::num_shards])
 
-    def batch(self, batch_size: int) -> Iterator[tuple[npt.NDArray[np.int64], dict[str, Any]]]:
+    def batch(self, batch_size: int) -> Iterator[tuple[npt.NDArray[np.int64], dict[str, np.ndarray]]]:
         """Arrays of up to `batch_size` indices and examples, features stacked; the last batch may be smaller."""
         if batch_size < 1:
             raise EvaluationError(f"batch_size should be at least 1, got {batch_size}")
@@ -256,9 +255,7 @@ def converted_features(feature_converter: object, task: Task) -> list[str]:
     return [name for name in names if not wanted or name in wanted]
 
 
-def longest(
-    examples: Iterable[Mapping[str, Any]], names: Sequence[str], feature_converter: object
-) -> tuple[Lengths, int]:
+def longest(examples: Iterable[Example], names: Sequence[str], feature_converter: object) -> tuple[Lengths, int]:
     """The longest sequence of each feature, and the number of examples. Features without a sequence are left out."""
     specs = getattr(converter_of(feature_converter, names), "TASK_FEATURES", None) or {}
     lengths: Lengths = {}

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType
+from beam_pipes.evaluation.model_outputs import Example, ModelOutput, ModelOutputType
 from beam_pipes.tasks.provider import Feature
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-Array = np.ndarray
 
 
 @dataclasses.dataclass(eq=False)
@@ -94,8 +93,6 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-Example = Mapping[str, Any]
-
 _Metric = TypeVar("_Metric", bound="_MetricProtocol")
 _Collecting = TypeVar("_Collecting", bound="CollectingMetric")
 
@@ -160,7 +157,7 @@ class _MetricProtocol:
 
         class FromFun(base):  # type: ignore[misc]
             @classmethod
-            def from_model_output(cls, **model_output: Any) -> Any:
+            def from_model_output(cls, **model_output: Any) -> object:
                 output, mask = fun(**model_output), model_output.get("mask")
                 if not isinstance(output, Mapping):
                     return super().from_model_output(output, mask=_fitting(mask, output))
@@ -177,7 +174,7 @@ class _MetricProtocol:
 
         class FromOutput(base):  # type: ignore[misc]
             @classmethod
-            def from_model_output(cls, **model_output: Any) -> Any:
+            def from_model_output(cls, **model_output: Any) -> object:
                 output = np.asarray(model_output[name])
                 return super().from_model_output(output, mask=_fitting(model_output.get("mask"), output))
 
@@ -274,7 +271,7 @@ class CollectingMetric(_MetricProtocol):
         """Concatenates the outputs gathered from several hosts; their first axis is the host."""
         return type(self)(values={name: _joined(value) for name, value in self.values.items()})
 
-    def compute(self) -> Mapping[str, Any]:
+    def compute(self) -> Mapping[str, object]:
         """The collected outputs by name; a subclass computes from them."""
         return dict(self.values)
 
@@ -285,7 +282,7 @@ class CollectingMetric(_MetricProtocol):
 
         class FromOutputs(base):  # type: ignore[misc]
             @classmethod
-            def from_model_output(cls, **model_output: Any) -> CollectingMetric:
+            def from_model_output(cls, **model_output: object) -> CollectingMetric:
                 return cls(values={name: np.atleast_1d(np.asarray(model_output[name])) for name in names})
 
         return FromOutputs
@@ -296,7 +293,7 @@ class CollectingMetric(_MetricProtocol):
         task_output_features: Mapping[str, Feature],
         target_field_name: str = "targets",
         cached_targets: list[object] | None = None,
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    ) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry per example.
 
         `cached_targets` are the postprocessed targets of an earlier evaluation.
@@ -311,7 +308,9 @@ class CollectingMetric(_MetricProtocol):
         return globally_sort_model_output(output, indices)
 
 
-def remove_padding_examples(model_output: ModelOutput, indices_2d: object, mask: object) -> tuple[Any, ModelOutput]:
+def remove_padding_examples(
+    model_output: ModelOutput, indices_2d: object, mask: object
+) -> tuple[np.ndarray, ModelOutput]:
     """Drops the examples whose `mask` is 0 from the indices and the outputs: `[a, b, c]`, `[1, 0, 1]` → `[a, c]`."""
     kept = np.flatnonzero(np.asarray(mask) == 1)
     return np.asarray(indices_2d)[kept], _taken(model_output, kept)

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from beam_pipes.evaluation.metric_objects import Audio as Audio
 from beam_pipes.evaluation.metric_objects import CollectingMetric as CollectingMetric
-from beam_pipes.evaluation.metric_objects import Example as Example
 from beam_pipes.evaluation.metric_objects import Generic as Generic
 from beam_pipes.evaluation.metric_objects import Histogram as Histogram
 from beam_pipes.evaluation.metric_objects import Image as Image
@@ -23,6 +22,7 @@ from beam_pipes.evaluation.metric_objects import Scalar as Scalar
 from beam_pipes.evaluation.metric_objects import Text as Text
 from beam_pipes.evaluation.metric_objects import globally_sort_model_output as globally_sort_model_output
 from beam_pipes.evaluation.metric_objects import remove_padding_examples as remove_padding_examples
+from beam_pipes.evaluation.model_outputs import Example as Example
 from beam_pipes.evaluation.model_outputs import (
     ModelOutput,
     ModelOutputType,
@@ -34,7 +34,7 @@ from beam_pipes.evaluation.model_outputs import (
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.signatures import function_name, metric_kind
 
-MetricFnCallable = Callable[..., Mapping[str, Any]]
+MetricFnCallable = Callable[..., Mapping[str, object]]
 
 _OUTPUT_TYPE_OF_KIND = {
     "predict": ModelOutputType.PREDICTION,
@@ -55,8 +55,8 @@ def model_output_type_of(metric_fn: MetricFnCallable) -> ModelOutputType:
 class MetricArguments:
     """The arguments for metric functions of one output type, and what loggers write of them."""
 
-    arguments: Mapping[str, Any]
-    inferences: Mapping[str, Any]
+    arguments: Mapping[str, object]
+    inferences: Mapping[str, object]
 
 
 def metric_arguments(
@@ -78,7 +78,7 @@ def metric_arguments(
         return MetricArguments(
             arguments={"targets": targets, "scores": model_output}, inferences={"score": model_output}
         )
-    arguments: dict[str, Any] = {"targets": targets}
+    arguments: dict[str, object] = {"targets": targets}
     inferences: dict[str, Any] = {}
     if output_type == ModelOutputType.PREDICTION_WITH_AUX:
         model_output, arguments["aux_values"] = model_output
@@ -98,7 +98,7 @@ def postprocessed_targets(
     target_field_name: str = "targets",
     postprocessor: Postprocessor | None = None,
     where: str = "evaluation",
-) -> list[Any]:
+) -> list[object]:
     """The targets as metrics compare them."""
     decoded = decoded_targets(examples, features, target_field_name, where)
     return postprocess_all(decoded, examples, postprocessor, is_target=True, where=where)
@@ -113,8 +113,8 @@ class LegacyMetric(Metric):
 
     metric_fn: MetricFnCallable
     postprocessor: Postprocessor | None = None
-    metric_fn_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    targets_and_inferences: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    metric_fn_kwargs: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    targets_and_inferences: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def empty(  # type: ignore[override]  # an empty one needs its function
@@ -152,13 +152,13 @@ class LegacyMetric(Metric):
     def _postprocess_fn(self) -> Postprocessor | None:
         return self.postprocessor
 
-    def postprocess_fn(self, targets_or_predictions: object, **postprocess_kwargs: object) -> Any:
+    def postprocess_fn(self, targets_or_predictions: object, **postprocess_kwargs: object) -> object:
         """One postprocessed target or prediction; itself without a postprocessor."""
         if self.postprocessor is None:
             return targets_or_predictions
         return self.postprocessor(targets_or_predictions, **postprocess_kwargs)
 
-    def compute(self) -> Mapping[str, Any]:
+    def compute(self) -> Mapping[str, object]:
         return self.metric_fn(**self.metric_fn_kwargs)
 
 
@@ -187,7 +187,7 @@ class PassthroughLegacyMetric(CollectingMetric):
         return type(function_name(metric_fn), (cls,), members)
 
     @classmethod
-    def postprocess(cls, targets_or_predictions: object, **postprocess_kwargs: object) -> Any:
+    def postprocess(cls, targets_or_predictions: object, **postprocess_kwargs: object) -> object:
         """One postprocessed target or prediction."""
         if cls.postprocessor is None:
             return targets_or_predictions
@@ -199,7 +199,7 @@ class PassthroughLegacyMetric(CollectingMetric):
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
         targets: list[object] | None = None,
-    ) -> tuple[MetricArguments, list[Any]]:
+    ) -> tuple[MetricArguments, list[object]]:
         """What the function is to be called with, and the postprocessed targets."""
         where = f"metric '{type(self).__name__}'"
         postprocessor = type(self).postprocessor
@@ -225,7 +225,7 @@ class PassthroughLegacyMetric(CollectingMetric):
         task_output_features: Mapping[str, Feature],
         target_field_name: str = "targets",
         cached_targets: list[object] | None = None,
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    ) -> tuple[Mapping[str, object], Mapping[str, object]]:
         examples = list(task_dataset_as_numpy)
         arguments, targets = self.arguments_for(examples, task_output_features, target_field_name, cached_targets)
         values = type(self).metric_fn(**arguments.arguments)

@@ -159,7 +159,7 @@ Example = Mapping[str, Any]
 Postprocessor = Callable[..., Any]
 
 
-def decode_output(output: ModelOutput, feature: Feature) -> Any:
+def decode_output(output: ModelOutput, feature: Feature) -> object:
     """Decodes one model output: ids → text, several sequences of ids (top-k) → a list of texts.
 
     `[72, 105, 1]` → `"Hi"`, `[[72, 105], [72, 111]]` → `["Hi", "Ho"]` with a byte vocabulary. Sequences may differ in
@@ -173,7 +173,7 @@ def decode_output(output: ModelOutput, feature: Feature) -> Any:
     return feature.vocabulary.decode(ids)
 
 
-def decode_outputs(outputs: Iterable[object], feature: Feature, where: str) -> list[Any]:
+def decode_outputs(outputs: Iterable[object], feature: Feature, where: str) -> list[object]:
     """`decode_output` of each; raises `EvaluationError` naming the example whose output cannot be decoded."""
     decoded = []
     for index, output in enumerate(outputs):
@@ -190,7 +190,7 @@ def decode_outputs(outputs: Iterable[object], feature: Feature, where: str) -> l
 
 def decoded_targets(
     examples: Iterable[Example], features: Mapping[str, Feature], target_field_name: str, where: str
-) -> list[Any]:
+) -> list[object]:
     """The target of every example as text: `{name}_pretokenized` where the task kept it, else the decoded ids."""
     pretokenized = f"{target_field_name}_pretokenized"
     targets = []
@@ -216,7 +216,7 @@ def postprocess_all(
     *,
     is_target: bool,
     where: str,
-) -> list[Any]:
+) -> list[object]:
     """Calls `postprocessor(decoded, example=example, is_target=is_target)` on each; without one, nothing changes.
 
     A postprocessor that does not take `example` or `is_target` is called without. Raises `EvaluationError` naming the

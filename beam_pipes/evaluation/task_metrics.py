@@ -20,7 +20,8 @@ from beam_pipes.evaluation.metrics import (
     metric_arguments,
     postprocessed_targets,
 )
-from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, as_array
+from beam_pipes.evaluation.model_outputs import Example, ModelOutput, ModelOutputType, as_array
+from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.task import Task
 
 
@@ -30,7 +31,7 @@ class TaskMetrics:
 
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
     inferences: dict[str, Any] = dataclasses.field(default_factory=dict)
-    targets: list[Any] | None = None
+    targets: list[object] | None = None
     failures: list[EvaluationError] = dataclasses.field(default_factory=list)
 
     @property
@@ -45,11 +46,9 @@ class TaskEvaluation:
     def __init__(self, task: Task, target_field_name: str) -> None:
         self.task = task
         self._target_field_name = target_field_name
-        self._targets: list[Any] | None = None
+        self._targets: list[object] | None = None
 
-    def compute(
-        self, outputs: Mapping[ModelOutputType, ModelOutput], examples: Sequence[Mapping[str, Any]]
-    ) -> TaskMetrics:
+    def compute(self, outputs: Mapping[ModelOutputType, ModelOutput], examples: Sequence[Example]) -> TaskMetrics:
         """All metrics of the task; `outputs` holds what `check_model_functions` asked for, in order of the examples."""
         made = TaskMetrics()
         prepared: dict[ModelOutputType, MetricArguments] = {}
@@ -74,7 +73,7 @@ class TaskEvaluation:
         self,
         metric: TaskMetric,
         outputs: Mapping[ModelOutputType, ModelOutput],
-        examples: Sequence[Mapping[str, Any]],
+        examples: Sequence[Example],
         prepared: dict[ModelOutputType, MetricArguments],
         made: TaskMetrics,
     ) -> object:
@@ -104,7 +103,7 @@ class TaskEvaluation:
         self,
         metric: TaskMetric,
         outputs: Mapping[ModelOutputType, ModelOutput],
-        examples: Sequence[Mapping[str, Any]],
+        examples: Sequence[Example],
         made: TaskMetrics,
     ) -> object:
         features = self.task.output_features
@@ -122,7 +121,7 @@ class TaskEvaluation:
         made.inferences.update(_listed(recorded))
         return values
 
-    def _cached_targets(self, examples: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def _cached_targets(self, examples: Sequence[Example]) -> list[object]:
         if self._targets is None:
             self._targets = postprocessed_targets(
                 examples,
@@ -154,7 +153,7 @@ def _is_number(value: object) -> bool:
     return array.ndim == 0 and (array.dtype.kind in "biuf" or array.dtype.name == "bfloat16")
 
 
-def _listed(inferences: Mapping[str, Any]) -> dict[str, Any]:
+def _listed(inferences: Mapping[str, object]) -> dict[str, object]:
     return {name: list(value) if isinstance(value, np.ndarray) else value for name, value in inferences.items()}
 
 
@@ -202,9 +201,9 @@ class MetricManager:
         self,
         task_name: str,
         model_output_type: ModelOutputType,
-        inputs: Sequence[Mapping[str, Any]],
+        inputs: Sequence[Example],
         model_output: ModelOutput,
-        features: Mapping[str, Any],
+        features: Mapping[str, Feature],
         target_field_name: str = "targets",
         mask: npt.ArrayLike | None = None,
         indices_2d: npt.ArrayLike | None = None,
@@ -222,7 +221,9 @@ class MetricManager:
             for name, metric in self.metric_registry[task_name][model_output_type].items()
         }
 
-    def merge(self, metrics_collection: Mapping[str, Any], task_name: str, model_output_type: ModelOutputType) -> None:
+    def merge(
+        self, metrics_collection: Mapping[str, object], task_name: str, model_output_type: ModelOutputType
+    ) -> None:
         """Adds the metrics of a batch to those so far."""
         so_far = self.output_metrics_collections[task_name].setdefault(model_output_type, {})
         for name, metric in metrics_collection.items():
@@ -233,7 +234,7 @@ class MetricManager:
         task_name: str,
         model_output_type: ModelOutputType,
         *,
-        gather: Callable[[Any], Sequence[Any]] | None = None,
+        gather: Callable[[Any], Sequence[Mapping[str, object]]] | None = None,
     ) -> None:
         """Merges the metrics of all hosts, in the order of the hosts.
 

@@ -24,7 +24,7 @@ import types
 import uuid
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def function_behind(value: Any) -> object:
     return value.fingerprint_as
 
 
-def config_of(value: object) -> dict[str, Any] | None:
+def config_of(value: object) -> dict[str, object] | None:
     """The configuration of an object by field: what `fingerprint_config()` returns, the fields of a dataclass, or
     `vars`; None for an object without any."""
     declared = getattr(value, "fingerprint_config", None)
@@ -158,14 +158,17 @@ def _is_run_time_state(cls: type, name: str) -> bool:
     )
 
 
+K = TypeVar("K")  # keys of any type: a mapping is invariant in it
+
+
 @dataclasses.dataclass
 class Canonicalizer:
     """`canonical`, with hooks for functions, assets and the names of classes."""
 
-    on_function: Callable[[types.FunctionType], Any]
+    on_function: Callable[[types.FunctionType], object]
     on_class: Callable[[type], None]
-    on_asset: Callable[[Asset], Any]
-    label: Callable[[Any], str]
+    on_asset: Callable[[Asset], object]
+    label: Callable[[object], str]
 
     def __post_init__(self) -> None:
         self._above: set[int] = set()
@@ -309,14 +312,14 @@ class Canonicalizer:
         self.on_class(cls)
         return {"$object": [self.label(cls), self._pairs(config, path, dotted=True)]}
 
-    def _items(self, mapping: Mapping[Any, Any], path: str) -> list[Any]:
+    def _items(self, mapping: Mapping[K, object], path: str) -> list[list[object]]:
         """The items of a dict; in a configuration their order does not count."""
         return self._pairs(mapping, path)
 
-    def _pairs(self, mapping: Mapping[Any, Any], path: str, *, dotted: bool = False) -> list[object]:
+    def _pairs(self, mapping: Mapping[K, object], path: str, *, dotted: bool = False) -> list[list[object]]:
         return sorted(self._in_order(mapping, path, dotted=dotted), key=lambda pair: sort_key(pair[0]))
 
-    def _in_order(self, mapping: Mapping[object, object], path: str, *, dotted: bool = False) -> list[Any]:
+    def _in_order(self, mapping: Mapping[K, object], path: str, *, dotted: bool = False) -> list[list[object]]:
         pairs = []
         for key, item in mapping.items():
             where = f"{path}.{key}" if dotted else f"{path}[{key!r:.60}]"

@@ -19,10 +19,9 @@ import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from beam_pipes.errors import DeclarationError
-from beam_pipes.identity.canonical import Canonicalizer, function_behind, qualified_name
+from beam_pipes.identity.canonical import Asset, Canonicalizer, K, function_behind, qualified_name
 from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, normalize
 from beam_pipes.identity.source_code import assignments, class_node, function_node, functions_of
 
@@ -53,12 +52,12 @@ class _Code:
 class Entity:
     """One function or class on the walk. `key` names it in a fingerprint's parts, `stable` within the digest."""
 
-    thing: Any
+    thing: types.FunctionType | type
     code: _Code
     key: str
     stable: str
     notes: dict[str, str] = field(default_factory=dict)  # what the names in the code refer to
-    cells: dict[str, Any] = field(default_factory=dict)  # closed-over values and defaults, canonical
+    cells: dict[str, object] = field(default_factory=dict)  # closed-over values and defaults, canonical
 
 
 class CodeClosure:
@@ -67,7 +66,7 @@ class CodeClosure:
     A part is name → (name within the digest, value), the value a digest of code or a constant.
     """
 
-    def __init__(self, on_asset: Callable[[Any], Any]) -> None:
+    def __init__(self, on_asset: Callable[[Asset], object]) -> None:
         self._entities: dict[object, Entity] = {}
         self._constants: dict[tuple[str, str], tuple[str, str, object]] = {}
         self._waiting: list[Entity] = []
@@ -120,7 +119,9 @@ class CodeClosure:
             parts[key] = stable, show(value)
         return parts
 
-    def _add(self, identity: object, thing: Any, code: Callable[[], _Code], key: str | None) -> Entity:
+    def _add(
+        self, identity: object, thing: types.FunctionType | type, code: Callable[[], _Code], key: str | None
+    ) -> Entity:
         if identity not in self._entities:
             stable = self._unique(f"code:{thing.__qualname__}")
             name = key or self._unique(f"code:{qualified_name(thing)}")
@@ -163,7 +164,7 @@ class CodeClosure:
             return {"$instance": label(type(value))}
 
     def _follow(
-        self, entity: Entity, reference: Reference, referrer: str, env: dict[str, Any], scope: dict[str, Any]
+        self, entity: Entity, reference: Reference, referrer: str, env: dict[str, object], scope: dict[str, object]
     ) -> None:
         written = ".".join([*([reference.module] if reference.module else []), *reference.path])
         if reference.module is not None:
@@ -235,7 +236,7 @@ class _OwnObjects(Canonicalizer):
     """Values that code refers to, including the order of a dict. Refuses objects of installed classes, whose fields may
     be anything: locks, caches, connections."""
 
-    def _items(self, mapping: Mapping[Any, Any], path: str) -> list[Any]:
+    def _items(self, mapping: Mapping[K, object], path: str) -> list[list[object]]:
         return self._in_order(mapping, path)
 
     def _object(self, value: object, path: str) -> object:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_number
+from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import LoaderError
 
-Array = npt.NDArray[Any]
 Batch = dict[str, Array]
 PadValue = int | float | Mapping[str, int | float]
 Fills = Mapping[str, Any]
@@ -32,7 +33,7 @@ def pad_value_of(feature: str, pad_value: PadValue) -> int | float:
     return pad_value.get(feature, 0) if isinstance(pad_value, Mapping) else pad_value
 
 
-def checked_pad(value: int | float, dtype: np.dtype[Any], feature: str) -> Any:
+def checked_pad(value: int | float, dtype: np.dtype, feature: str) -> object:
     """`value` as a scalar of `dtype`; raises `LoaderError` if it is not exactly representable (-1 in uint8 is 255)."""
     # Scalars of ml_dtypes (bfloat16) are NumPy's generics, and no numbers of Python's.
     if not isinstance(value, (numbers.Real, np.generic)):
@@ -52,27 +53,27 @@ def checked_pad(value: int | float, dtype: np.dtype[Any], feature: str) -> Any:
         ) from None
 
 
-def fills_of(spec: Mapping[str, Any], features: Iterable[str], pad_value: PadValue) -> dict[str, Any]:
+def fills_of(spec: Mapping[str, FeatureSpec], features: Iterable[str], pad_value: PadValue) -> dict[str, object]:
     """The padding of each feature: a single pad value applies to the ragged ones, one by name to the feature it names.
 
     Raises `LoaderError` for a pad value that the feature's dtype does not hold.
     """
-    fills: dict[str, Any] = {}
+    fills: dict[str, object] = {}
     for name in features:
         feature = spec[name]
         named = isinstance(pad_value, Mapping) and name in pad_value
         value = pad_value_of(name, pad_value) if feature.ragged or named else 0
         if feature.numpy_dtype.kind == "O":
-            empty: Any = b"" if feature.dtype == "bytes" else ""
+            empty: bytes | str = b"" if feature.dtype == "bytes" else ""
             fills[name] = value if isinstance(value, type(empty)) else empty
         else:
             fills[name] = checked_pad(value, feature.numpy_dtype, name)
     return fills
 
 
-def fills_of_result(result: Batch, fills: Fills, pad_value: PadValue) -> dict[str, Any]:
+def fills_of_result(result: Batch, fills: Fills, pad_value: PadValue) -> dict[str, object]:
     """The padding of a transform's columns: that of the feature with the same name, or the pad value for the name."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, array in result.items():
         named = isinstance(pad_value, Mapping) and name in pad_value
         value = pad_value_of(name, pad_value) if named else fills.get(name, 0)
@@ -138,7 +139,7 @@ def merge_rows(
             if uniform:
                 out[places] = array
             else:
-                corner: tuple[Any, ...] = (places, *(slice(0, size) for size in array.shape[1:]))
+                corner: tuple[Array | slice, ...] = (places, *(slice(0, size) for size in array.shape[1:]))
                 out[corner] = array
         merged[name] = out
     return merged
@@ -171,7 +172,7 @@ def _counts(name: str, part: Batch) -> Array:
     return part[name + LENGTHS] if shapes is None else np.asarray(shapes.prod(axis=1))
 
 
-def _filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Array:
+def _filled(shape: tuple[int, ...], dtype: np.dtype, fill: object) -> Array:
     if fill is None and dtype.kind == "O":
         fill = ""
     return np.zeros(shape, dtype) if fill is None else np.full(shape, fill, dtype)

@@ -9,21 +9,24 @@ all features of a row come from the same record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from types import EllipsisType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.takedown import is_removed
 from beam_pipes.errors import LoaderError, SpecError, TaskError, logger
 from beam_pipes.loader.order import Indices
+from beam_pipes.loader.row_source import MeasuredSplit, ReadSplit
 
 T = TypeVar("T")
 
 _log = logger("beam_pipes.loader")
 
 
-def takedown_revision(splits: Iterable[Any]) -> int:
+def takedown_revision(splits: Iterable[object]) -> int:
     """A number that grows with each change of the takedowns of these splits; 0 if there never were any."""
     return sum(int(getattr(stored_split(split), "takedown_revision", 0)) for split in splits)
 
@@ -35,7 +38,7 @@ def stored_split(split: Any) -> Any:
     return split
 
 
-def read_consistently(splits: Iterable[Any], read: Callable[[], T]) -> T:
+def read_consistently(splits: Iterable[object], read: Callable[[], T]) -> T:
     """The result of `read`, read again if the takedowns of `splits` changed in the meantime.
 
     A row is read feature by feature, and all features must come from the same record.
@@ -53,7 +56,7 @@ def read_consistently(splits: Iterable[Any], read: Callable[[], T]) -> T:
             return made
 
 
-def entries_left(split: Any, records: Indices) -> Any:
+def entries_left(split: object, records: Indices) -> npt.NDArray[np.bool_] | None:
     """The remaining entries of packed rows, as a mask; None if all remain."""
     removed = getattr(stored_split(split), "removed_rows", None)
     if removed is None or not len(removed):
@@ -76,11 +79,11 @@ def note_other_takedowns(saved: int, now: int) -> None:
 class Column(NamedTuple):
     """`values` is (sum of lengths, *rest) with `lengths` (n,), or (n, *shape) without."""
 
-    values: npt.NDArray[Any]
+    values: Array
     lengths: npt.NDArray[np.int64] | None = None
 
 
-def columns_of(split: Any, features: Sequence[str], records: Indices) -> dict[str, Column]:
+def columns_of(split: MeasuredSplit, features: Sequence[str], records: Indices) -> dict[str, Column]:
     """Features of some records of a split, or of anything with a split's interface.
 
     A source that derives several features of a record together has its own `columns_of(features, records)`, which is
@@ -91,24 +94,25 @@ def columns_of(split: Any, features: Sequence[str], records: Indices) -> dict[st
         columns: dict[str, Column] = read(features, records)
         return columns
     columns = {}
+    whole: ReadSplit = split  # type: ignore[assignment]  # it has no `columns_of`, so it has these
     for name in features:
         if split.spec[name].has_shape_feature:
-            columns[name] = _uniform(split, name, records)
+            columns[name] = _uniform(whole, name, records)
         elif split.spec[name].ragged:
-            columns[name] = Column(*split.gather_values(name, records))
+            columns[name] = Column(*whole.gather_values(name, records))
         else:
-            columns[name] = Column(split.gather(records, features=[name])[name])
+            columns[name] = Column(whole.gather(records, features=[name])[name])
     return columns
 
 
-def _uniform(split: Any, feature: str, records: Indices) -> Column:
+def _uniform(split: ReadSplit, feature: str, records: Indices) -> Column:
     """A feature whose inner dimensions its spec does not fix, but which are equal in these records."""
     read = split.gather(records, features=[feature], ragged="values")
     values, lengths = read[feature], read[f"{feature}/lengths"]
     return Column(values.reshape(int(lengths.sum()), *_inner_of(feature, read[f"{feature}/shape"])), lengths)
 
 
-def widest_row(split: Any, feature: str, records: Indices) -> tuple[int, ...]:
+def widest_row(split: MeasuredSplit, feature: str, records: Indices) -> tuple[int, ...]:
     """The smallest shape that holds a ragged feature of each of these records, found without reading their values.
 
     Raises `LoaderError` if that is unknown, or if the inner dimensions differ.
@@ -123,7 +127,7 @@ def widest_row(split: Any, feature: str, records: Indices) -> tuple[int, ...]:
             feature=feature,
         ) from error
     if not spec.has_shape_feature:
-        return (longest, *spec.shape[1:])
+        return (longest, *(size or 0 for size in spec.shape[1:]))  # none of them varies
     return (longest, *_inner_of(feature, stored_split(split).shapes(feature, records)))
 
 
@@ -144,9 +148,7 @@ def _inner_of(feature: str, shapes: npt.NDArray[np.int64]) -> list[int]:
 _LONG_ROW_BYTES = 512
 
 
-def rows_of(
-    values: npt.NDArray[Any], totals: npt.NDArray[np.int64], width: int, *, inner: Sequence[int], fill: Any
-) -> npt.NDArray[Any]:
+def rows_of(values: Array, totals: npt.NDArray[np.int64], width: int, *, inner: Sequence[int], fill: object) -> Array:
     """Concatenated values as rows of `width`, padded: [5, 6, 7], totals [2, 1] → [[5, 6], [7, fill]]."""
     alike = values.shape[1:] == tuple(inner)
     if alike and (totals == width).all():
@@ -162,8 +164,8 @@ def rows_of(
     return made
 
 
-def put_into(batch: npt.NDArray[Any], inside: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> None:
+def put_into(batch: Array, inside: npt.NDArray[np.bool_], values: Array) -> None:
     """Writes concatenated values to the places that `inside` marks; their inner dimensions may be smaller."""
-    corner: Any = (..., *(slice(size) for size in values.shape[1:]))
+    corner: tuple[EllipsisType | slice, ...] = (..., *(slice(size) for size in values.shape[1:]))
     batch = batch if batch.shape[2:] == values.shape[1:] else batch[corner]
     batch[inside] = values

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from beam_pipes.cache import Cache, storage_for
+from beam_pipes.cache import Cache, Split, storage_for
 from beam_pipes.cache.publish import manifest_with_id
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.loader.epochs import Shuffle
@@ -44,6 +43,7 @@ def loader_from_state(
     Raises `LoaderError` if paths or plans are missing, `CacheNotFoundError` if a snapshot is gone, and
     `StateMismatchError` if anything else differs from what the state was saved with.
     """
+    source: Split | PackingPlan | Mixture
     named = dict(state.source)
     if "num_sources" not in named:
         if len(paths) != 1:
@@ -113,12 +113,12 @@ def _shuffle(label: str, batch_size: int | TokenBatches | None) -> Shuffle:
 
 def _source(
     path: str | os.PathLike[str],
-    split: Any,
-    manifest: Any,
+    split: object,
+    manifest: object,
     plan: str | os.PathLike[str] | None,
-    named: Any,
+    named: Mapping[str, object],
     condition: str,
-) -> Any:
+) -> Split | PackingPlan:
     whole, filtered, _ = str(manifest).partition("?")
     if filtered and not condition:
         raise LoaderError(

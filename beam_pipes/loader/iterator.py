@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
@@ -93,7 +93,7 @@ class IteratedLoader(Protocol):
 
     def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None: ...
 
 
 class LoaderIterator:
@@ -225,10 +225,10 @@ class LoaderIterator:
     def state_dict(self) -> dict[str, Any]:
         return self._loader.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         self._loader.load_state_dict(state_dict)
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise not_copied(
             "an iterator of a Loader",
             "Pickle or copy the loader itself, which goes on where this iterator stands; or save loader.state_dict() "

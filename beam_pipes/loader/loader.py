@@ -34,7 +34,7 @@ from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
 from beam_pipes.loader.state import LoaderState, trackable_state
 from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
-from beam_pipes.loader.stream import Appended, RowStream
+from beam_pipes.loader.stream import Appended, OpenSource, RowStream
 from beam_pipes.loader.token_batches import TokenBatches
 from beam_pipes.loader.world import Share
 
@@ -127,7 +127,7 @@ class Loader:
         workers: int = 0,
         prefetch: int = 2,
     ) -> None:
-        source = opened(source, decode)  # a copy of the loader reads the same snapshot
+        found: OpenSource | Mixture = opened(source, decode)  # a copy of the loader reads the same snapshot
         options = LoaderOptions(
             batch_size=batch_size,
             seed=seed,
@@ -147,7 +147,7 @@ class Loader:
             workers=workers,
             prefetch=prefetch,
         )
-        stream = options.stream(source)
+        stream = options.stream(found)
         self._steps = options.steps(stream)
         self.batch_size = self._steps.batch_size
         self.seed = int(seed)
@@ -156,13 +156,13 @@ class Loader:
         self.last = last
         self.workers = int(workers)
         self.prefetch = int(prefetch)
-        self._made_of: tuple[Any, LoaderOptions] = (source, options)
+        self._made_of: tuple[OpenSource | Mixture, LoaderOptions] = (found, options)
         if self.host_count > 1:
             stream.check_widths()
         self._features = options.features_of(stream)
         self._reader = options.reader(stream, self._steps)
         if self._run.steps_per_epoch == 0:  # a training loop over nothing would end without a word
-            raise LoaderError(f"{source!r}: {self._run.why_no_steps()}")
+            raise LoaderError(f"{found!r}: {self._run.why_no_steps()}")
         self._progress = Progress(Cursor(0, 0))
         self._restored: Cursor | None = None  # where the last state stood that was restored
         self._iterator: weakref.ref[LoaderIterator] | None = None
@@ -281,7 +281,7 @@ class Loader:
         title = f"Loader: batches of {of_rows} rows, {steps}, {epochs}, last={self.last!r}"
         return tree_of(title, run, self._made_of[0], None if segment is None else segment.rates)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         place = (self._cursor, self._restored, self._reader.stream.changes)
         return _rebuilt, (type(self), *self._made_of, self.share, *place)
 
@@ -524,7 +524,7 @@ class Loader:
         """The state as torch's checkpoints take it."""
         return self.state.to_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """`restore` of what `state_dict` gave."""
         self.restore(LoaderState.from_dict(state_dict))
 
@@ -557,7 +557,7 @@ class Loader:
         check_integer("epoch", epoch, 0)
         self._move(Cursor(epoch, 0), self._reader.stream)
 
-    def _go_back(self, state: Mapping[str, Any]) -> None:
+    def _go_back(self, state: Mapping[str, object]) -> None:
         """Returns to a state of the same pass, as if later batches had never been read; not a restore."""
         restored = self._restored
         self.load_state_dict(state)
@@ -573,7 +573,7 @@ class Loader:
 
 def _rebuilt(
     kind: type[Loader],
-    source: Any,
+    source: RowSource | Mixture,
     options: LoaderOptions,
     share: Share,
     cursor: Cursor,

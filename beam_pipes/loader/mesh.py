@@ -31,6 +31,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runt
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, ranges
 from beam_pipes.loader.order import Indices
@@ -59,7 +60,7 @@ class JaxMesh(Protocol):
     axis_names: tuple[str, ...]
 
     @property
-    def devices(self) -> npt.NDArray[Any]: ...
+    def devices(self) -> Array: ...
 
 
 @runtime_checkable
@@ -266,7 +267,7 @@ def mesh_share(
     return MeshShare(share=share, sequence=part, mesh=_named(axes, [*rows, *sequence]))
 
 
-def _axes(mesh: Any) -> _Axes:
+def _axes(mesh: AnyMesh) -> _Axes:
     if isinstance(mesh, InputContext):
         place = (int(mesh.input_pipeline_id),)
         return _Axes({"input_pipeline": int(mesh.num_input_pipelines)}, [place], "TensorFlow's InputContext")

@@ -22,15 +22,16 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.row_source import PaddedSplit, SplitLike, opened
+from beam_pipes.loader.row_source import PaddedSplit, ReadSplit, opened
 from beam_pipes.loader.state import Segment
 
 MAX_EXACT_PERIOD = 1 << 20  # rates with a common denominator up to here are kept exactly
@@ -165,7 +166,7 @@ class Stretch:
             for count, rate, slots in zip(self.counts, self.rates, self._slots, strict=True)
         )
 
-    def locate(self, positions: Indices) -> tuple[npt.NDArray[Any], Indices]:
+    def locate(self, positions: Indices) -> tuple[Array, Indices]:
         """For each position: its source, and the number of earlier rows from that source."""
         periods, slots = np.divmod(positions - self.start, self.period)
         sources = self._table[slots]
@@ -197,7 +198,7 @@ def _earlier_of(rates: tuple[int, ...]) -> npt.NDArray[np.int64]:
 
 
 #: One source of rows: a split or its path, a packing plan, or records padded one by one.
-RowSource: TypeAlias = "str | os.PathLike[str] | SplitLike | PackingPlan | PaddedSplit"
+RowSource: TypeAlias = "str | os.PathLike[str] | ReadSplit | PackingPlan | PaddedSplit"
 Rates: TypeAlias = "Sequence[float | int | Fraction]"
 Unit = Literal["steps", "rows", "tokens"]
 Interpolation = Literal["constant", "linear"]

@@ -28,7 +28,7 @@ from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import GatherOptions, Rows, Shapes, SplitRows, columns_in_common, row_bytes, varying
 from beam_pipes.loader.state import Addition, LoaderState, Segment
-from beam_pipes.loader.stream import LOCATED_ROWS, EpochSizes, Given, Places, Progress, RowStream, open_rows
+from beam_pipes.loader.stream import LOCATED_ROWS, EpochSizes, Given, OpenSource, Places, Progress, RowStream, open_rows
 
 # What has changed a mixture: in which epoch, its segment there, and the sizes of the epochs before.
 Changes = tuple[int, Segment, tuple[EpochSizes, ...] | None]
@@ -86,7 +86,7 @@ class MixtureStream:
         }
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
         self._mixture = mixture
-        pairs: Sequence[tuple[Any, Any]] = tuple(mixture.sources)
+        pairs: Sequence[tuple[Any, object]] = tuple(mixture.sources)
         # An epoch whose rates changed on the way, and its segment; later epochs have these rates from their start.
         self._changed_epoch = changed[0] if changed else 0
         self._changed: Segment | None = changed[1] if changed else None
@@ -184,9 +184,9 @@ class MixtureStream:
             )
         return [*self._earlier, EpochSizes(1, self.size_of(self._changed_epoch)), EpochSizes(None, self.size)]
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         sources = [orders.rows.identity() for orders in self._orders]
-        identity: dict[str, Any] = {
+        identity: dict[str, object] = {
             "num_sources": len(sources),
             "exhausted": self._mixture.exhausted,
             "rates": rates_label(self._mixture.integer_rates),
@@ -200,8 +200,8 @@ class MixtureStream:
             identity["max_epochs"] = limits if len(limits) <= _LISTED_RATES else _digest(limits)
         if len(sources) <= _LISTED_SOURCES:
             identity["sources"] = [
-                f"{source['split']}@{source['manifest'][:12]}/{source['rows']}"
-                + (f"/{source['plan'][:12]}" if "plan" in source else "")
+                f"{source['split']}@{str(source['manifest'])[:12]}/{source['rows']}"
+                + (f"/{str(source['plan'])[:12]}" if "plan" in source else "")
                 for source in sources
             ]
         return identity
@@ -446,7 +446,7 @@ class MixtureStream:
 
 
 def open_stream(
-    source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle, batch_size: int | None = None
+    source: OpenSource | Mixture, options: GatherOptions, *, seed: int, shuffle: Shuffle, batch_size: int | None = None
 ) -> RowStream | MixtureStream:
     """The stream of a split, a packing plan or a mixture of them; `batch_size` is the unit of a schedule in steps."""
     if isinstance(source, Mixture):

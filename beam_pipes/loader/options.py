@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
 from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.mesh import MeshShare, SequenceShare
+from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.mixture_stream import MixtureStream, open_stream, rates_label
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
@@ -27,7 +28,7 @@ from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
-from beam_pipes.loader.stream import Appended, RowStream, check_appendable, over_newer
+from beam_pipes.loader.stream import Appended, OpenSource, RowStream, check_appendable, over_newer
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import Share
 
@@ -81,15 +82,16 @@ class LoaderOptions:
                 f"got {self.shuffle!r}"
             )
 
-    def stream(self, source: Any) -> RowStream | MixtureStream:
+    def stream(self, source: OpenSource | Mixture) -> RowStream | MixtureStream:
         """The stream of a source; raises `LoaderError` if the options do not suit it."""
-        options: dict[str, Any] = {"seed": int(self.seed), "shuffle": self.shuffle}
         if self.appended is not None:
             check_appendable(source)
         if isinstance(self.batch_size, TokenBatches):
-            return BucketStream(source, self.gather(), **options, token_batches=self.batch_size)
+            return BucketStream(
+                source, self.gather(), seed=int(self.seed), shuffle=self.shuffle, token_batches=self.batch_size
+            )
         batch_size = int(self.batch_size) if isinstance(self.batch_size, (int, np.integer)) else None
-        return open_stream(source, self.gather(), **options, batch_size=batch_size)
+        return open_stream(source, self.gather(), seed=int(self.seed), shuffle=self.shuffle, batch_size=batch_size)
 
     def steps(self, stream: RowStream | MixtureStream) -> StepOptions:
         """How rows become global batches, with the current share of this process."""

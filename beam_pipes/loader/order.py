@@ -20,18 +20,19 @@ A balanced order, for rows of unequal cost: each batch takes one row of each cla
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
 
 ORDER_VERSION = 1
 
 Indices = npt.NDArray[np.int64]
-IndexLike = Sequence[int] | npt.NDArray[Any]
+IndexLike = Sequence[int] | Array
 
 _MASK_64 = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15  # of SplitMix64
@@ -70,10 +71,10 @@ def _mix(value: int) -> int:
 
 
 RowKeys = npt.NDArray[np.uint64]
-_RoundKey = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+_RoundKey = tuple[Array, Array]
 
 
-def mixed(keys: RowKeys, words: int | npt.NDArray[Any]) -> RowKeys:
+def mixed(keys: RowKeys, words: int | Array) -> RowKeys:
     """Keys derived from keys and words, which are broadcast together: pseudorandom, and equal for equal inputs."""
     mixed_words = np.uint64(_mix(words & _MASK_64)) if isinstance(words, int) else _mix_all(words)
     return _mix_all(keys ^ mixed_words)
@@ -84,7 +85,7 @@ def row_keys(epoch: int, rows: Indices) -> RowKeys:
     return mixed(rows.astype(np.uint64), derive_key(epoch))
 
 
-def _mix_all(values: npt.NDArray[Any]) -> RowKeys:
+def _mix_all(values: Array) -> RowKeys:
     values = values.astype(np.uint64) + np.uint64(_GAMMA)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -166,14 +167,14 @@ class KeyedPermutation:
     def positions(self, records: IndexLike) -> Indices:
         return self._map(check_indices(records, self.size, "record"), self._backward)
 
-    def _map(self, indices: Indices, network: Any) -> Indices:
+    def _map(self, indices: Indices, network: Callable[[RowKeys], RowKeys]) -> Indices:
         flat = np.ascontiguousarray(indices).reshape(-1)
         out = np.empty(flat.shape, np.int64)
         for start in range(0, len(flat), _CHUNK):
             out[start : start + _CHUNK] = self._walk(flat[start : start + _CHUNK].view(np.uint64), network)
         return out.reshape(indices.shape)
 
-    def _walk(self, values: npt.NDArray[np.uint64], network: Any) -> Indices:
+    def _walk(self, values: npt.NDArray[np.uint64], network: Callable[[RowKeys], RowKeys]) -> Indices:
         values = network(values)
         outside = np.flatnonzero(values >= np.uint64(self.size))
         while len(outside):
@@ -215,7 +216,7 @@ class KeyedPermutation:
         return np.bitwise_or(joined, low, out=joined)
 
 
-def _number(value: int, dtype: type[np.unsignedinteger[Any]] = np.uint32) -> npt.NDArray[Any]:
+def _number(value: int, dtype: type[np.unsignedinteger] = np.uint32) -> Array:
     """An array of no dimensions: beside an array it costs half of what a scalar does, 0.3 µs a call."""
     return np.array(value, dtype)
 
@@ -231,16 +232,12 @@ class _Scratch:
         self.spare = np.empty(size, np.uint32)
         self.wide = np.empty(size, np.uint64)
 
-    def hash_bits(
-        self, values: npt.NDArray[np.uint32], key: _RoundKey, shift: npt.NDArray[Any]
-    ) -> npt.NDArray[np.uint32]:
+    def hash_bits(self, values: npt.NDArray[np.uint32], key: _RoundKey, shift: Array) -> npt.NDArray[np.uint32]:
         """A hash in [0, 2^(32 - shift))."""
         np.right_shift(self._hash(values, key), shift, out=self.hashed)
         return self.hashed
 
-    def hash_below(
-        self, values: npt.NDArray[np.uint32], key: _RoundKey, size: npt.NDArray[Any]
-    ) -> npt.NDArray[np.uint32]:
+    def hash_below(self, values: npt.NDArray[np.uint32], key: _RoundKey, size: Array) -> npt.NDArray[np.uint32]:
         """A hash in [0, size), scaled by its upper bits (Lemire's multiply-shift)."""
         np.multiply(self._hash(values, key), size, out=self.wide)
         np.right_shift(self.wide, _UPPER_HALF, out=self.wide)

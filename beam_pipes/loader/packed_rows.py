@@ -12,11 +12,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.loader.batches import Batch, fills_of, ranges
 from beam_pipes.loader.columns import columns_of, entries_left, put_into, read_consistently, rows_of, widest_row
@@ -74,7 +75,7 @@ class PaddedRows:
             "Pass shuffle=True."
         )
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return dataclasses.asdict(Identity.of_split(self._split))
 
     def will_need(self, blocks: Indices) -> None:
@@ -116,7 +117,7 @@ class PaddedRows:
                 batch[f"{name}_positions"] = np.arange(width, dtype=np.int32) * inside
         return batch
 
-    def _cut(self, name: str, rows: Indices, values: Any, lengths: Any, width: int) -> tuple[Any, Any]:
+    def _cut(self, name: str, rows: Indices, values: Array, lengths: Indices, width: int) -> tuple[Array, Indices]:
         if self._padded.overlong == "error":
             row = int(np.argmax(lengths > width))
             raise LoaderError(
@@ -138,7 +139,7 @@ class _Entries(NamedTuple):
     starts: Indices
     lengths: Indices
 
-    def some(self, which: npt.NDArray[Any]) -> _Entries:
+    def some(self, which: Array) -> _Entries:
         return _Entries(*(each[which] for each in self))
 
 
@@ -154,11 +155,11 @@ class _Joined(NamedTuple):
     ends: list[int]
     bounds: list[int]  # (rows + 1,): the first piece of each row
     fill: memoryview
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     shape: tuple[int, ...]
-    keeps: Any  # what the memory belongs to
+    keeps: object  # what the memory belongs to
 
-    def rows(self, first: int, last: int) -> npt.NDArray[Any]:
+    def rows(self, first: int, last: int) -> Array:
         pieces = slice(self.bounds[first], self.bounds[last])
         memory, fill = self.memory, self.fill
         joined = bytearray().join(
@@ -167,7 +168,7 @@ class _Joined(NamedTuple):
                 for begin, end in zip(self.begins[pieces], self.ends[pieces], strict=True)
             ]
         )
-        made: npt.NDArray[Any] = np.ndarray((last - first, *self.shape), self.dtype, joined)
+        made: Array = np.ndarray((last - first, *self.shape), self.dtype, joined)
         return made
 
 
@@ -179,7 +180,7 @@ class _Repeated(NamedTuple):
     bounds: list[int]
     width: int
 
-    def rows(self, first: int, last: int) -> npt.NDArray[Any]:
+    def rows(self, first: int, last: int) -> Array:
         pieces = slice(self.bounds[first], self.bounds[last])
         return self.numbers[pieces].repeat(self.counts[pieces]).reshape(last - first, self.width)
 
@@ -192,10 +193,10 @@ class _Counted(NamedTuple):
     bounds: list[int]
     width: int
 
-    def rows(self, first: int, last: int) -> npt.NDArray[Any]:
+    def rows(self, first: int, last: int) -> Array:
         counts = self.counts[self.bounds[first] : self.bounds[last]]
         joined = bytearray().join(map(self.numbers.__getitem__, counts))
-        made: npt.NDArray[Any] = np.ndarray((last - first, self.width), np.int32, joined)
+        made: Array = np.ndarray((last - first, self.width), np.int32, joined)
         return made
 
 
@@ -238,7 +239,7 @@ class _Pieces:
         self._bounds: list[int] = np.concatenate((_NOTHING, np.cumsum(has_any)[tails])).tolist()
         self.segment_ids = _Repeated(numbers[self._kept], self._counts, self._bounds, width)
 
-    def joined(self, memory: memoryview, begins: Indices, item: npt.NDArray[Any], keeps: Any = None) -> _Joined:
+    def joined(self, memory: memoryview, begins: Indices, item: Array, keeps: object = None) -> _Joined:
         """The column whose entries begin at these bytes of `memory`; `item` is what padding is made of."""
         starts = np.full(self._slots, -1)
         starts[self._places] = begins
@@ -255,7 +256,7 @@ class _Pieces:
         return _Counted(numbers, counts, self._bounds, self._width)
 
 
-def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+def _bytes_of(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
@@ -329,7 +330,7 @@ class PackedRows:
         ends = np.concatenate(([0], np.cumsum(squares)))[plan.bin_offsets.astype(np.int64)]
         return np.asarray(np.diff(ends), np.int64)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         source = self._plan.source
         return {"manifest": source.manifest, "split": source.split, "rows": self.size, "plan": self._plan.digest}
 
@@ -441,6 +442,7 @@ def _entries_of(plan: PackingPlan, rows: Indices) -> _Entries:
 def _of_epoch(plan: PackingPlan, epoch: int) -> PackingPlan:
     if not epoch:
         return plan
+    assert plan.split is not None  # `PackedRows` has looked
     return plan_of_epoch(
         plan.split,
         limits=plan.sequence_lengths,

@@ -24,7 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from beam_pipes.errors import LoaderError
 
@@ -380,7 +380,7 @@ class SharedIterator(Generic[T]):
             self._elements.close()
             self._replaced = True
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise not_copied(
             "an iterator", "Pickle or copy the loader itself, or save its state_dict() and call iter(loader) there."
         )

@@ -20,10 +20,10 @@ from beam_pipes.loader.state import Identity
 
 
 def random_access(
-    split: Any,
+    split: Split,
     *,
     features: Sequence[str] | None = None,
-    transform: Callable[[dict[str, Any]], Any] | None = None,
+    transform: Callable[[dict[str, Any]], object] | None = None,
 ) -> RandomAccess:
     """`split` as a sequence of examples, for the loaders of other libraries.
 
@@ -50,7 +50,7 @@ class RandomAccess:
     """
 
     def __init__(
-        self, split: Any, features: tuple[str, ...] | None, transform: Callable[[dict[str, Any]], Any] | None
+        self, split: Split, features: tuple[str, ...] | None, transform: Callable[[dict[str, Any]], object] | None
     ) -> None:
         self._split = split
         self._features = features
@@ -82,7 +82,7 @@ class RandomAccess:
         features = "all" if self._features is None else ",".join(self._features)
         return f"RandomAccess({Identity.of_split(self._split)}, features={features}, transform={transform})"
 
-    def _finish(self, example: Mapping[str, Any]) -> Any:
+    def _finish(self, example: Mapping[str, object]) -> Any:
         return dict(example) if self._transform is None else self._transform(dict(example))
 
 

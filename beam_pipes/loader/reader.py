@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,7 @@ _GROUP_BYTES = 2 << 20
 MAX_GROUP = 64
 
 
-def checked_result(result: Any, rows: int) -> Batch:
+def checked_result(result: object, rows: int) -> Batch:
     """The result of a transform for that many rows; raises `LoaderError` unless it consists of arrays of them."""
     if not isinstance(result, Mapping):
         raise LoaderError(f"transform should return a dict of arrays, got {type(result).__name__}")

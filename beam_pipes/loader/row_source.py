@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
+from beam_pipes.cache.columns import PadTo
 from beam_pipes.cache.message_features import MessageDecoder
 from beam_pipes.cache.reader import Cache, open_split
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import LoaderError
+from beam_pipes.loader.order import Indices
+
+S = TypeVar("S")
 
 
 class SplitLike(Protocol):
@@ -27,7 +31,7 @@ class SplitLike(Protocol):
     @property
     def manifest_id(self) -> str: ...
     @property
-    def spec(self) -> Mapping[str, Any]: ...
+    def spec(self) -> Mapping[str, FeatureSpec]: ...
     def __len__(self) -> int: ...
 
 
@@ -37,6 +41,22 @@ class MeasuredSplit(SplitLike, Protocol):
     @property
     def shard_sizes(self) -> np.ndarray: ...
     def lengths(self, feature: str, indices: np.ndarray | None = None) -> np.ndarray: ...
+
+
+class ReadSplit(MeasuredSplit, Protocol):
+    """A split that is read: what rows are made of. One that derives features of a record together has `columns_of`,
+    which is called in place of `gather` and `gather_values` (see `columns.columns_of`)."""
+
+    def shapes(self, feature: str, indices: Indices) -> np.ndarray: ...
+    def gather_values(self, feature: str, indices: Indices) -> tuple[np.ndarray, np.ndarray]: ...
+    def gather(
+        self,
+        indices: Indices,
+        *,
+        features: Sequence[str] | None = None,
+        ragged: Literal["pad", "values"] = "pad",
+        pad_to: PadTo = None,
+    ) -> dict[str, np.ndarray]: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +73,7 @@ class PaddedSplit:
     overlong: a record longer than its row is an error ("error"), or cut off ("truncate").
     """
 
-    split: Any
+    split: MeasuredSplit
     sequence_lengths: Mapping[str, int | None]
     segments: bool = True
     overlong: str = "error"
@@ -81,24 +101,25 @@ class PaddedSplit:
         return len(self.split)
 
 
-def opened(source: Any, decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None) -> Any:
+def opened(
+    source: str | os.PathLike[str] | S, decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None
+) -> Split | S:
     """Opens a path; returns everything else unchanged. With `decode`, a split of messages read as examples.
 
     `opened("cache/train")` → the split `train` of the published snapshot in `cache`. Raises `CacheNotFoundError` if
     there is no such split; it lists the existing ones.
     """
-    if isinstance(source, str | os.PathLike):
-        source = open_split(source)
-    if isinstance(source, Cache):
+    found: Split | S = open_split(source) if isinstance(source, str | os.PathLike) else source
+    if isinstance(found, Cache):
         raise LoaderError(
-            f"a loader reads one split, got the cache {source.path!r}. Choose one: "
-            f"{', '.join(f'cache[{split!r}]' for split in source.splits)}."
+            f"a loader reads one split, got the cache {found.path!r}. Choose one: "
+            f"{', '.join(f'cache[{split!r}]' for split in found.splits)}."
         )
     if decode is None:
-        return source
-    if not isinstance(source, Split):
+        return found
+    if not isinstance(found, Split):
         raise LoaderError(
-            f"decode is for one split of a cache, got {type(source).__name__}. Decode before: "
+            f"decode is for one split of a cache, got {type(found).__name__}. Decode before: "
             "cache['train'].decoded(…) in the place of cache['train']."
         )
-    return source.decoded(decode)
+    return found.decoded(decode)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.columns import PadTo, padded_shape
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.regions import Located
+from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.loader.batches import LENGTHS, SHAPE, Batch, Fills, PadValue, fills_of
 from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.order import Indices
+from beam_pipes.loader.row_source import MeasuredSplit, ReadSplit
 from beam_pipes.loader.state import Identity
 
 
@@ -50,7 +52,7 @@ class GatherOptions:
                 raise LoaderError(f"pad_to should be a width, or a width or shape for each name, got {self.pad_to!r}")
 
 
-def _is_width(size: Any) -> bool:
+def _is_width(size: object) -> bool:
     return isinstance(size, (int, np.integer)) and not isinstance(size, bool) and int(size) >= 0
 
 
@@ -92,7 +94,7 @@ def row_bytes(columns: Columns) -> int | None:
 class InMemory(Protocol):
     """A column of rows that are in memory: `rows` copies some of them."""
 
-    def rows(self, first: int, last: int) -> npt.NDArray[Any]:
+    def rows(self, first: int, last: int) -> Array:
         """(last - first, *shape)"""
         ...
 
@@ -112,7 +114,7 @@ class Rows(Protocol):
         ...
 
     @property
-    def split(self) -> Any:
+    def split(self) -> MeasuredSplit:
         """The split that the rows are made of."""
         ...
 
@@ -141,7 +143,7 @@ class Rows(Protocol):
         """Whether rows differ in every epoch: `gather` then gets `row + epoch · size`."""
         ...
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Everything the rows depend on, as JSON; part of the state."""
         ...
 
@@ -176,7 +178,7 @@ class SplitRows:
     most_segments: int | None = 1
     segment_multiple: int = 1
 
-    def __init__(self, split: Any, options: GatherOptions) -> None:
+    def __init__(self, split: ReadSplit, options: GatherOptions) -> None:
         self._identity = Identity.of_split(split)
         self.split = self._split = split
         self._options = dataclasses.asdict(options)
@@ -208,7 +210,7 @@ class SplitRows:
             )
         return np.asarray(sum(np.asarray(each, np.int64) ** 2 for each in lengths), np.int64)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return dataclasses.asdict(self._identity)
 
     def widest(self, rows: Indices) -> Shapes:
@@ -246,7 +248,7 @@ class SplitRows:
             check_room(windows)
 
 
-def _columns_of_split(spec: Mapping[str, Any], features: Sequence[str], options: GatherOptions) -> Columns:
+def _columns_of_split(spec: Mapping[str, FeatureSpec], features: Sequence[str], options: GatherOptions) -> Columns:
     columns: dict[str, ColumnSpec] = {}
     for name in features:
         feature = spec[name]

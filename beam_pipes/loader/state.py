@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.extras import require
+from beam_pipes.loader.row_source import SplitLike
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Identity:
     rows: int
 
     @classmethod
-    def of_split(cls, split: Any) -> Identity:
+    def of_split(cls, split: SplitLike) -> Identity:
         try:
             return cls(manifest=str(split.manifest_id), split=str(split.name), rows=len(split))
         except (AttributeError, TypeError) as error:
@@ -125,7 +126,7 @@ class LoaderState:
         return cls.from_dict(value)
 
     @classmethod
-    def from_dict(cls, value: Any) -> LoaderState:
+    def from_dict(cls, value: object) -> LoaderState:
         """Reads what `to_dict` returned; raises `LoaderError` on anything else."""
         if not isinstance(value, Mapping):
             raise LoaderError(f"a loader state is one JSON object, got {type(value).__name__}")
@@ -194,7 +195,7 @@ _ABSENT = object()
 
 
 def _sequence_of(state: LoaderState) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "order_version": state.order_version,
         "seed": state.seed,
         "shuffle": state.shuffle,
@@ -203,7 +204,7 @@ def _sequence_of(state: LoaderState) -> dict[str, Any]:
     return fields
 
 
-def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
+def _flatten(prefix: str, value: object, into: dict[str, object]) -> None:
     if isinstance(value, Mapping):
         for key, item in value.items():
             _flatten(f"{prefix}.{key}", item, into)

@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,12 @@ from beam_pipes.loader.epochs import Orders, Part, Shuffle, joined
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.row_source import PaddedSplit
+from beam_pipes.loader.row_source import PaddedSplit, ReadSplit
 from beam_pipes.loader.rows import Columns, GatherOptions, InMemory, Rows, SplitRows, row_bytes
 from beam_pipes.loader.state import Addition, LoaderState, Segment, check_same_sequence
+
+#: What an open source is, other than a mixture.
+OpenSource: TypeAlias = "ReadSplit | PackingPlan | PaddedSplit"
 
 Places = npt.NDArray[np.int64]
 
@@ -52,7 +55,7 @@ class EpochSizes(NamedTuple):
 class Given(NamedTuple):
     """The rows that a source has given over all passes; `stream` numbers the permutations of its order."""
 
-    identity: dict[str, Any]
+    identity: dict[str, object]
     rows: int
     stream: int
 
@@ -113,7 +116,7 @@ class Stream(Protocol):
         """Each segment of a packed row takes a multiple of that many places; 1 for rows that are not packed."""
         ...
 
-    def identity(self) -> dict[str, Any]: ...
+    def identity(self) -> dict[str, object]: ...
 
     def restored(self, state: LoaderState, *, declared: bool) -> Stream:
         """The stream continued from a state of the same sequence, for a mixture `declared` with the same rates."""
@@ -157,7 +160,7 @@ class Stream(Protocol):
     def position_of(self, epoch: int, source: int, row: int) -> int | None: ...
 
 
-def open_rows(source: Any, options: GatherOptions) -> Rows:
+def open_rows(source: OpenSource, options: GatherOptions) -> Rows:
     """Rows of a split, of a packing plan, or of records padded one by one."""
     if isinstance(source, PackingPlan):
         return PackedRows(source, options)
@@ -171,7 +174,7 @@ class RowStream:
     #: The additions of the run; see `AppendedStream`.
     additions: tuple[Addition, ...] = ()
 
-    def __init__(self, source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
+    def __init__(self, source: OpenSource, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
         self._arguments: dict[str, Any] = {"source": source, "options": options, "seed": seed, "shuffle": shuffle}
         self._rows = open_rows(source, options)
         self._orders = Orders(self._rows, seed, shuffle, 0)
@@ -201,7 +204,7 @@ class RowStream:
     def epoch_sizes(self) -> list[EpochSizes]:
         return [EpochSizes(None, self.size)]
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return self._rows.identity()
 
     def restored(self, state: LoaderState, *, declared: bool) -> RowStream:
@@ -268,7 +271,7 @@ class RowStream:
 Appended = Literal["next_epoch", "now"]
 
 
-def check_appendable(source: Any) -> None:
+def check_appendable(source: object) -> None:
     """Raises `LoaderError` for a source other than one split, over which no state of an older snapshot can continue."""
     if not isinstance(_split_of(source), Split):
         raise LoaderError(
@@ -299,11 +302,11 @@ def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended
     return dataclasses.replace(state, source=now.source, appended=additions)
 
 
-def _split_of(source: Any) -> Any:
+def _split_of(source: object) -> Any:
     return source.split if isinstance(source, PaddedSplit) else source
 
 
-def _with_split(source: Any, split: Any) -> Any:
+def _with_split(source: OpenSource, split: Split) -> OpenSource:
     return dataclasses.replace(source, split=split) if isinstance(source, PaddedSplit) else split
 
 
@@ -314,13 +317,21 @@ class AppendedStream(RowStream):
     past of the run can be computed like its future. Holds 4 bytes for each older record while such epochs are read.
     """
 
-    def __init__(self, source: Any, options: GatherOptions, *, additions: tuple[Addition, ...], **order: Any) -> None:
-        super().__init__(source, options, **order)
+    def __init__(
+        self,
+        source: OpenSource,
+        options: GatherOptions,
+        *,
+        additions: tuple[Addition, ...],
+        seed: int,
+        shuffle: Shuffle,
+    ) -> None:
+        super().__init__(source, options, seed=seed, shuffle=shuffle)
         check_appendable(source)
         self.additions = additions
-        split = _split_of(source)
+        split: Split = _split_of(source)
 
-        def part(rows: int, stream: int, chosen: Callable[[], Any]) -> Part:
+        def part(rows: int, stream: int, chosen: Callable[[], Split]) -> Part:
             def opened() -> tuple[Orders, Indices]:
                 found = chosen()
                 if len(found) != rows:
@@ -330,15 +341,15 @@ class AppendedStream(RowStream):
                         differences=(f"rows: {rows} → {len(found)}",),
                     )
                 rows_of_part = open_rows(_with_split(source, found), options)
-                return Orders(rows_of_part, order["seed"], order["shuffle"], stream), numbers_in(split, found)
+                return Orders(rows_of_part, seed, shuffle, stream), numbers_in(split, found)
 
             return Part(rows, opened)
 
-        def before(number: int) -> Any:
+        def before(number: int) -> Split:
             """The records before an addition; all of them after the last one."""
             return split.as_of(additions[number].manifest) if number < len(additions) else split
 
-        def since(number: int) -> Any:
+        def since(number: int) -> Split:
             return before(number + 1).since(additions[number].manifest)
 
         sizes = [*(addition.rows for addition in additions), self.size]

@@ -17,9 +17,9 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
@@ -35,10 +35,11 @@ from beam_pipes.loader.order import (
     check_integer,
     derive_key,
 )
+from beam_pipes.loader.row_source import SplitLike
 from beam_pipes.loader.rows import GatherOptions, Shapes, SplitRows
 from beam_pipes.loader.state import Addition
 from beam_pipes.loader.steps import Cursor, Last, Placed, StepOptions, Steps
-from beam_pipes.loader.stream import Places, RowStream
+from beam_pipes.loader.stream import OpenSource, Places, RowStream
 from beam_pipes.loader.world import Share
 
 _LISTED_BOUNDARIES = 16
@@ -146,7 +147,7 @@ class Buckets:
         self.num_rests = int(np.count_nonzero(self.counts % rows))
 
     @functools.cached_property
-    def ranks(self) -> Any:
+    def ranks(self) -> npt.NDArray[np.signedinteger]:
         """The place of each row in `members`."""
         ranks = np.empty_like(self.members)
         ranks[self.members] = np.arange(self.size, dtype=ranks.dtype)
@@ -244,7 +245,13 @@ class BucketStream(RowStream):
     """The rows of a split in batches by tokens: `RowStream` with another order, and widths that are boundaries."""
 
     def __init__(
-        self, source: Any, options: GatherOptions, *, seed: int, shuffle: object, token_batches: TokenBatches
+        self,
+        source: OpenSource | Mixture,
+        options: GatherOptions,
+        *,
+        seed: int,
+        shuffle: object,
+        token_batches: TokenBatches,
     ) -> None:
         if not isinstance(shuffle, bool):
             raise LoaderError(
@@ -318,7 +325,7 @@ class BucketStream(RowStream):
         return lines
 
 
-def _counted_features(split: Any, feature: str | Sequence[str] | None) -> list[str]:
+def _counted_features(split: SplitLike, feature: str | Sequence[str] | None) -> list[str]:
     ragged = sorted(name for name, spec in split.spec.items() if spec.ragged)
     if feature is None and len(ragged) == 1:
         return ragged

@@ -167,7 +167,7 @@ class _InTurns(IndexSampler):
         return {"sampler": "DistributedBatchSampler", "num_replicas": self._num_replicas, "of": self._of.describe()}
 
 
-def describe_sampler(sampler: object) -> dict[str, Any]:
+def describe_sampler(sampler: object) -> dict[str, object]:
     """Describes any sampler: a list by its content, a foreign class only by its length."""
     if isinstance(sampler, Sampler):
         return sampler.describe()

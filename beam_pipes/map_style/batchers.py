@@ -7,12 +7,49 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from beam_pipes.map_style.batching import pad_into_batch
+from beam_pipes.cache.dtypes import Array
+from beam_pipes.map_style.batching import Lengths, pad_into_batch
+
+
+@overload
+def batch_spec(
+    minibatch: Sequence[ArrayLike],
+    pad_value: float = ...,
+    time_major: bool = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[False] = ...,
+) -> Array: ...
+
+
+@overload
+def batch_spec(
+    minibatch: Sequence[ArrayLike],
+    pad_value: float = ...,
+    time_major: bool = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[True],
+) -> tuple[Array, Lengths]: ...
+
+
+@overload
+def batch_spec(
+    minibatch: Sequence[ArrayLike],
+    pad_value: float = ...,
+    time_major: bool = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: bool,
+) -> Array | tuple[Array, Lengths]: ...
 
 
 def batch_spec(
@@ -23,7 +60,7 @@ def batch_spec(
     *,
     length: int | None = None,
     return_lengths: bool = False,
-) -> Any:
+) -> Array | tuple[Array, Lengths]:
     """Pads spectrograms with `pad_value` to the most frames and stacks them.
 
     Args:
@@ -64,6 +101,39 @@ class SpecBatcher:
         return batch_spec(minibatch, **vars(self))
 
 
+@overload
+def batch_text_id(
+    minibatch: Sequence[ArrayLike],
+    pad_id: int = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[False] = ...,
+) -> Array: ...
+
+
+@overload
+def batch_text_id(
+    minibatch: Sequence[ArrayLike],
+    pad_id: int = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[True],
+) -> tuple[Array, Lengths]: ...
+
+
+@overload
+def batch_text_id(
+    minibatch: Sequence[ArrayLike],
+    pad_id: int = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: bool,
+) -> Array | tuple[Array, Lengths]: ...
+
+
 def batch_text_id(
     minibatch: Sequence[ArrayLike],
     pad_id: int = 0,
@@ -71,7 +141,7 @@ def batch_text_id(
     *,
     length: int | None = None,
     return_lengths: bool = False,
-) -> Any:
+) -> Array | tuple[Array, Lengths]:
     """Pads sequences of ids to the longest and stacks them.
 
         batch_text_id([[5, 6, 7], [8]])                → [[5, 6, 7], [8, 0, 0]]
@@ -111,6 +181,39 @@ class TextIDBatcher:
         return batch_text_id(minibatch, **vars(self))
 
 
+@overload
+def batch_wav(
+    minibatch: Sequence[ArrayLike],
+    pad_value: float = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[False] = ...,
+) -> Array: ...
+
+
+@overload
+def batch_wav(
+    minibatch: Sequence[ArrayLike],
+    pad_value: float = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[True],
+) -> tuple[Array, Lengths]: ...
+
+
+@overload
+def batch_wav(
+    minibatch: Sequence[ArrayLike],
+    pad_value: float = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: bool,
+) -> Array | tuple[Array, Lengths]: ...
+
+
 def batch_wav(
     minibatch: Sequence[ArrayLike],
     pad_value: float = 0.0,
@@ -118,7 +221,7 @@ def batch_wav(
     *,
     length: int | None = None,
     return_lengths: bool = False,
-) -> Any:
+) -> Array | tuple[Array, Lengths]:
     """Pads waveforms with `pad_value` to the longest and stacks them.
 
     Args:

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike, DTypeLike
 
 from beam_pipes.cache import exact
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number, natural_array
 from beam_pipes.errors import DatasetError
 
 
-def default_collate(examples: Sequence[Any]) -> Any:
+def default_collate(examples: Sequence[object]) -> Any:
     """Turns a list of examples into one structure like an example, whose leaves are batches.
 
         [(1.2, [7, 8]), (1.6, [9, 9])]         → (array([1.2, 1.6]), [array([7, 9]), array([8, 9])])
@@ -34,7 +35,7 @@ def default_collate(examples: Sequence[Any]) -> Any:
     return _collate(list(examples), "example")
 
 
-def _collate(values: list[Any], place: str) -> Any:
+def _collate(values: list[Any], place: str) -> object:
     first = values[0]
     if isinstance(first, (int, float, complex, np.generic)) and not isinstance(first, (str, bytes)):
         return _numbers(values, place)
@@ -46,7 +47,9 @@ def _collate(values: list[Any], place: str) -> Any:
     if isinstance(first, Mapping):
         return {key: _collate(column, f"{place}[{key!r}]") for key, column in _columns_by_key(values, place).items()}
     if isinstance(first, (tuple, list)):
-        columns = [_collate(column, f"{place}[{field}]") for field, column in enumerate(_columns(values, place))]
+        columns: list[Any] = [
+            _collate(column, f"{place}[{field}]") for field, column in enumerate(_columns(values, place))
+        ]
         if isinstance(first, list):
             return columns
         return type(first)(*columns) if hasattr(first, "_fields") else tuple(columns)
@@ -92,7 +95,7 @@ def _check_types(values: list[object], place: str) -> None:
         raise DatasetError(f"default_collate found values of different types at {place}: {', '.join(names)}")
 
 
-def _columns_by_key(records: list[Any], place: str) -> dict[Any, list[Any]]:
+def _columns_by_key(records: list[Mapping[object, object]], place: str) -> dict[object, list[object]]:
     keys = list(records[0])
     for row, record in enumerate(records):
         if set(record) != set(keys):
@@ -103,7 +106,7 @@ def _columns_by_key(records: list[Any], place: str) -> dict[Any, list[Any]]:
     return {key: [record[key] for record in records] for key in keys}
 
 
-def _columns(records: list[Any], place: str) -> list[list[Any]]:
+def _columns(records: list[Sequence[object]], place: str) -> list[list[object]]:
     sizes = [len(record) for record in records]
     if len(set(sizes)) > 1:
         raise DatasetError(
@@ -113,7 +116,6 @@ def _columns(records: list[Any], place: str) -> list[list[Any]]:
     return [[record[field] for record in records] for field in range(sizes[0])]
 
 
-Array = np.ndarray
 Lengths = npt.NDArray[np.int64]
 
 
@@ -166,10 +168,9 @@ def batch_sequences(
     Returns a new array of shape `(batch, …, longest, …)`, filled once. Raises `DatasetError` with the index of the
     example that does not fit.
     """
-    result: Array | tuple[Array, Lengths] = pad_into_batch(
+    return pad_into_batch(
         "batch_sequences", sequences, axis=axis, pad_value=pad_value, dtype=dtype, length=length, lengths=return_lengths
     )
-    return result
 
 
 def pad_into_batch(
@@ -182,7 +183,7 @@ def pad_into_batch(
     length: int | None,
     lengths: bool,
     ranks: tuple[int, ...] | None = None,
-) -> Any:
+) -> Array | tuple[Array, Lengths]:
     """Does the work of every batch function; errors name `owner`."""
     arrays = [_as_array(owner, sequence, row) for row, sequence in enumerate(sequences)]
     if not arrays:
@@ -277,7 +278,7 @@ def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> n
     return target
 
 
-def checked_pad_value(owner: str, pad_value: float, dtype: np.dtype) -> Any:
+def checked_pad_value(owner: str, pad_value: float, dtype: np.dtype) -> object:
     """Returns `pad_value` as a scalar of `dtype`, or raises `DatasetError` if `dtype` does not hold it."""
     value = np.asarray(pad_value)
     if value.ndim or value.dtype.kind not in "biuf":

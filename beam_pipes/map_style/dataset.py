@@ -47,7 +47,7 @@ class MapStyle(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> Any: ...
+    def __getitem__(self, index: int, /) -> object: ...
 
 
 class Dataset:
@@ -177,12 +177,12 @@ class CacheDataset(Dataset):
     def __init__(self, dataset: MapStyle) -> None:
         check_dataset(dataset, "CacheDataset")
         self._dataset = dataset
-        self._examples: dict[int, Any] = {}
+        self._examples: dict[int, object] = {}
 
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> object:
         try:
             return self._examples[index]
         except KeyError:
@@ -222,7 +222,7 @@ class DataTable(Dataset):
         self,
         data: MapStyle,
         fields: Sequence[str] | None = None,
-        converters: Mapping[str, Callable[[Any], Any]] | None = None,
+        converters: Mapping[str, Callable[[Any], object]] | None = None,
         use_cache: bool = False,
     ) -> None:
         check_dataset(data, "DataTable")
@@ -238,7 +238,7 @@ class DataTable(Dataset):
         if idle:
             raise DatasetError(f"DataTable has converters for {idle}, but keeps only the fields {self.fields}")
         self.data = data
-        self._examples: dict[int, dict[str, Any]] | None = {} if use_cache else None
+        self._examples: dict[int, dict[str, object]] | None = {} if use_cache else None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -247,7 +247,7 @@ class DataTable(Dataset):
         # As for CacheDataset: examples in memory are not sent.
         return {**self.__dict__, "_examples": None if self._examples is None else {}}
 
-    def get_example(self, index: int) -> dict[str, Any]:
+    def get_example(self, index: int) -> dict[str, object]:
         if self._examples is None:
             return self._convert(index)
         if index not in self._examples:
@@ -294,7 +294,7 @@ class DictDataset(Dataset):
     def __len__(self) -> int:
         return self._size
 
-    def get_example(self, index: int) -> dict[str, Any]:
+    def get_example(self, index: int) -> dict[str, object]:
         return {name: fetch(dataset, index, "DictDataset") for name, dataset in self._datasets.items()}
 
 
@@ -321,5 +321,5 @@ class TupleDataset(Dataset):
     def __len__(self) -> int:
         return self._size
 
-    def get_example(self, index: int) -> tuple[Any, ...]:
+    def get_example(self, index: int) -> tuple[object, ...]:
         return tuple(fetch(dataset, index, "TupleDataset") for dataset in self._datasets)

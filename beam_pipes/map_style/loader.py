@@ -46,12 +46,12 @@ class Place:
     position: int
 
 
-def dump_state(place: Place, order: Mapping[str, Any]) -> dict[str, Any]:
+def dump_state(place: Place, order: Mapping[str, object]) -> dict[str, object]:
     """Returns the state as JSON values: `order` is what the sequence of batches depends on."""
     return {"version": VERSION, "epoch": place.epoch, "position": place.position, "order": dict(order)}
 
 
-def load_state(state: Mapping[str, Any], order: Mapping[str, Any]) -> Place:
+def load_state(state: Mapping[str, Any], order: Mapping[str, object]) -> Place:
     """Returns the place in `state`, or raises `StateMismatchError` naming each difference from `order`."""
     missing = [key for key in ("version", "epoch", "position", "order") if key not in state]
     if missing:
@@ -74,7 +74,7 @@ def load_state(state: Mapping[str, Any], order: Mapping[str, Any]) -> Place:
     return Place(int(state["epoch"]), int(state["position"]))
 
 
-def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(tree: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{path}{name}.")
@@ -138,7 +138,7 @@ class DataLoader:
         drop_last: bool = False,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[list[int]] | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[list[Any]], object] | None = None,
         num_workers: int = 0,
         worker_type: str = "thread",
         prefetch: int = 2,
@@ -228,7 +228,7 @@ class DataLoader:
         """
         return dump_state(self._place, self._order())
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Makes the next `iter` continue after the last batch of `state`, without reading earlier ones.
 
         Exact with samplers that are a function of their epoch, as all of ours are. Workers, their type and `prefetch`
@@ -249,13 +249,13 @@ class DataLoader:
     ) -> None:
         self.close()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A copy has its own worker processes, and continues where the newest iterator is.
         left = {"_idle_pools", "_finalizer"}
         state = {name: value for name, value in self.__dict__.items() if name not in left}
         return {**state, "_place": dataclasses.replace(self._place), "_begun": False}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._idle_pools = []
         self._finalizer = weakref.finalize(self, _close_pools, self._idle_pools)
@@ -278,10 +278,10 @@ class DataLoader:
             for sampler in (self.batch_sampler, getattr(self.batch_sampler, "sampler", None))
         ]
 
-    def _order(self) -> dict[str, Any]:
+    def _order(self) -> dict[str, object]:
         return {"num_examples": len(self.dataset), **describe_sampler(self.batch_sampler)}
 
-    def _iterate(self, place: Place, batches: Iterator[list[int]]) -> Generator[Any, None, None]:
+    def _iterate(self, place: Place, batches: Iterator[list[int]]) -> Generator[object, None, None]:
         loaded = self._load(place.epoch, batches)
         try:
             for indices, examples in loaded:
@@ -293,14 +293,14 @@ class DataLoader:
         finally:
             loaded.close()
 
-    def _load(self, epoch: int, batches: Iterator[list[int]]) -> Any:
+    def _load(self, epoch: int, batches: Iterator[list[int]]) -> Generator[Loaded, None, None]:
         if not self.num_workers:
             return ((indices, load_examples(self.dataset, indices, epoch)) for indices in batches)
         if self.worker_type == "thread":
             return load_on_threads(self.dataset, batches, epoch, num_workers=self.num_workers, prefetch=self.prefetch)
         return self._load_in_processes(epoch, batches)
 
-    def _load_in_processes(self, epoch: int, batches: Iterator[list[int]]) -> Iterator[Loaded]:
+    def _load_in_processes(self, epoch: int, batches: Iterator[list[int]]) -> Generator[Loaded, None, None]:
         pool = (
             self._idle_pools.pop()
             if self._idle_pools
@@ -314,7 +314,7 @@ class DataLoader:
             raise
         self._idle_pools.append(pool)
 
-    def _collate(self, place: Place, indices: list[int], examples: list[Any]) -> Any:
+    def _collate(self, place: Place, indices: list[int], examples: list[object]) -> object:
         try:
             batch = self.collate_fn(examples)
         except Exception as error:

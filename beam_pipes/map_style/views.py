@@ -68,7 +68,7 @@ class FilterDataset(Dataset):
     An exception in `filter_fn` is raised as `ExampleError` with the index of its example.
     """
 
-    def __init__(self, dataset: MapStyle, filter_fn: Callable[[Any], Any], *, on: MapStyle | None = None) -> None:
+    def __init__(self, dataset: MapStyle, filter_fn: Callable[[Any], object], *, on: MapStyle | None = None) -> None:
         check_dataset(dataset, "FilterDataset")
         judged = dataset if on is None else on
         check_dataset(judged, "FilterDataset")
@@ -180,7 +180,7 @@ class TransformDataset(Dataset):
     An exception in `transform` is raised as `ExampleError` with the index of its example and the original as its cause.
     """
 
-    def __init__(self, dataset: MapStyle, transform: Callable[..., Any], *, seed: int | None = None) -> None:
+    def __init__(self, dataset: MapStyle, transform: Callable[..., object], *, seed: int | None = None) -> None:
         check_dataset(dataset, "TransformDataset")
         function = transform if callable(transform) else getattr(transform, "forward", None)
         if function is None:

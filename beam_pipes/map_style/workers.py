@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -37,7 +37,7 @@ from beam_pipes.loader.prefetch import LOOK_SECS, OrderedPrefetcher, Waiting, in
 from beam_pipes.map_style.dataset import MapStyle, reading_epoch
 
 
-def load_examples(dataset: MapStyle, indices: list[int], epoch: int) -> list[Any]:
+def load_examples(dataset: MapStyle, indices: list[int], epoch: int) -> list[object]:
     """Returns the examples at `indices`, in one call where the dataset has `__getitems__(indices)` as torch's may.
 
     Any exception becomes an `ExampleError` with the `index` (or the `indices`) and the original as its cause.
@@ -93,7 +93,7 @@ def children_deaf_to_interrupts() -> Iterator[None]:
 BESIDE_BYTES = 64 * 1024
 
 
-def encode(value: object) -> list[Any]:
+def encode(value: object) -> list[bytes | memoryview]:
     """Returns the messages that stand for `value`; raises what pickling raises, before anything is sent."""
     beside: list[memoryview] = []
 
@@ -108,7 +108,7 @@ def encode(value: object) -> list[Any]:
     return [pickle.dumps([raw.nbytes for raw in beside]), body, *beside]
 
 
-def send(connection: Connection, messages: list[Any]) -> None:
+def send(connection: Connection, messages: list[bytes | memoryview]) -> None:
     """Sends what `encode` returned."""
     for message in messages:
         connection.send_bytes(message)
@@ -129,7 +129,7 @@ class Failure:
     """An exception on its way to the parent: its words, its cause if that can travel, and the traceback as text."""
 
     message: str
-    attributes: dict[str, Any]
+    attributes: dict[str, object]
     cause: BaseException | None
     trace: str
 
@@ -146,10 +146,10 @@ def serve(connection: Connection, number: int) -> None:
     requests: queue.SimpleQueue[tuple[int, list[int]]] = queue.SimpleQueue()
     # A thread reads the pipe at all times: the parent can never block on a full one, and its end is noticed at once.
     threading.Thread(target=_read_requests, args=(connection, requests), daemon=True).start()
-    dataset, broken = _unpack(packed, number)
+    dataset = _unpack(packed, number)
     while True:
         epoch, indices = requests.get()
-        outcome = broken if broken is not None else _outcome(dataset, indices, epoch)
+        outcome = dataset if isinstance(dataset, Failure) else _outcome(dataset, indices, epoch)
         try:
             messages = encode(outcome)
         except Exception as error:
@@ -170,19 +170,20 @@ def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int
         os._exit(0)
 
 
-def _unpack(packed: bytes, number: int) -> tuple[object, Failure | None]:
+def _unpack(packed: bytes, number: int) -> MapStyle | Failure:
     what = "the dataset cannot be unpickled in a worker process"
     try:
         dataset, init = pickle.loads(packed)
         what = f"worker_init_fn({number}) failed"
         if init is not None:
             init(number)
-        return dataset, None
+        loaded: MapStyle = dataset
+        return loaded
     except Exception as error:
-        return None, _failure(ExampleError(f"{what}: {type(error).__name__}: {error}"), error)
+        return _failure(ExampleError(f"{what}: {type(error).__name__}: {error}"), error)
 
 
-def _outcome(dataset: Any, indices: list[int], epoch: int) -> list[object] | Failure:
+def _outcome(dataset: MapStyle, indices: list[int], epoch: int) -> list[object] | Failure:
     try:
         return load_examples(dataset, indices, epoch)
     except ExampleError as error:
@@ -356,12 +357,12 @@ def _rebuilt(failure: Failure, number: int) -> ExampleError:
     return error
 
 
-Loaded = tuple[list[int], list[Any]]
+Loaded = tuple[list[int], list[object]]
 
 
 def load_on_threads(
     dataset: MapStyle, batches: Iterator[list[int]], epoch: int, *, num_workers: int, prefetch: int
-) -> Iterator[Loaded]:
+) -> Generator[Loaded, None, None]:
     """Yields `(indices, examples)` of each batch in order, with `num_workers * prefetch` batches under way.
 
     The threads live as long as this iterator: closing it lets each finish the example it is at, and joins them.

@@ -14,7 +14,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.errors import SourceError
@@ -176,14 +176,34 @@ def _within(chunks: Iterator[bytes], skip: int, count: int) -> Iterator[bytes]:
             yield part
 
 
+class _Decoder(Protocol):
+    """One member of a compressed file, as far as it has been fed."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+
+
+class _ZstdDecoder(_Decoder, Protocol):
+    """What we use of zstandard's `decompressobj`, which has no types."""
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
 def decompressed(chunks: Iterator[bytes], *, codec: str | None, file: str, size: int = READ_BYTES) -> Iterator[bytes]:
     """Decompresses a stream into chunks of at most `size`; knows several members in one file, and truncation."""
     if codec is None:
         yield from chunks
         return
-    step = {"gzip": _gzip_steps, "bzip2": _bzip2_steps, "zstd": _zstd_steps}[codec]
+    steps: dict[str, Callable[[Any, bytes, int], Iterator[bytes]]] = {
+        "gzip": _gzip_steps,
+        "bzip2": _bzip2_steps,
+        "zstd": _zstd_steps,
+    }
+    step = steps[codec]
     consumed = 0
-    decoder: Any = None
+    decoder: _Decoder | None = None
 
     def damaged(reason: object) -> SourceError:
         return SourceError(
@@ -218,7 +238,7 @@ def decompressed(chunks: Iterator[bytes], *, codec: str | None, file: str, size:
         raise damaged("the file is truncated")
 
 
-def _new_decoder(codec: str) -> Any:
+def _new_decoder(codec: str) -> _Decoder:
     if codec == "gzip":
         return zlib.decompressobj(zlib.MAX_WBITS | 16)
     if codec == "bzip2":
@@ -226,7 +246,7 @@ def _new_decoder(codec: str) -> Any:
     return _ZstdMember(require("zstandard", purpose="reading .zst files").ZstdDecompressor().decompressobj())
 
 
-def _gzip_steps(decoder: Any, data: bytes, size: int) -> Iterator[bytes]:
+def _gzip_steps(decoder: zlib._Decompress, data: bytes, size: int) -> Iterator[bytes]:
     while True:
         if out := decoder.decompress(data, size):
             yield out
@@ -235,7 +255,7 @@ def _gzip_steps(decoder: Any, data: bytes, size: int) -> Iterator[bytes]:
             return
 
 
-def _bzip2_steps(decoder: Any, data: bytes, size: int) -> Iterator[bytes]:
+def _bzip2_steps(decoder: bz2.BZ2Decompressor, data: bytes, size: int) -> Iterator[bytes]:
     while True:
         if out := decoder.decompress(data, size):
             yield out
@@ -247,7 +267,7 @@ def _bzip2_steps(decoder: Any, data: bytes, size: int) -> Iterator[bytes]:
 class _ZstdMember:
     """One zstd frame, fed in small steps; `unused_data` includes what was no longer fed."""
 
-    def __init__(self, decoder: Any) -> None:
+    def __init__(self, decoder: _ZstdDecoder) -> None:
         self._decoder = decoder
         self._rest = b""
         self.decompress: Callable[[bytes], bytes] = decoder.decompress

@@ -9,7 +9,7 @@ import csv
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError
@@ -37,6 +37,9 @@ from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, text_converters
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
+
+if TYPE_CHECKING:
+    import _csv
 
 NEWLINE = b"\n"
 
@@ -96,13 +99,13 @@ class Dialect:
             return f"expected one row, found {len(rows.fields)}"
         return rows.fields[0]
 
-    def _reader(self, lines: Iterable[str]) -> Any:
+    def _reader(self, lines: Iterable[str]) -> _csv.Reader:
         return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote, strict=True)
 
     def _aligned(self, lines: list[str]) -> list[list[str] | str] | None:
         """One row per line in one go, if that is what the lines are."""
         try:
-            fields = list(self._reader(lines))
+            fields: list[list[str] | str] = list(self._reader(lines))
         except csv.Error:
             return None
         return fields if len(fields) == len(lines) else None
@@ -302,7 +305,7 @@ class CSV(LineSource):
                 columns=columns,
             )
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, Any]:
+    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, object]:
         columns = tuple(self.columns or ())
         if not columns:
             columns = self.columns_in(_first_row(self.selection().path_of(file), file, self)[0], file)
@@ -311,7 +314,7 @@ class CSV(LineSource):
         except ValueError as error:
             raise SourceError(str(error), file=file, offset=position) from error
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {
             "source": "CSV",
             "version": 2,
@@ -346,7 +349,7 @@ class RowConverter:
             convert = text_converters(source.schema)
             self._converters = [(name, columns.index(name), convert[name]) for name in convert]
 
-    def values(self, rows: list[list[str] | str]) -> list[dict[str, Any]] | None:
+    def values(self, rows: list[list[str] | str]) -> list[dict[str, object]] | None:
         """All values column by column, twice as quick; None if any row does not fit."""
         width = len(self._columns)
         if any(type(fields) is str or len(fields) != width for fields in rows):
@@ -361,7 +364,7 @@ class RowConverter:
             return None
         return [dict(zip(names, row, strict=True)) for row in zip(*converted, strict=True)]
 
-    def value(self, fields: list[str] | str) -> dict[str, Any]:
+    def value(self, fields: list[str] | str) -> dict[str, object]:
         """Raises `ValueError` for a row that does not fit."""
         if isinstance(fields, str):
             raise ValueError(fields)
@@ -455,7 +458,8 @@ class _Rows:
         if whole is not None:
             yield from self._batcher.add(piece, whole, num_bytes=rows.rest)
             return
-        values, ordinals, bad = [], [], []
+        values: list[object] = []
+        ordinals, bad = [], []
         for ordinal, fields in enumerate(rows.fields, start=piece.first_ordinal):
             try:
                 values.append(self._converter.value(fields))
@@ -489,7 +493,7 @@ def _first_row(path: str, file: str, source: CSV) -> tuple[bytes, int]:
     return b"", 0
 
 
-def _checked_columns(columns: Sequence[Any], where: str, *, file: str | None = None) -> tuple[str, ...]:
+def _checked_columns(columns: Sequence[str], where: str, *, file: str | None = None) -> tuple[str, ...]:
     names = tuple(columns) if not isinstance(columns, str) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         raise SourceError(f"{where} should be a list of names, got {columns!r:.200}", file=file)

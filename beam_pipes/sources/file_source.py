@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import hash_range, object_range_digest, slice_bytes
@@ -187,7 +187,7 @@ class _Portion:
         self.files = files
         self.indices = indices
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "files": self.files.selected(self.indices), "indices": range(len(self.indices))}
 
     def cut(self) -> Cuts:
@@ -297,7 +297,7 @@ class Files(FileSource):
     def parse(self, raw: bytes, *, file: str, position: int) -> FileContent:
         return FileContent(file, raw)
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"source": "Files", "version": 1}
 
 

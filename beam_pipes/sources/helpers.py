@@ -89,7 +89,7 @@ class Helpers:
                 yield process
 
 
-def _answer(process: subprocess.Popen[bytes], function: Callable[[Any], Any], item: Any) -> tuple[bool, Any]:
+def _answer(process: subprocess.Popen[bytes], function: Callable[[_Item], object], item: _Item) -> tuple[bool, Any]:
     """Whether a process could do it, and the result."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(Exception):  # not picklable, or the process has ended

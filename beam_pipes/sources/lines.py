@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -343,9 +343,9 @@ class LineSource(FileSource):
         bad = BadRecord(ordinal=piece.first_ordinal, file=file, position=block.offset, raw=block.data, error=error)
         return batcher.add(piece, [], num_bytes=len(block.data), ordinals=(), bad=[bad])
 
-    def _parse_each(self, piece: Piece, ks: Sequence[int]) -> tuple[list[Any], list[int] | None, list[BadRecord]]:
+    def _parse_each(self, piece: Piece, ks: Sequence[int]) -> tuple[list[object], list[int] | None, list[BadRecord]]:
         """Parses records `ks` of a piece one by one; the ordinals are None if none is bad."""
-        values: list[Any] = []
+        values: list[object] = []
         ordinals: list[int] = []
         bad: list[BadRecord] = []
         for k in ks:
@@ -428,7 +428,7 @@ class TextLines(LineSource):
             return raw.decode("utf-8", "replace")
         return decoded(raw, file=file, position=position)
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {
             "source": "TextLines",
             "version": 1,
@@ -466,7 +466,7 @@ class JSONLines(LineSource):
     def _converters(self) -> dict[str, Convert] | None:
         return None if self.schema is None else json_converters(self.schema)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_converters"}
 
     def _add(self, batcher: Batcher, file: str, block: LineBlock) -> Iterator[RecordBatch]:
@@ -480,7 +480,7 @@ class JSONLines(LineSource):
         values, ordinals, bad = self._parse_each(piece, range(len(piece.spans)))
         return batcher.add(piece, values, num_bytes=len(block.data), ordinals=ordinals, bad=bad)
 
-    def _quickly(self, block: LineBlock) -> list[dict[str, Any]] | None:
+    def _quickly(self, block: LineBlock) -> list[dict[str, object]] | None:
         """All values of a block of lines that begin and end with their object; None if any does not."""
         values = []
         try:
@@ -497,7 +497,7 @@ class JSONLines(LineSource):
             return None
         return values
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, Any]:
+    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, object]:
         if position == 0 and raw.startswith(BOM):
             raw = raw[len(BOM) :]
         text = decoded(raw, file=file, position=position)
@@ -520,7 +520,7 @@ class JSONLines(LineSource):
                 raise SourceError(f"key {name!r}: {error}", file=file, offset=position, column=name) from error
         return row
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {
             "source": "JSONLines",
             "version": 1,

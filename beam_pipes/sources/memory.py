@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values, is_message, value_bytes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class _MemoryPiece(Piece):
     __slots__ = ("values", "start")
 
-    def __init__(self, *, file: str, first_ordinal: int, values: Sequence[Any], start: int) -> None:
+    def __init__(self, *, file: str, first_ordinal: int, values: Sequence[object], start: int) -> None:
         super().__init__(file=file, first_ordinal=first_ordinal)
         self.values = values
         self.start = start
@@ -53,7 +53,7 @@ class Memory(Source):
     with the declaration: for thousands of values, not for millions.
     """
 
-    values: Sequence[Any]
+    values: Sequence[object]
     _: KW_ONLY
     records_per_shard: int = 1024
     value_type: type | None = None
@@ -119,25 +119,25 @@ class Memory(Source):
                 yield from batcher.add(piece, values, num_bytes=_num_bytes(values))
         yield from batcher.finish()
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
-        kind = self.output_type
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
+        kind = message_class = self.output_type
         if kind is bytes:
             return raw
         if kind is str:
             return raw.decode("utf-8", "surrogatepass")
         if is_message(kind):
-            message = kind()
+            message = message_class()
             message.ParseFromString(raw)
             return message
         if not 0 <= position < len(self.values):
             raise SourceError(f"{self.name} holds {len(self.values)} values, none at {position}", offset=position)
         return self.values[position]
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"source": "Memory", "version": 1, "records_per_shard": self.records_per_shard, "name": self.name}
 
 
-def _raw(value: Any) -> bytes:
+def _raw(value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -150,5 +150,5 @@ def _raw(value: Any) -> bytes:
         return repr(value).encode()  # of no type that has bytes: something to look at in a dead letter
 
 
-def _num_bytes(values: Sequence[Any]) -> int:
+def _num_bytes(values: Sequence[object]) -> int:
     return sum(len(v) if isinstance(v, (str, bytes)) else int(getattr(v, "nbytes", 64)) for v in values)

@@ -17,15 +17,19 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.errors import SourceError
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
-def value_bytes(value: Any) -> bytes:
+
+def value_bytes(value: object) -> bytes:
     """Unambiguous bytes of a value made of None, bool, numbers, str, bytes, NumPy arrays, mappings, sequences, sets,
     enums, dataclasses and proto messages; `SourceError` for anything else.
 
@@ -68,12 +72,12 @@ def value_bytes(value: Any) -> bytes:
     )
 
 
-def is_message(value: Any) -> bool:
+def is_message(value: object) -> TypeGuard[Message]:
     """Whether this is a proto message (or, for a class, a message class), from any package."""
     return hasattr(value, "DESCRIPTOR") and hasattr(value, "SerializeToString")
 
 
-def _array_bytes(array: np.ndarray[Any, Any], tag: bytes) -> bytes:
+def _array_bytes(array: Array, tag: bytes) -> bytes:
     kind = f"{array.dtype.str}{list(array.shape)}".encode()
     if array.dtype.hasobject:
         return _frame(tag, kind, *map(value_bytes, array.ravel().tolist()))
@@ -99,7 +103,7 @@ def content_digest(raw: bytes) -> bytes:
     return hashlib.sha256(raw).digest()[:DIGEST_BYTES]
 
 
-def digests_of_values(values: Sequence[Any], *, file: str, first: int) -> bytes:
+def digests_of_values(values: Sequence[object], *, file: str, first: int) -> bytes:
     """`content_digest` of each of these values, which have no bytes in a file; the first is number `first` of `file`.
 
     A value without bytes (an object of a user's class) uses those of its place: every process identifies it by its
@@ -118,7 +122,7 @@ def digests_of_values(values: Sequence[Any], *, file: str, first: int) -> bytes:
     return b"".join(found)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """A form that Python writes identically in every process and version: three times as fast as `value_bytes`."""
     kind = type(value)
     if kind in _WRITTEN_ALIKE:
@@ -324,7 +328,7 @@ class RecordBatch:
         piece = self._pieces[0 if self._starts is None else bisect_right(self._starts, ordinal) - 1]
         return piece, ordinal - piece.first_ordinal
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # A piece may hold a megabyte that the batch shares with its neighbours: only the batch's own part travels.
         pieces = []
         for piece, first, last in self._parts():

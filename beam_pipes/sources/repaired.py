@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.errors import SourceError
@@ -82,16 +82,16 @@ class RepairedSource(Source):
                 shard=shard.index,
             )
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         return self.source.parse(raw, file=file, position=position)
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return self.source.fingerprint_config()
 
     def fingerprint_class(self) -> str:
         return self.source.fingerprint_class()
 
-    def stages(self) -> Mapping[str, Any]:
+    def stages(self) -> Mapping[str, object]:
         return self.source.stages()
 
     def splits_of(self, shard: SourceShard) -> Sequence[str] | None:

@@ -19,7 +19,7 @@ from beam_pipes.cache.feature_values import array_converter
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SourceError, SpecError
 
-Schema: TypeAlias = "Mapping[str, Any]"
+Schema: TypeAlias = "Mapping[str, object]"
 Convert: TypeAlias = "Callable[[Any], Any]"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -37,11 +37,11 @@ def check_schema(schema: Schema | None, *, scalars_only: bool) -> None:
             raise SourceError(f"column {name!r}: a column of text holds scalars, the schema says shape {kind.shape}")
 
 
-def describe_schema(schema: Schema | None) -> list[list[Any]] | None:
+def describe_schema(schema: Schema | None) -> list[list[object]] | None:
     """The schema as JSON-able data, in declared order."""
     if schema is None:
         return None
-    rows = []
+    rows: list[list[object]] = []
     for name, declared in schema.items():
         kind, optional = _kind_of(name, declared)
         rows.append([name, kind.to_json() if isinstance(kind, FeatureSpec) else kind, optional])
@@ -58,7 +58,7 @@ def json_converters(schema: Schema) -> dict[str, Convert]:
     return {name: _optional(_from_json, *_kind_of(name, declared), name) for name, declared in schema.items()}
 
 
-def _kind_of(name: str, declared: Any) -> tuple[str | FeatureSpec, bool]:
+def _kind_of(name: str, declared: object) -> tuple[str | FeatureSpec, bool]:
     if isinstance(declared, types.UnionType) or typing.get_origin(declared) is typing.Union:
         options = [option for option in typing.get_args(declared) if option is not type(None)]
         if len(options) == 1 and len(typing.get_args(declared)) == 2:
@@ -136,7 +136,7 @@ def _in_range(convert: Convert, spec: FeatureSpec) -> Convert:
     low, high = integer_range(spec.dtype)
     low, high = max(low, spec.value_range[0]), min(high, spec.value_range[1])
 
-    def checked(value: Any) -> Any:
+    def checked(value: object) -> object:
         converted = convert(value)
         if not low <= converted <= high:
             raise ValueError(f"expected an {spec.dtype} in [{low}, {high}], got {converted}")
@@ -152,7 +152,7 @@ def _from_json(kind: str | FeatureSpec, name: str) -> Convert:
             return _in_range(_from_json(spec.dtype, name), spec)
         to_array = _texts_of_json(spec, name) if spec.is_text else array_converter(name, spec)
 
-        def array(value: Any) -> Any:
+        def array(value: object) -> object:
             if not isinstance(value, list):
                 raise ValueError(f"expected a list for shape {spec.shape}, got {_json_name(value)}")
             try:
@@ -175,7 +175,7 @@ def _from_json(kind: str | FeatureSpec, name: str) -> Convert:
 def _texts_of_json(spec: FeatureSpec, name: str) -> Convert:
     text, size = _from_json(spec.dtype, name), spec.shape[0]
 
-    def convert(value: list[Any]) -> list[Any]:
+    def convert(value: list[object]) -> list[object]:
         if size not in (None, len(value)):
             raise ValueError(f"expected {size} values, got {len(value)}")
         return [text(each) for each in value]
@@ -204,7 +204,7 @@ def _float_of_json(dtype: str) -> Convert:
 def _instance(kinds: type | tuple[type, ...], expected: str) -> Convert:
     wants_bool = kinds is bool
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> object:
         if isinstance(value, kinds) and (wants_bool or not isinstance(value, bool)):
             return value
         raise ValueError(f"expected {expected}, got {_json_name(value)}")
@@ -212,5 +212,5 @@ def _instance(kinds: type | tuple[type, ...], expected: str) -> Convert:
     return check
 
 
-def _json_name(value: Any) -> str:
+def _json_name(value: object) -> str:
     return "nothing" if value is None else f"{value!r:.60}"

@@ -22,16 +22,20 @@ import os
 import re
 import stat
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from beam_pipes.cache.storage import absolute_path, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.sources.helpers import Helpers
+
+if TYPE_CHECKING:
+    from beam_pipes.cache.gcs.objects import ObjectStorage
+    from beam_pipes.cache.gcs.transfer import ObjectStatus
 
 WILDCARD = re.compile(r"[*?\[]")
 
@@ -275,9 +279,15 @@ def _remote_base_of(entry: str) -> str:
     return parent
 
 
+def _objects(entry: str) -> ObjectStorage:
+    storage: Any = storage_for(entry)  # of a path with a scheme, it is a store of objects
+    made: ObjectStorage = storage
+    return made
+
+
 def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[FoundFile]:
     """The objects that one entry of a selection names. Raises `SourceError` if there is nothing to search."""
-    storage: Any = storage_for(entry)
+    storage = _objects(entry)
     patterns, top, recursive = selection.patterns, entry.rstrip("/"), selection.recursive
     try:
         if WILDCARD.search(entry):
@@ -286,7 +296,7 @@ def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[Found
         elif _is_object(entry):
             yield _found(storage.status(entry), base, selection)
             return
-        objects: Iterable[Any] = storage.objects(top, recursive=recursive)
+        objects = storage.objects(top, recursive=recursive)
         if not objects and not storage.is_directory(top):
             raise SourceError(
                 f"input {entry!r} does not exist: there is no object of this name, nor one below it", file=entry
@@ -307,7 +317,7 @@ def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[Found
             yield _found(status, base, selection)
 
 
-def _found(status: Any, base: str, selection: Selection) -> FoundFile:
+def _found(status: ObjectStatus, base: str, selection: Selection) -> FoundFile:
     if not status.path.startswith(f"{base}/"):
         raise SourceError(
             f"expected all inputs to be under relative_to={selection.relative_to!r}, found {status.path}",
@@ -322,7 +332,7 @@ def _found(status: Any, base: str, selection: Selection) -> FoundFile:
 def _is_object(entry: str) -> bool:
     if entry.endswith("/") or not entry.partition("://")[2].partition("/")[2]:
         return False
-    storage: Any = storage_for(entry)
+    storage = _objects(entry)
     try:
         storage.status(entry)
     except CacheNotFoundError:
@@ -469,7 +479,7 @@ class FoundFiles:
             return made
         return made.selected([at for at, name in enumerate(names) if not at or names[at - 1] != name])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # As one string, names travel in a third of the time.
         return {**vars(self), "names": "\0".join(self.names)}
 

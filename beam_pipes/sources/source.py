@@ -43,12 +43,12 @@ class Slice:
     digest: str
     stored: tuple[int, int, int] | None = None
 
-    def row(self) -> list[Any]:
+    def row(self) -> list[object]:
         """What the fingerprint of a shard is made of."""
-        row = [self.file, self.start, self.end, self.digest]
+        row: list[object] = [self.file, self.start, self.end, self.digest]
         return row if self.stored is None else [*row, list(self.stored)]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         fields = {"file": self.file, "start": self.start, "end": self.end, "digest": self.digest}
         return fields if self.stored is None else {**fields, "stored": list(self.stored)}
 
@@ -123,7 +123,7 @@ class SourceShard:
         rows = self.slices.rows() if isinstance(self.slices, WholeFiles) else [piece.row() for piece in self.slices]
         return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode("ascii")).hexdigest()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "index": self.index,
             "num_bytes": self.num_bytes,
@@ -147,7 +147,7 @@ class SourcePlan:
     num_bytes: int
     num_files: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "num_bytes": self.num_bytes,
             "num_files": self.num_files,
@@ -190,18 +190,18 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         """The value of one record from `batch.raw(i)`, or from a repaired copy of it; `SourceError` if it is bad."""
 
     @abstractmethod
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         """The options that determine the values of the same bytes, as JSON-able data; no paths, no patterns."""
 
     def fingerprint_class(self) -> str:
         """The name under which the source counts in fingerprints: of its class, unless it wraps another source."""
         return type(self).__name__
 
-    def stages(self) -> Mapping[str, Any]:
+    def stages(self) -> Mapping[str, object]:
         """User code that `read` runs, by name, which is fingerprinted like stages. Most sources run none."""
         return {}
 
@@ -291,17 +291,17 @@ class SplitSources(Source):
                 piece_of=lambda piece: _PieceOfSplit(piece, f"{split}/{piece.file}"),  # noqa: B023
             )
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         split, _, own = file.partition("/")
         return self.sources[split].parse(raw, file=own, position=position)
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {
             split: {"class": source.fingerprint_class(), **source.fingerprint_config()}
             for split, source in self.sources.items()
         }
 
-    def stages(self) -> Mapping[str, Any]:
+    def stages(self) -> Mapping[str, object]:
         return {
             f"{split}.{name}": stage
             for split, source in self.sources.items()

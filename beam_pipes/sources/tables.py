@@ -14,7 +14,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from beam_pipes.cache.storage import directory_path, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
@@ -24,6 +24,52 @@ from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.source import Slice, Source, SourceShard, check_batch_limits
+
+
+class _ArrowSchema(Protocol):
+    """What we use of a `pyarrow.Schema`; pyarrow has no types."""
+
+    @property
+    def names(self) -> list[str]: ...
+    def field(self, name: str, /) -> Any: ...
+    def remove_metadata(self) -> _ArrowSchema: ...
+
+
+class ArrowBatch(Protocol):
+    """What we use of a `pyarrow.RecordBatch`."""
+
+    @property
+    def schema(self) -> _ArrowSchema: ...
+    @property
+    def columns(self) -> list[Any]: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def slice(self, offset: int, length: int, /) -> ArrowBatch: ...
+    def select(self, names: list[str], /) -> ArrowBatch: ...
+
+
+class _ParquetMetadata(Protocol):
+    """What we use of a `pyarrow.parquet.FileMetaData`."""
+
+    @property
+    def num_row_groups(self) -> int: ...
+    def row_group(self, index: int, /) -> Any: ...
+
+
+class _ParquetFile(Protocol):
+    """What we use of a `pyarrow.parquet.ParquetFile`."""
+
+    @property
+    def metadata(self) -> _ParquetMetadata: ...
+    @property
+    def schema(self) -> Any: ...
+    @property
+    def schema_arrow(self) -> _ArrowSchema: ...
+    def iter_batches(
+        self, batch_size: int, *, row_groups: list[int], columns: list[str], use_threads: bool
+    ) -> Iterator[ArrowBatch]: ...
 
 
 @dataclass(frozen=True)
@@ -56,10 +102,10 @@ class _Tables(FileSource):
         """The digest of rows `start … end`."""
 
     @abstractmethod
-    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[Any]:
+    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[ArrowBatch]:
         """The rows of a slice as Arrow batches of at most `batch_records`."""
 
-    def _names(self, schema: Any, file: str) -> list[str]:
+    def _names(self, schema: _ArrowSchema, file: str) -> list[str]:
         found = list(schema.names)
         if self.columns is None:
             return found
@@ -98,7 +144,7 @@ class _Tables(FileSource):
                 offset=part.start,
             )
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, Any]:
+    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, object]:
         pyarrow = require("pyarrow", purpose="Parquet")
         try:
             with pyarrow.ipc.open_stream(raw) as stream:
@@ -107,7 +153,7 @@ class _Tables(FileSource):
             raise SourceError(f"expected one row as an Arrow stream: {error}", file=file, offset=position) from error
         return row
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         columns = None if self.columns is None else list(self.columns)
         return {"source": type(self).__name__, "version": 1, "columns": columns}
 
@@ -158,7 +204,7 @@ class Parquet(_Tables):
                 digest.update(part)
         return digest.hexdigest()
 
-    def _chunks(self, parquet: Any, group: int, file: str) -> Iterator[tuple[int, int]]:
+    def _chunks(self, parquet: _ParquetFile, group: int, file: str) -> Iterator[tuple[int, int]]:
         """Offset and size of each selected column's bytes in a row group."""
         # Arrow ends the process where it is asked for the metadata of a damaged column; where it reads one, it raises.
         next(
@@ -176,7 +222,7 @@ class Parquet(_Tables):
                     offset = min(offset, column.dictionary_page_offset)
                 yield offset, column.total_compressed_size
 
-    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[Any]:
+    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[ArrowBatch]:
         with _opened(path, part.file) as parquet:
             names = self._names(parquet.schema_arrow, part.file)
             groups = _groups(parquet.metadata, part.file, part.start, part.end)
@@ -224,7 +270,7 @@ class ArrowRows(_Tables):
                 digest.update(part)
         return digest.hexdigest()
 
-    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[Any]:
+    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[ArrowBatch]:
         for message in _messages_of(path, part.file, part.start, part.end):
             names = self._names(message.batch.schema, part.file)
             for at in range(0, message.batch.num_rows, batch_records):
@@ -237,7 +283,7 @@ class _Message(NamedTuple):
     row: int
     begin: int
     end: int
-    batch: Any
+    batch: ArrowBatch
 
 
 def _messages(path: str, file: str) -> Iterator[_Message]:
@@ -289,7 +335,7 @@ class RowsPiece(Piece):
 
     __slots__ = ("row", "batch")
 
-    def __init__(self, *, file: str, first_ordinal: int, row: int, batch: Any) -> None:
+    def __init__(self, *, file: str, first_ordinal: int, row: int, batch: ArrowBatch) -> None:
         super().__init__(file=file, first_ordinal=first_ordinal)
         self.row = row
         self.batch = batch
@@ -311,7 +357,7 @@ class RowsPiece(Piece):
         return digests_of_values(rows, file=self.file, first=self.row + start)
 
 
-def rows_of(batch: Any) -> list[dict[str, Any]]:
+def rows_of(batch: ArrowBatch) -> list[dict[str, object]]:
     """The rows of an Arrow batch as dicts."""
     names = batch.schema.names
     if not names:
@@ -320,7 +366,7 @@ def rows_of(batch: Any) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _column_values(column: Any) -> list[Any]:
+def _column_values(column: Any) -> list[object]:
     types = require("pyarrow", purpose="Parquet").types
     kind = column.type
     is_list = types.is_list(kind) or types.is_large_list(kind)
@@ -338,7 +384,7 @@ def _column_values(column: Any) -> list[Any]:
     return list(column.to_pylist())
 
 
-def _groups(metadata: Any, file: str, start: int, end: int) -> list[int]:
+def _groups(metadata: _ParquetMetadata, file: str, start: int, end: int) -> list[int]:
     """The row groups that contain rows `start … end`."""
     groups, row = [], 0
     for index in range(metadata.num_row_groups):
@@ -359,7 +405,7 @@ def _groups(metadata: Any, file: str, start: int, end: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def _opened(path: str, file: str) -> Iterator[Any]:
+def _opened(path: str, file: str) -> Iterator[_ParquetFile]:
     pyarrow = require("pyarrow", purpose="Parquet")
     parquet = require("pyarrow.parquet", purpose="Parquet")
     try:

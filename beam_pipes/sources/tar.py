@@ -34,7 +34,7 @@ def _text(content: bytes) -> str:
     return content.decode("utf-8")
 
 
-_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+_DECODERS: Mapping[str, Callable[[bytes], object]] = {
     "json": json.loads,
     "txt": _text,
     "text": _text,
@@ -125,7 +125,7 @@ class Tar(FileSource):
                 pass
         yield from batcher.finish()
 
-    def first(self) -> dict[str, Any] | None:
+    def first(self) -> dict[str, object] | None:
         """The first sample, which shows what samples have; None if there is none. Reads no more than that."""
         for file in self.selection().find():
             stored = read_range(file.path, file.name, 0, file.size)
@@ -175,8 +175,8 @@ class Tar(FileSource):
         if sample:
             yield offset, sample
 
-    def _value(self, members: list[_Member], *, file: str, position: int) -> dict[str, Any]:
-        value: dict[str, Any] = {KEY: members[0][0]}
+    def _value(self, members: list[_Member], *, file: str, position: int) -> dict[str, object]:
+        value: dict[str, object] = {KEY: members[0][0]}
         for key, extension, content in members:
             if extension in value:
                 raise SourceError(
@@ -193,14 +193,14 @@ class Tar(FileSource):
                 ) from error
         return value
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, Any]:
+    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, object]:
         part = Slice(file=file, start=0, end=len(raw), digest="")
         samples = [members for _, members in self._samples(_Chunks(iter([raw])), part)]
         if len(samples) != 1:
             raise SourceError(f"expected one sample, as a tar, found {len(samples)}", file=file, offset=position)
         return self._value(samples[0], file=file, position=position)
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"source": "Tar", "version": 1, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
 
 
@@ -215,10 +215,11 @@ def sample_file(sample: Mapping[str, Any], suffixes: Sequence[str]) -> FileConte
     return None
 
 
-def has_field(sample: Mapping[str, Any], field: str) -> bool:
+def has_field(sample: Mapping[str, object], field: str) -> bool:
     """Whether a sample has a member, or its `.json` a key: `{"json": {"label": 3}}` has `json.label`."""
     outer, _, inner = field.partition(".")
-    return field in sample or (isinstance(sample.get(outer), Mapping) and inner in sample[outer])
+    fields = sample.get(outer)
+    return field in sample or (isinstance(fields, Mapping) and inner in fields)
 
 
 # Key, extension, content.

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import IO, Any
+from typing import IO
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, HeaderTable, masked_crc32c
@@ -40,7 +40,7 @@ class TFRecords(FileSource):
     """
 
     paths: Paths
-    message: Any = None
+    message: type[Message] | ExampleSpec | None = None
     _: KW_ONLY
     max_record_bytes: int = 1 << 30
 
@@ -67,12 +67,12 @@ class TFRecords(FileSource):
         return kind
 
     @cached_property
-    def _decode(self) -> Callable[[bytes], Any] | None:
+    def _decode(self) -> Callable[[bytes], object] | None:
         if self.message is None:
             return None
         return ExampleCodec(self.message).decode if isinstance(self.message, ExampleSpec) else self.message.FromString
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_decode"}
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
@@ -158,7 +158,7 @@ class TFRecords(FileSource):
         size = sum(len(payload) + FRAME_BYTES for _, payload, _ in frames)
         if self._decode is None and all(intact for _, _, intact in frames):
             return batcher.add(piece, [payload for _, payload, _ in frames], num_bytes=size)
-        values: list[Any] = []
+        values: list[object] = []
         ordinals: list[int] = []
         bad: list[BadRecord] = []
         for ordinal, (position, payload, intact) in enumerate(frames, start=piece.first_ordinal):
@@ -173,19 +173,19 @@ class TFRecords(FileSource):
                 bad.append(BadRecord(ordinal=ordinal, file=file, position=position, raw=payload, error=error))
         return batcher.add(piece, values, num_bytes=size, ordinals=ordinals if bad else None, bad=bad)
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         if self._decode is None:
             return raw
         try:
             return self._decode(raw)
         except (DecodeError, CorruptRecordError, SpecError) as error:
             expected = "an example of the declared features"
-            if not isinstance(self.message, ExampleSpec):
+            if isinstance(self.message, type):
                 expected = f"a {self.message.DESCRIPTOR.full_name}"
             raise SourceError(f"expected {expected}: {error}", file=file, offset=position) from error
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
-        message: Any = None
+    def fingerprint_config(self) -> Mapping[str, object]:
+        message: object = None
         if isinstance(self.message, ExampleSpec):
             message = self.message.to_json()
         elif self.message is not None:

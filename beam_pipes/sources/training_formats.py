@@ -23,11 +23,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
@@ -116,7 +117,7 @@ class _MegatronFile(_OffsetFile):
 class _Index(NamedTuple):
     """An `.idx`: dtype, byte offsets of documents and of the end, sha256 of the file."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     starts: npt.NDArray[np.int64]
     digest: str
 
@@ -142,7 +143,7 @@ def _parsed_index(path: str, file: str, version: object) -> _Index:
     return _Index(*_megatron_index(read, file), hashlib.sha256(read).hexdigest())
 
 
-def _megatron_index(read: bytes, file: str) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
+def _megatron_index(read: bytes, file: str) -> tuple[np.dtype, npt.NDArray[np.int64]]:
     index = f"{file.removesuffix('.bin')}.idx"
     if read[: len(MEGATRON_MAGIC)] != MEGATRON_MAGIC or len(read) < _MEGATRON_HEADER:
         raise SourceError(
@@ -208,10 +209,10 @@ class MegatronTokens(NumberedSource[_MegatronFile]):
     def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[_MegatronFile]:
         return contextlib.closing(_MegatronFile(path, file))
 
-    def _value(self, raw: bytes, opened: _MegatronFile) -> dict[str, npt.NDArray[Any]]:
+    def _value(self, raw: bytes, opened: _MegatronFile) -> dict[str, Array]:
         return {self.field: np.frombuffer(raw, opened.dtype)}
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"source": "MegatronTokens", "version": 1, "field": self.field}
 
 
@@ -281,7 +282,7 @@ class ArrayRecords(NumberedSource[_ArrayRecordFile]):
     def _value(self, raw: bytes, opened: _ArrayRecordFile) -> bytes:
         return raw
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"source": "ArrayRecords", "version": 1}
 
 
@@ -293,7 +294,7 @@ _SCALARS = {name: np.dtype(f"<{code}") for name, code in
 # The number of a dtype in a value that says its own.
 _MDS_DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32",
                34: "float32", 64: "uint64", 65: "int64", 66: "float64"}  # fmt: skip
-_MDS_TEXTS: Mapping[str, Callable[[bytes], Any]] = {
+_MDS_TEXTS: Mapping[str, Callable[[bytes], object]] = {
     "bytes": bytes,
     "jpeg": bytes,
     "png": bytes,
@@ -307,7 +308,7 @@ _MDS_TEXTS: Mapping[str, Callable[[bytes], Any]] = {
 _MDS_LISTS = {"list[jpeg]": 4, "list[png]": 4, "jpeg_array": 0, "jpegarray": 0}
 
 
-def mds_array(raw: bytes, dtype: str | None, shape: tuple[int, ...] | None) -> npt.NDArray[Any]:
+def mds_array(raw: bytes, dtype: str | None, shape: tuple[int, ...] | None) -> Array:
     """An `ndarray` column's value; the data begin with what the encoding does not fix: a dtype, then a shape.
 
     `bytes([33, 4, 2]) + two int32` → an int32 array of shape (2,): dtype 33, one dimension with sizes of a byte, 2.
@@ -325,10 +326,10 @@ def mds_array(raw: bytes, dtype: str | None, shape: tuple[int, ...] | None) -> n
 class _Column(NamedTuple):
     name: str
     size: int | None
-    decode: Callable[[bytes], Any]
+    decode: Callable[[bytes], object]
 
 
-def _decoder_of(encoding: str) -> Callable[[bytes], Any] | None:
+def _decoder_of(encoding: str) -> Callable[[bytes], object] | None:
     """The function that decodes a column's bytes; None for an unsupported encoding."""
     if encoding in _MDS_TEXTS:
         return _MDS_TEXTS[encoding]
@@ -424,9 +425,9 @@ class MDS(NumberedSource[_MDSFile]):
     def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[_MDSFile]:
         return contextlib.closing(_MDSFile(path, file))
 
-    def _value(self, raw: bytes, opened: _MDSFile) -> dict[str, Any]:
+    def _value(self, raw: bytes, opened: _MDSFile) -> dict[str, object]:
         varying = sum(column.size is None for column in opened.columns)
-        value: dict[str, Any] = {}
+        value: dict[str, object] = {}
         try:
             sizes = iter(np.frombuffer(raw, "<u4", varying).tolist())
             at = 4 * varying
@@ -443,5 +444,5 @@ class MDS(NumberedSource[_MDSFile]):
             ) from error
         return value
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"source": "MDS", "version": 1}

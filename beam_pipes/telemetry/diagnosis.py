@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader
@@ -64,7 +64,7 @@ class LoaderDiagnosis:
 
 
 def diagnose_loader(
-    loader: Iterable[Any], *, step_ms: float | None = None, batches: int = 20, max_secs: float = 20.0
+    loader: Iterable[object], *, step_ms: float | None = None, batches: int = 20, max_secs: float = 20.0
 ) -> LoaderDiagnosis:
     """Says whether training from `loader` is input-bound, and which stage costs most.
 
@@ -152,7 +152,7 @@ def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) ->
     return {name: 1000 * secs / measured for name, secs in sums.items()}
 
 
-def _state_of(loader: Iterable[Any]) -> dict[str, object] | None:
+def _state_of(loader: Iterable[object]) -> dict[str, object] | None:
     """The state to restore, or None."""
     if isinstance(loader, Loader):
         return loader.state_dict()
@@ -160,7 +160,7 @@ def _state_of(loader: Iterable[Any]) -> dict[str, object] | None:
     if state_dict is None:
         return None
     try:
-        state: dict[str, Any] = state_dict()
+        state: dict[str, object] = state_dict()
     except LoaderError:  # a conversion of something without a state
         return None
     return state
@@ -176,13 +176,13 @@ class Stages:
 
     batches: int
     secs: dict[str, float]
-    elements: list[Any]
+    elements: Sequence[object]
 
     def ms_per_batch(self) -> dict[str, float]:
         return {name: 1000 * secs / max(1, self.batches) for name, secs in self.secs.items()}
 
 
-def stages_of(loader: Iterable[Any]) -> Iterator[Stages]:
+def stages_of(loader: Iterable[object]) -> Iterator[Stages]:
     """Batches of a loader with the seconds of its stages; a native loader's cursor does not move."""
     from beam_pipes.map_style import DataLoader
 
@@ -217,7 +217,7 @@ def _of_iterable(elements: Iterable[object]) -> Iterator[Stages]:
         yield Stages(batches=1, secs={ITERATION: secs}, elements=[element])
 
 
-def _of_tf_data(loader: Iterable[Any], native: Loader) -> Iterator[Stages]:
+def _of_tf_data(loader: Iterable[object], native: Loader) -> Iterator[Stages]:
     """A pipeline of tf.data over a cache: reading is measured separately, its transformations cost the rest."""
     native_rows, reads = 0, timed_batches(native)
     read = gather = 0.0

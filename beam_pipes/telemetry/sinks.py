@@ -12,7 +12,6 @@ import struct
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
 
 from beam_pipes.cache.framing import RecordWriter
 from beam_pipes.cache.messages import delimited, varint
@@ -42,7 +41,7 @@ class PrometheusCollector:
         self._telemetry = telemetry
         self._loader = loader
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Iterator[object]:
         """The current metrics, as prometheus_client expects them."""
         totals = self._telemetry.totals()
         numbers = {

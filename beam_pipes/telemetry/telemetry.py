@@ -77,7 +77,7 @@ class Telemetry:
     def __iter__(self) -> Iterator[Any]:
         return SharedIterator(self._iterate())
 
-    def _iterate(self) -> Generator[Any, None, None]:
+    def _iterate(self) -> Generator[object, None, None]:
         clock, iterator = self._clock, iter(self.loader)
         left: float | None = None  # when the consumer got its last batch
         try:
@@ -110,10 +110,10 @@ class Telemetry:
 
     def state_dict(self) -> dict[str, object]:
         """The loader's state."""
-        state: dict[str, Any] = self.loader.state_dict()
+        state: dict[str, object] = self.loader.state_dict()
         return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """Restores the loader's state."""
         self.loader.load_state_dict(state_dict)
 

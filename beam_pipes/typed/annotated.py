@@ -70,7 +70,7 @@ def taken_classes(function: Callable[..., object], where: str, *, batched: bool)
     return None if annotation is None else _classes(annotation, place)
 
 
-def given_classes(function: Callable[..., Any], where: str, *, batched: bool) -> Given:
+def given_classes(function: Callable[..., object], where: str, *, batched: bool) -> Given:
     """What a function returns."""
     try:
         annotation = inspect.signature(function).return_annotation
@@ -127,7 +127,7 @@ def has_fields(cls: type) -> bool:
     return dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
 
 
-def fields_of(value: Any) -> dict[str, Any]:
+def fields_of(value: Any) -> dict[str, object]:
     """The fields of a dataclass or NamedTuple as a dict; values are unchanged."""
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -140,7 +140,7 @@ def _bare(function: Callable[..., object]) -> Callable[..., object]:
     return function
 
 
-def _resolved(function: Callable[..., Any], annotation: object, place: str) -> Any:
+def _resolved(function: Callable[..., object], annotation: object, place: str) -> object:
     """An annotation as an object: `from __future__ import annotations` leaves text."""
     bare = inspect.unwrap(_bare(function))
     names = dict(getattr(bare, "__globals__", {}))
@@ -167,7 +167,7 @@ def _members(annotation: object) -> list[object]:
     return [] if annotation in (None, type(None)) else [annotation]
 
 
-def _plain(annotation: Any) -> Any:
+def _plain(annotation: Any) -> object:
     while True:
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = typing.get_args(annotation)[0]

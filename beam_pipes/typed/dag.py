@@ -85,7 +85,9 @@ class DAGPipeline(Pipeline):
     _runner: GraphRunner | None = None
     _place: tuple[str, int, int] | None = None
 
-    def __init__(self, dag: Mapping[Any, Any], pipeline_name: str = "DAGPipeline", *, join: Join = "product") -> None:
+    def __init__(
+        self, dag: Mapping[Any, object], pipeline_name: str = "DAGPipeline", *, join: Join = "product"
+    ) -> None:
         if join not in ("product", "zip"):
             raise InvalidDAGException(f"{pipeline_name}: join should be 'product' or 'zip', got {join!r}.")
         edges = _expand(dag)
@@ -106,7 +108,7 @@ class DAGPipeline(Pipeline):
         )
         super().__init__(input_type, dict(self.graph.output_type), pipeline_name)
 
-    def transform(self, input_object: object) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[object]]:
         """Runs the DAG over one input; returns one list for each output."""
         problem = mismatch(input_object, self.input_type)
         if problem is not None:

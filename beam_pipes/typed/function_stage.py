@@ -222,7 +222,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     # Running.
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: Any) -> list[object]:
         """The outputs for one record, as a list."""
         if self._filled:
             context = current_context()
@@ -237,7 +237,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             return [produced]  # what nearly every record gives
         return self._outputs(produced)
 
-    def _outputs(self, produced: object, context: RecordContext | None = None) -> list[Any]:
+    def _outputs(self, produced: object, context: RecordContext | None = None) -> list[object]:
         """The outputs of one call as a list; reasons of drops go to the engine, in `context`."""
         if produced is None:
             return []
@@ -279,7 +279,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
     # Identity: fingerprints and pickles.
 
     @property
-    def fingerprint_as(self) -> Callable[..., Any]:
+    def fingerprint_as(self) -> Callable[..., object]:
         """Its identity where code refers to it: its function and bound options."""
         return functools.partial(self.function, **self.options) if self.options else self.function
 
@@ -296,7 +296,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             config["version"] = version
         return config
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
+    def __reduce__(self) -> str | tuple[object, ...]:
         if _found(self.__module__, self.__qualname__) is self:
             return self.__qualname__  # by reference: unpickling imports the module
         state = {
@@ -329,11 +329,11 @@ class BatchedFunctionStage(FunctionStage[P, R]):
                 stage=self.name,
             )
 
-    def transform(self, input_object: object) -> list[Any]:
+    def transform(self, input_object: object) -> list[object]:
         (produced,) = self._results([input_object])
         return self._outputs(produced)
 
-    def transform_batch(self, inputs: list[Any]) -> list[list[Any]]:
+    def transform_batch(self, inputs: list[object]) -> list[list[object]]:
         """One list of outputs for each record."""
         context = current_context()
         outputs = []
@@ -354,7 +354,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
             left.setdefault("_drops", []).extend(partly)
         return outputs
 
-    def _results(self, inputs: list[Any]) -> list[Any]:
+    def _results(self, inputs: list[object]) -> list[object]:
         produced = self.function(inputs, **self.options)  # type: ignore[arg-type]
         if not isinstance(produced, Iterable) or isinstance(produced, str | bytes | Mapping):
             self._wrong_batch(len(inputs), brief(produced))
@@ -377,7 +377,7 @@ def stage(function: FunctionStage[..., R], /, **options: Any) -> FunctionStage[.
 @overload
 def stage(function: Callable[P, R], /) -> FunctionStage[P, R]: ...
 @overload
-def stage(function: Callable[..., R], /, *, batched: bool = ..., **options: Any) -> FunctionStage[..., R]: ...
+def stage(function: Callable[..., R], /, *, batched: bool = ..., **options: object) -> FunctionStage[..., R]: ...
 @overload
 def stage(
     *,
@@ -430,7 +430,7 @@ def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None
     return made.changed(**own) if own else made
 
 
-def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[..., Any]:
+def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[..., object]:
     """A function, a `functools.partial` of one, or a stage of one, as a stage.
 
     Raises `DeclarationError` for anything else.
@@ -509,6 +509,6 @@ def _changed(named: FunctionStage[..., object], state: Mapping[str, object]) -> 
 
 
 def _remade(
-    cls: type[FunctionStage[..., Any]], function: Callable[..., object], state: Mapping[str, object]
+    cls: type[FunctionStage[..., object]], function: Callable[..., object], state: Mapping[str, object]
 ) -> FunctionStage[..., object]:
     return cls(function).changed(**state)

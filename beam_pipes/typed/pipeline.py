@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from numpy.random.bit_generator import ISeedSequence
 
 from beam_pipes.cache import messages
@@ -77,7 +78,7 @@ class Pipeline(abc.ABC):
     _counted: Sequence[Statistic] = ()
     _drops: Sequence[str] = ()
     _calls = 0
-    _bare_transform: ClassVar[Callable[..., Any]]
+    _bare_transform: ClassVar[Callable[..., object]]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -187,7 +188,7 @@ class _RecordSeed(ISeedSequence):
     def __init__(self, record_key: bytes) -> None:
         self._record_key = record_key
 
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+    def generate_state(self, n_words: int, dtype: npt.DTypeLike = np.uint32) -> np.ndarray:
         return np.frombuffer(self._record_key, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words).astype(dtype)
 
 
@@ -203,7 +204,7 @@ def _called_directly(transform: Callable[..., object]) -> Callable[..., object]:
     """
 
     @functools.wraps(transform)
-    def call(self: Pipeline, *args: object, **kwargs: object) -> Any:
+    def call(self: Pipeline, *args: object, **kwargs: object) -> object:
         outer = current_context()
         if outer is not None and outer.stage is self:
             return transform(self, *args, **kwargs)

@@ -93,12 +93,12 @@ class RandomPartition(Pipeline):
         # Exact sums: adding up 0.7, 0.2 and 0.1 one by one would leave a gap below 1.
         self._bounds = [math.fsum(probabilities[: count + 1]) for count in range(len(names) - 1)]
 
-    def transform(self, input_object: object) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[object]]:
         key = self.record_key() if self.key is None else self._key_of(input_object)
         drawn = hashlib.blake2b(key, digest_size=8, salt=b"partition", key=str(self.seed).encode()).digest()
         fraction = (int.from_bytes(drawn, "big") >> 11) / 2**53  # below 1
         chosen = bisect.bisect_right(self._bounds, fraction)
-        outputs: dict[str, list[Any]] = {name: [] for name in self.partition_names}
+        outputs: dict[str, list[object]] = {name: [] for name in self.partition_names}
         name = self.partition_names[chosen]
         outputs[name].append(input_object)
         self._set_stats([Counter(f"{name}_count", 1)])
@@ -145,7 +145,7 @@ class Quantizer(Pipeline):
         self.steps_per_quarter = steps_per_quarter
         self.steps_per_second = steps_per_second
 
-    def transform(self, input_object: note_seq.NoteSequence) -> list[Any]:
+    def transform(self, input_object: note_seq.NoteSequence) -> list[note_seq.NoteSequence]:
         sequences = require("note_seq.sequences_lib", purpose="Quantizer")
         if self.steps_per_quarter is None:
             return [sequences.quantize_note_sequence_absolute(input_object, self.steps_per_second)]
@@ -204,7 +204,7 @@ class MonophonicMelodyExtractor(Pipeline):
         self.ignore_polyphonic_notes = ignore_polyphonic_notes
         self.filter_drums = filter_drums
 
-    def transform(self, input_object: note_seq.NoteSequence) -> list[Any]:
+    def transform(self, input_object: note_seq.NoteSequence) -> list[note_seq.NoteSequence]:
         counters = {name: Counter(name) for name in _COUNTERS}
         near = self.min_bars
         lengths = Histogram("melody_lengths_in_bars", [*_BARS, near // 2, near, near + 1, near - 1])

@@ -49,7 +49,7 @@ def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[object]) -> Loade
     """
     account = Account()
     names = pipeline.output_type if isinstance(pipeline.output_type, Mapping) else [pipeline.name]
-    outputs: dict[str, list[Any]] = {name: [] for name in names}
+    outputs: dict[str, list[object]] = {name: [] for name in names}
     for name, value in _run(pipeline, input_iterator, account):
         outputs[name].append(value)
     loaded: LoadedDict | LoadedList

@@ -22,7 +22,7 @@ from beam_pipes.typed.random_partition import RandomPartition
 _STORED = (Mapping, bytes, Message)
 
 
-StageFunction = Callable[..., Any]
+StageFunction = Callable[..., object]
 
 
 class _Flow(NamedTuple):
@@ -40,7 +40,7 @@ class BySource(Pipeline):
         super().__init__(input_type=type_, output_type=dict.fromkeys(splits, type_), name="BySource")
         self.splits = list(splits)
 
-    def transform(self, input_object: object) -> dict[str, list[Any]]:
+    def transform(self, input_object: object) -> dict[str, list[object]]:
         context = current_context()
         split = "" if context is None else context.record_id.partition("/")[0]
         if split not in self.splits:
@@ -50,7 +50,7 @@ class BySource(Pipeline):
                 "declared with.",
                 stage=self.name,
             )
-        outputs: dict[str, list[Any]] = {name: [] for name in self.splits}
+        outputs: dict[str, list[object]] = {name: [] for name in self.splits}
         outputs[split].append(input_object)
         return outputs
 
@@ -79,11 +79,11 @@ class StageList(DAGPipeline):
 
     def __init__(
         self,
-        stages: Sequence[Any] | Mapping[str, Any] | Any,
+        stages: object,
         *,
         takes: type | None,
         by_source: Sequence[str] = (),
-        splits: Mapping[str, float] | Any = None,
+        splits: object = None,
         split: str = "train",
         name: str = "stages",
         inner: bool = False,

@@ -24,16 +24,16 @@ from beam_pipes import (
     Declaration,
     FeatureSpec,
     Loader,
-    Mixture,
     Pipeline,
     build,
     count,
     drop,
-    pack,
     stage,
     write_cache,
 )
-from beam_pipes.sources import Tar, TextLines
+from beam_pipes.loader import Mixture, pack, random_access
+from beam_pipes.map_style import batch_text_id
+from beam_pipes.sources import CSV, Tar, TextLines
 
 
 @stage
@@ -86,6 +86,21 @@ loader = DataLoader.from_cache("cache/train", batch_size=2)
 loader.set_epoch(loader.epoch + 1)
 for tensors in loader.to_torch():
     print(tensors)
+print(batch_text_id([[5, 6], [7]]).shape)
+ids, lengths = batch_text_id([[5, 6], [7]], return_lengths=True)
+print(ids[:, 0] + 1, lengths.max())
+
+
+def first(example: dict[str, object]) -> object:
+    return example["text"]
+
+
+print(random_access(cache["train"], transform=first)[0])
+for example in cache["train"]:
+    print(example["text"].upper())
+rows = cache["train"].gather([2, 0], pad_to={"words": 8}, pad_value={"words": -1})
+print(rows["words"].astype("float32").mean(axis=0))
+build("table", CSV("t.csv", schema={"n": int, "x": float | None, "y": "uint8"}), [label], to="table")
 """
 MISTAKES = [
     'Loader("cache/train", batch_size=32, last="padd")',
@@ -93,6 +108,13 @@ MISTAKES = [
     'Loader("cache/train")',
     'build("poem", TextLines("poem.txt"), [tokenize], splitz={"train": 1.0}, to="cache")',
     'FeatureSpec("int64", shapes=(None,))',
+    "Loader(3, batch_size=32)",
+    "Mixture([(cache, 1)])",
+    "pack(7, sequence_length=64)",
+    'Cache.open("cache", proto="tensorflow.Example")',
+    "batch_text_id([[5]]).append(1)",
+    'write_cache("by_hand", {"train": [7]})',
+    "from beam_pipes import Mixtures",
 ]
 
 

@@ -29,10 +29,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import IO, Any, ClassVar, NamedTuple, TypeVar
+from typing import IO, ClassVar, NamedTuple, TypeVar
 
 from beam_pipes.cache.gcs.requests import RequestOptions, Service, retrying
-from beam_pipes.cache.gcs.transfer import ObjectReader, Page, StagedObject, list_directory, list_tree
+from beam_pipes.cache.gcs.transfer import ObjectReader, ObjectStatus, Page, StagedObject, list_directory, list_tree
 from beam_pipes.cache.locks import in_words, is_dead, reached, this_process
 from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.errors import CacheBusyError, CacheNotFoundError, ChangedMeanwhileError, StorageError
@@ -41,22 +41,6 @@ T = TypeVar("T")
 
 # Up to this size an object is written with one request; what is larger is sent in parts.
 SINGLE_REQUEST_BYTES = 4 << 20
-
-
-class ObjectStatus(NamedTuple):
-    """One generation of an object. `content_digest` is equal for equal content, whenever it was written.
-
-    On gs:// it is the md5 where the service keeps one; objects that were composed of others have none, and are told by
-    their crc32c together with their generation. On s3:// it is the ETag, on az:// the MD5, or the ETag where there is
-    none.
-    """
-
-    path: str
-    size: int
-    generation: int
-    crc32c: int | None
-    content_digest: str
-    modified_ns: int
 
 
 class ObjectStorage(ABC):
@@ -341,7 +325,7 @@ def etag_of(generation: int) -> str:
 class Seen(NamedTuple):
     """A lease as it is now: who holds it, its generation, and for how many seconds more."""
 
-    who: dict[str, Any]
+    who: dict[str, object]
     generation: int
     secs_left: float
 
@@ -444,7 +428,7 @@ class Lease:
 _given_up: set[str] = set()
 
 
-def is_over(who: dict[str, Any]) -> bool:
+def is_over(who: dict[str, object]) -> bool:
     """Whether a lease that has not ended is held by nobody all the same."""
     return str(who.get("token")) in _given_up or is_dead(who)
 

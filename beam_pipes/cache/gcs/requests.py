@@ -15,7 +15,7 @@ import random
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from beam_pipes.errors import (
     BucketNotFoundError,
@@ -27,6 +27,9 @@ from beam_pipes.errors import (
     logger,
 )
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    import requests
 
 _log = logger("beam_pipes.cache")
 
@@ -117,8 +120,8 @@ class Session:
 
         self.emulator = os.environ.get(EMULATOR)
         self.credentials, project = _credentials(anonymous=options.anonymous or bool(self.emulator))
-        authorized: Any = AuthorizedSession
-        self.http: Any = authorized(self.credentials)
+        authorized: Callable[[object], requests.Session] = AuthorizedSession
+        self.http = authorized(self.credentials)
         for scheme in ("http://", "https://"):
             self.http.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=2 * options.num_threads))
         self.client = storage.Client(project=project or "<none>", credentials=self.credentials, _http=self.http)
@@ -147,7 +150,7 @@ def _session(options: GcsOptions, pid: int, emulator: str | None) -> Session:
     return Session(options)
 
 
-def _credentials(*, anonymous: bool) -> tuple[Any, str | None]:
+def _credentials(*, anonymous: bool) -> tuple[object, str | None]:
     """(credentials, project). Raises `StorageError` if there are none, within a second or so."""
     import google.auth
     from google.auth import _cloud_sdk, environment_vars
@@ -157,7 +160,7 @@ def _credentials(*, anonymous: bool) -> tuple[Any, str | None]:
     if anonymous:
         return AnonymousCredentials(), None  # type: ignore[no-untyped-call]
     file = os.environ.get(environment_vars.CREDENTIALS)
-    login: Any = _cloud_sdk.get_application_default_credentials_path
+    login: Callable[[], str] = _cloud_sdk.get_application_default_credentials_path
     try:
         if file or os.path.isfile(login()) or _on_google_cloud():
             found, project = google.auth.default(scopes=[SCOPE])
@@ -199,7 +202,7 @@ T = TypeVar("T")
 class HttpError(Exception):
     """An answer that is no success, of a request that we made ourselves."""
 
-    def __init__(self, response: Any) -> None:
+    def __init__(self, response: requests.Response) -> None:
         super().__init__(f"{response.status_code} {response.reason}: {response.text[:200]}")
         self.code = int(response.status_code)
         self.response = response

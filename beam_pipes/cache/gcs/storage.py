@@ -7,12 +7,12 @@ import contextlib
 import functools
 import struct
 from datetime import datetime, timezone
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 from urllib.parse import quote
 
 import google_crc32c
 
-from beam_pipes.cache.gcs.objects import ObjectStatus, ObjectStorage, date_of
+from beam_pipes.cache.gcs.objects import ObjectStorage, date_of
 from beam_pipes.cache.gcs.requests import (
     GcsOptions,
     HttpError,
@@ -24,9 +24,12 @@ from beam_pipes.cache.gcs.requests import (
     session_for,
     status_of,
 )
-from beam_pipes.cache.gcs.transfer import ObjectReader, Page, ResumableUpload, get_range
+from beam_pipes.cache.gcs.transfer import Blob, ObjectReader, ObjectStatus, Page, ResumableUpload, get_range
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import CacheNotFoundError, StorageError
+
+if TYPE_CHECKING:
+    import requests
 
 _FIELDS = "size,generation,crc32c,md5Hash,updated,name"
 _CRC = struct.Struct(">I")
@@ -46,10 +49,10 @@ class GcsStorage(ObjectStorage):
         self.parallel = self.options.num_threads
         self._known_buckets: set[str] = set()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"options": self.options}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__init__(state["options"])  # type: ignore[misc]
 
     # Reading.
@@ -101,7 +104,7 @@ class GcsStorage(ObjectStorage):
         """Size, generation and checksums of an object. Raises `CacheNotFoundError` if there is none."""
         blob = self._blob(path)
 
-        def attempt() -> Any:
+        def attempt() -> Blob:
             blob.reload(client=self._session.client, timeout=self._session.timeout, retry=None)
             return blob
 
@@ -120,7 +123,7 @@ class GcsStorage(ObjectStorage):
         blob = self._blob(path)
         crc32c = google_crc32c.value(data)
 
-        def attempt() -> Any:
+        def attempt() -> Blob:
             blob.upload_from_string(
                 data,
                 content_type="application/octet-stream",
@@ -160,10 +163,9 @@ class GcsStorage(ObjectStorage):
         token: str | None = None
 
         def attempt() -> tuple[str | None, int, int]:
-            made: tuple[str | None, int, int] = blob.rewrite(
+            return blob.rewrite(
                 origin, token=token, client=self._session.client, timeout=self._session.timeout, retry=None
             )
-            return made
 
         while True:
             token, _, _ = self._retrying(attempt, source, "copy")
@@ -178,7 +180,7 @@ class GcsStorage(ObjectStorage):
         bucket, key = self.split_path(path)
         url = f"{self._session.endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
 
-        def attempt() -> Any:
+        def attempt() -> requests.Response:
             answer = self._session.http.request("GET", url, timeout=self._session.timeout)
             if answer.status_code != 200:
                 raise HttpError(answer)
@@ -202,9 +204,10 @@ class GcsStorage(ObjectStorage):
     def _session(self) -> Session:
         return session_for(self.options)
 
-    def _blob(self, path: str, generation: int | None = None) -> Any:
+    def _blob(self, path: str, generation: int | None = None) -> Blob:
         bucket, key = self.split_path(path)
-        return self._session.client.bucket(bucket).blob(key, generation=generation)
+        blob: Blob = self._session.client.bucket(bucket).blob(key, generation=generation)
+        return blob
 
     def _media_url(self, path: str) -> str:
         bucket, key = self.split_path(path)
@@ -252,7 +255,7 @@ class GcsStorage(ObjectStorage):
 
         return self._retrying(attempt, path, "read")
 
-    def _delete(self, blob: Any, path: str, *, deadline_secs: float | None = None) -> None:
+    def _delete(self, blob: Blob, path: str, *, deadline_secs: float | None = None) -> None:
         def attempt() -> None:
             blob.delete(client=self._session.client, timeout=self._session.timeout, retry=None)
 
@@ -281,7 +284,7 @@ class GcsStorage(ObjectStorage):
         objects = [_status(f"{self.SCHEME}{bucket}/{blob.name}", blob) for blob in page]
         return Page(objects, sorted(found.prefixes), found.next_page_token)
 
-    def _require(self, path: str, holds: bool, found: Any) -> None:
+    def _require(self, path: str, holds: bool, found: object) -> None:
         if not holds:
             raise StorageError(
                 f"{path}: the service has stored other bytes than it was sent (it says {found!r:.200}). Run again; "
@@ -290,7 +293,7 @@ class GcsStorage(ObjectStorage):
             )
 
 
-def _status(path: str, blob: Any) -> ObjectStatus:
+def _status(path: str, blob: Blob) -> ObjectStatus:
     generation = int(blob.generation)
     crc32c = _crc_of(blob.crc32c)
     digest = f"md5:{blob.md5_hash}" if blob.md5_hash else f"crc32c:{blob.crc32c}:{generation}"

@@ -18,18 +18,86 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, TypedDict, TypeVar
 
 import google_crc32c
 
 from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, pieces, status_of
 from beam_pipes.errors import CorruptCacheError, StorageUnavailableError
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import requests
+    from _typeshed import WriteableBuffer
+
+T = TypeVar("T")
+
+
+class Blob(Protocol):
+    """What we use of a `google.cloud.storage.Blob`, which has no types."""
+
+    name: str
+    size: int
+    generation: int
+    crc32c: str
+    md5_hash: str | None
+    updated: datetime | None
+
+    def reload(self, *, client: object, timeout: object, retry: None) -> None: ...
+    def delete(self, *, client: object, timeout: object, retry: None) -> None: ...
+    def rewrite(
+        self, source: Blob, *, token: str | None, client: object, timeout: object, retry: None
+    ) -> tuple[str | None, int, int]: ...
+    def upload_from_string(
+        self,
+        data: bytes,
+        *,
+        content_type: str,
+        client: object,
+        timeout: object,
+        if_generation_match: int | None,
+        checksum: str,
+        retry: None,
+    ) -> None: ...
+    def create_resumable_upload_session(
+        self, *, size: int, content_type: str, client: object, timeout: object, checksum: None, retry: None
+    ) -> str: ...
+
+
+class Properties(TypedDict, total=False):
+    """What we look at of an object as the service describes it in JSON."""
+
+    size: str
+    crc32c: str
+
+
+class Retrying(Protocol):
+    """`ObjectStorage._retrying`: what an attempt returns, after as many as it takes."""
+
+    def __call__(self, attempt: Callable[[], T], path: str, doing: str, /) -> T: ...
+
+
+class ObjectStatus(NamedTuple):
+    """One generation of an object. `content_digest` is equal for equal content, whenever it was written.
+
+    On gs:// it is the md5 where the service keeps one; objects that were composed of others have none, and are told by
+    their crc32c together with their generation. On s3:// it is the ETag, on az:// the MD5, or the ETag where there is
+    none.
+    """
+
+    path: str
+    size: int
+    generation: int
+    crc32c: int | None
+    content_digest: str
+    modified_ns: int
+
 
 class Page(NamedTuple):
     """What one request gave: objects, names of directories (with a final `/`), and the token of the next page."""
 
-    objects: list[Any]
+    objects: list[ObjectStatus]
     directories: list[str]
     next_token: str | None
 
@@ -38,9 +106,9 @@ class Page(NamedTuple):
 GetPage = Callable[[str, "str | None", "str | None"], Page]
 
 
-def list_directory(get_page: GetPage, prefix: str) -> tuple[list[Any], list[str]]:
+def list_directory(get_page: GetPage, prefix: str) -> tuple[list[ObjectStatus], list[str]]:
     """The objects directly below a prefix, and its directories."""
-    objects: list[Any] = []
+    objects: list[ObjectStatus] = []
     directories: list[str] = []
     token = None
     while True:
@@ -52,7 +120,7 @@ def list_directory(get_page: GetPage, prefix: str) -> tuple[list[Any], list[str]
             return objects, directories
 
 
-def list_tree(get_page: GetPage, prefix: str, *, num_threads: int) -> Iterable[Any]:
+def list_tree(get_page: GetPage, prefix: str, *, num_threads: int) -> Iterable[ObjectStatus]:
     """All objects below a prefix, in no particular order."""
     found, directories = _list_part(get_page, prefix)
     if not directories:
@@ -72,7 +140,7 @@ def list_tree(get_page: GetPage, prefix: str, *, num_threads: int) -> Iterable[A
     return found
 
 
-def _list_part(get_page: GetPage, prefix: str) -> tuple[list[Any], list[str]]:
+def _list_part(get_page: GetPage, prefix: str) -> tuple[list[ObjectStatus], list[str]]:
     page = get_page(prefix, None, None)
     if page.next_token is None:
         return page.objects, []
@@ -147,7 +215,7 @@ class ObjectReader(io.RawIOBase):
         self._position = max(0, start + offset)
         return self._position
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
         at = self._position - self._window_start
         if not 0 <= at < len(self._window):
@@ -280,7 +348,15 @@ class ResumableUpload:
     """One upload of `size` bytes of `file` to the object `blob`, whose `crc32c` is set."""
 
     def __init__(
-        self, session: Session, blob: Any, file: IO[bytes], size: int, *, options: GcsOptions, retrying: Any, path: str
+        self,
+        session: Session,
+        blob: Blob,
+        file: IO[bytes],
+        size: int,
+        *,
+        options: GcsOptions,
+        retrying: Retrying,
+        path: str,
     ) -> None:
         self._session = session
         self._blob = blob
@@ -293,7 +369,7 @@ class ResumableUpload:
         self._sent = 0
         self._unsure = False
 
-    def run(self, *, is_whole: Callable[[dict[str, Any]], bool]) -> None:
+    def run(self, *, is_whole: Callable[[Properties], bool]) -> None:
         """Uploads all of it; `is_whole` looks at the properties of what was stored, and what is not is sent again.
 
         Raises as `retrying` does; the deadline is for each chunk.
@@ -328,7 +404,7 @@ class ResumableUpload:
             path=self._path,
         )
 
-    def _step(self) -> dict[str, Any] | None:
+    def _step(self) -> Properties | None:
         """Sends the next chunk; the object's properties where it was the last, None if there is more."""
         if self._unsure:
             answer = self._put(b"", f"bytes */{self._size}")
@@ -345,7 +421,7 @@ class ResumableUpload:
         self._unsure = False
         return made
 
-    def _put(self, data: bytes, content_range: str) -> Any:
+    def _put(self, data: bytes, content_range: str) -> requests.Response:
         return self._session.http.request(
             "PUT",
             self._url,
@@ -355,10 +431,11 @@ class ResumableUpload:
             allow_redirects=False,  # 308 is no redirect here
         )
 
-    def _understood(self, answer: Any) -> dict[str, Any] | None:
+    def _understood(self, answer: requests.Response) -> Properties | None:
         code = int(answer.status_code)
         if code in (200, 201):
-            return dict(answer.json())
+            made: Properties = answer.json()
+            return made
         if code == _RESUME:
             received = answer.headers.get("Range", "")
             before, self._sent = self._sent, int(received.rpartition("-")[2]) + 1 if received else 0

@@ -22,9 +22,10 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import Generic, MetricValue, Scalar, Text
+from beam_pipes.evaluation.model_outputs import Example
 from beam_pipes.extras import TfDataset
 
-Dataset: TypeAlias = "TfDataset | Iterable[Mapping[str, Any]]"  # one that can be read again
+Dataset: TypeAlias = "TfDataset | Iterable[Example]"  # one that can be read again
 
 NO_STEP = -1
 
@@ -63,11 +64,11 @@ def step_or_dummy(step: int | None) -> int:
     return NO_STEP
 
 
-def examples_of(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
+def examples_of(dataset: Dataset) -> Iterator[Example]:
     """The NumPy examples of a `tf.data.Dataset` or of any other iterable."""
     if hasattr(dataset, "as_numpy_iterator"):
         return iter(dataset.as_numpy_iterator())
-    plain: Iterable[Mapping[str, Any]] = dataset
+    plain: Iterable[Example] = dataset
     return iter(plain)
 
 
@@ -143,7 +144,7 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
         return f"{type(array).__name__}(shape={array.shape}, dtype={array.dtype}); summary: {first} ... {last}"
 
 
-def skip_none_value_dict_factory(data: Sequence[tuple[str, object]]) -> dict[str, Any]:
+def skip_none_value_dict_factory(data: Sequence[tuple[str, object]]) -> dict[str, object]:
     """The pairs whose value is not None, as a dict: for `dataclasses.asdict(value, dict_factory=...)`."""
     return {name: value for name, value in data if value is not None}
 
@@ -209,7 +210,7 @@ class JSONLogger(Logger):
         _log.info("Writing completed in %.2f seconds (%.0f examples/sec).", seconds, count / max(seconds, 1e-9))
 
     def _append_metrics(self, task_name: str, step: int, metrics: Mapping[str, MetricValue]) -> None:
-        written: dict[str, Any] = {"step": step}
+        written: dict[str, object] = {"step": step}
         for name, value in metrics.items():
             if isinstance(value, Scalar):
                 written[name] = value.value
@@ -228,9 +229,9 @@ class JSONLogger(Logger):
         storage.replace(path, before + self._line(written))
 
     def _inference_lines(
-        self, dataset: Dataset, inferences: Mapping[str, Any], targets: Sequence[Any]
+        self, dataset: Dataset, inferences: Mapping[str, Any], targets: Sequence[object]
     ) -> Iterator[bytes]:
-        columns: dict[str, Sequence[Any]] = {"target": targets}
+        columns: dict[str, Sequence[object]] = {"target": targets}
         for kind, values in inferences.items():
             if kind == "aux_value":
                 columns |= {f"aux_{name}": auxiliary for name, auxiliary in values.items()}

@@ -42,8 +42,8 @@ class TensorBoardLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[Any]] | None,
-        targets: Sequence[Any] | None,
+        inferences: Mapping[str, Sequence[object]] | None,
+        targets: Sequence[object] | None,
     ) -> None:
         step = step_or_dummy(step)
         writer = self._writer(os.path.join(self.output_dir, task_name))
@@ -119,8 +119,8 @@ class TensorBoardLoggerV1(TensorBoardLogger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[Any]] | None,
-        targets: Sequence[Any] | None,
+        inferences: Mapping[str, Sequence[object]] | None,
+        targets: Sequence[object] | None,
     ) -> None:
         step = step_or_dummy(step)
         numbers = {}

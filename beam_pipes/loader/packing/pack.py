@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.order import KeyedPermutation, check_integer
 from beam_pipes.loader.packing.fits import (
@@ -25,7 +25,7 @@ from beam_pipes.loader.packing.fits import (
     vector_fit,
 )
 from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, rounded_up
-from beam_pipes.loader.row_source import SplitLike, opened
+from beam_pipes.loader.row_source import MeasuredSplit, opened
 from beam_pipes.loader.state import Identity
 
 Int64 = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ OVERLONG = ("truncate", "split", "drop", "error")
 
 
 def pack(
-    split: SplitLike | str | os.PathLike[str],
+    split: MeasuredSplit | str | os.PathLike[str],
     *,
     sequence_length: int | Mapping[str, int],
     feature: str | None = None,
@@ -81,7 +81,7 @@ def pack(
     Records without any token are omitted and counted as `empty_records`. The same split and arguments always give
     the same plan. Raises `LoaderError` for unknown names and limits below 1.
     """
-    records_of: Any = opened(split)
+    records_of = opened(split)
     limits = _limits(records_of, sequence_length, feature)
     if algorithm not in (*ALGORITHMS, CONCAT):
         known = ", ".join(sorted((*ALGORITHMS, CONCAT)))
@@ -132,7 +132,7 @@ def pack(
     )
 
 
-def _limits(split: Any, sequence_length: int | Mapping[str, int], feature: str | None) -> dict[str, int]:
+def _limits(split: MeasuredSplit, sequence_length: int | Mapping[str, int], feature: str | None) -> dict[str, int]:
     ragged = sorted(name for name, spec in split.spec.items() if spec.shape and spec.shape[0] is None)
     if isinstance(sequence_length, Mapping):
         if feature is not None:
@@ -159,7 +159,7 @@ def _limits(split: Any, sequence_length: int | Mapping[str, int], feature: str |
 
 
 def plan_of_epoch(
-    split: Any,
+    split: MeasuredSplit,
     *,
     limits: Mapping[str, int],
     algorithm: str,
@@ -261,7 +261,7 @@ def _pieces(records: Int64, lengths: Int64, capacity: int) -> tuple[Int64, Int64
     return np.repeat(records, counts), starts[:, None], piece_lengths[:, None]
 
 
-def _narrow(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _narrow(array: Array) -> Array:
     """The array in the narrowest unsigned dtype that holds it exactly."""
     largest = int(array.max()) if array.size else 0
     return array.astype(np.min_scalar_type(largest))

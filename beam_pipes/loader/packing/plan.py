@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
+from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.loader.state import Identity
 
 MAGIC = b"BPPACK01"
@@ -61,11 +63,11 @@ class PackingPlan:
     empty_records: int
     dropped_records: int
     lower_bound: int
-    bin_offsets: npt.NDArray[Any]
-    records: npt.NDArray[Any]
-    starts: npt.NDArray[Any]
-    lengths: npt.NDArray[Any]
-    split: Any = None
+    bin_offsets: Array
+    records: Array
+    starts: Array
+    lengths: Array
+    split: MeasuredSplit | None = None
     max_segments: int | None = None
     segment_multiple: int = 1
     seed: int | None = None
@@ -129,7 +131,7 @@ class PackingPlan:
             object.__setattr__(self, "_digest", cached)
         return str(cached)
 
-    def bind(self, split: Any) -> PackingPlan:
+    def bind(self, split: MeasuredSplit) -> PackingPlan:
         """The same plan over an open split; raises `LoaderError` if it was made for another one."""
         identity = Identity.of_split(split)
         if identity != self.source:
@@ -173,7 +175,9 @@ class PackingPlan:
             raise
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], split: Any = None, *, verify: bool = True) -> PackingPlan:
+    def load(
+        cls, path: str | os.PathLike[str], split: MeasuredSplit | None = None, *, verify: bool = True
+    ) -> PackingPlan:
         """Opens a saved plan, memory-mapped, over `split` if one is given.
 
         `verify=False` skips the checksum (one pass over the file, about 1 GB/s); the header is checked always.
@@ -212,7 +216,10 @@ class PackingPlan:
                 segment_multiple=header.get("segment_multiple", 1),
                 seed=header.get("seed"),
                 reshuffle_each_iteration=header.get("reshuffle_each_iteration", False) is True,
-                **arrays,
+                bin_offsets=arrays["bin_offsets"],
+                records=arrays["records"],
+                starts=arrays["starts"],
+                lengths=arrays["lengths"],
             )
             object.__setattr__(plan, "_digest", header["digest"])
             if verify:
@@ -237,12 +244,12 @@ class PackingPlan:
         }
 
 
-def rounded_up(lengths: npt.NDArray[Any], multiple: int) -> npt.NDArray[Any]:
+def rounded_up(lengths: Array, multiple: int) -> Array:
     """Lengths up to the next multiple: [3, 4, 0] by 4 → [4, 4, 0]."""
     return lengths if multiple == 1 else -(-lengths // multiple) * multiple
 
 
-def _dump(value: dict[str, Any]) -> bytes:
+def _dump(value: dict[str, object]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -250,7 +257,7 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _padded(array: npt.NDArray[Any]) -> bytes:
+def _padded(array: Array) -> bytes:
     raw = array.tobytes()
     return raw + bytes(_aligned(len(raw)) - len(raw))
 
@@ -282,7 +289,7 @@ def _check_entries(plan: PackingPlan) -> None:
         raise ValueError(f"a row has more segments than max_segments={most!r:.40}")
 
 
-def _view(data: npt.NDArray[np.uint8], begin: int, where: Mapping[str, Any]) -> npt.NDArray[Any]:
+def _view(data: npt.NDArray[np.uint8], begin: int, where: Mapping[str, Any]) -> Array:
     if where["dtype"] not in _DTYPES:
         raise ValueError(f"an array should be of one of {', '.join(_DTYPES)}, found {where['dtype']!r:.40}")
     dtype = np.dtype(where["dtype"])
@@ -293,5 +300,5 @@ def _view(data: npt.NDArray[np.uint8], begin: int, where: Mapping[str, Any]) -> 
     last = first + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     if last > len(data) - 4:
         raise ValueError(f"an array ends at byte {last}, the file at byte {len(data)}")
-    array: npt.NDArray[Any] = data[first:last].view(dtype).reshape(shape)
+    array: Array = data[first:last].view(dtype).reshape(shape)
     return array
