@@ -38,7 +38,7 @@ def _to_numpy(value: Any) -> Any:
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 
-def constant_array(value: Any) -> np.ndarray[Any, Any]:
+def constant_array(value: Any) -> np.ndarray:
     """A constant in DALI's dtype for it: `3` → int32, `0.5` and float64 arrays → float32.
 
     Arrays of 64-bit integers become 32-bit ones if these hold all values. Other dtypes and NumPy scalars stay.

@@ -233,7 +233,7 @@ class DeviceProgram:
 
     def _drawn(
         self, host: HostRun, node: OperatorNode, rows: Rows, given: dict[DataNode, Any]
-    ) -> dict[str, np.ndarray[Any, Any]]:
+    ) -> dict[str, np.ndarray]:
         """What the host computes for the first operator of a segment: nothing for most."""
         if node.operator.host_draws is None:
             return {}

@@ -65,7 +65,7 @@ class Arithmetic(Operator):
     def check(self) -> None:
         # dtypes of the inputs → the dtype that they are computed in: looking it up for every sample costs more than
         # computing with a scalar does.
-        self._computed_in: dict[tuple[np.dtype[Any], ...], np.dtype[Any]] = {}
+        self._computed_in: dict[tuple[np.dtype, ...], np.dtype] = {}
 
     def _operands(self, *inputs: Any) -> list[Any]:
         if self.left is not None:
@@ -137,7 +137,7 @@ class Arithmetic(Operator):
 
 
 @functools.lru_cache(maxsize=1024)
-def _resolved(ufunc: str, dtypes: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+def _resolved(ufunc: str, dtypes: tuple[np.dtype, ...]) -> tuple[np.dtype, np.dtype]:
     """The dtype in which operands are computed, and that of the result; raises `TypeError` if there is none."""
     compute = dtypes[0] if len(dtypes) == 1 else _promoted(*dtypes)
     if len(dtypes) == 2 and compute.kind == "b" and ufunc in _OF_NUMBERS:
@@ -153,22 +153,22 @@ def _resolved(ufunc: str, dtypes: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[A
     return compute, resolved[-1]
 
 
-def _promoted(left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
+def _promoted(left: np.dtype, right: np.dtype) -> np.dtype:
     if left.kind == right.kind or "b" in left.kind + right.kind or "f" not in left.kind + right.kind:
-        made: np.dtype[Any] = np.promote_types(left, right)
+        made: np.dtype = np.promote_types(left, right)
         # NumPy goes to float64 where no integer holds both: uint64 and a signed one.
         return np.dtype(np.int64) if made.kind == "f" and left.kind in "iu" and right.kind in "iu" else made
     return left if left.kind == "f" else right
 
 
-def _dtype_of(value: Any) -> np.dtype[Any]:
+def _dtype_of(value: Any) -> np.dtype:
     """The dtype that an operand counts as: `300` → int32, `0.5` → float32."""
     if isinstance(value, bool):
         return np.dtype(bool)
     if isinstance(value, float):
         return np.dtype(np.float32)
     if not isinstance(value, int):
-        dtype: np.dtype[Any] = np.dtype(value)
+        dtype: np.dtype = np.dtype(value)
         return dtype
     for integer in (np.dtype(np.int32), np.dtype(np.int64)):
         if _holds(integer, value):

@@ -28,7 +28,7 @@ float32: Final = "float32"
 string: Final = "string"
 
 #: What a feature holds → the dtype of its samples, and the list of an Example that stores it.
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
+DTYPES: Final[dict[str, np.dtype]] = {
     int64: np.dtype("int64"),
     float32: np.dtype("float32"),
     string: np.dtype("uint8"),
@@ -65,11 +65,11 @@ class TFRecordFeature:
             self.default()  # while the declaration is at hand
 
     @property
-    def numpy_dtype(self) -> np.dtype[Any]:
+    def numpy_dtype(self) -> np.dtype:
         """The dtype of samples: strings are uint8, their bytes."""
         return DTYPES[self.dtype]
 
-    def default(self) -> np.ndarray[Any, Any]:
+    def default(self) -> np.ndarray:
         """The sample of a record that lacks the feature."""
         if self.dtype == string:
             given = self.default_value or b""

@@ -142,7 +142,7 @@ class Sample:
 
     __slots__ = ("_generator", "_one", "_row", "_samples", "index")
 
-    def __init__(self, samples: Samples, index: int, row: npt.NDArray[Any] | None = None) -> None:
+    def __init__(self, samples: Samples, index: int, row: np.ndarray | None = None) -> None:
         self._samples = samples
         self.index = index
         self._row = row
@@ -166,7 +166,7 @@ class Sample:
         """The place of the sample in this shard's epoch, from 0."""
         return self._samples.records.first_in_epoch + int(self._samples.rows[self.index])
 
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         """Memory for the result of `run`: its row of the batch if known, which then needs no stacking."""
         row = self._row
         return row if row is not None and row.shape == shape and row.dtype == dtype else np.empty(shape, dtype)

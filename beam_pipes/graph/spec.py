@@ -86,7 +86,7 @@ class TensorSpec:
     `layout` names the axes ("HWC", "CHW", "FHWC"); "" if they have no names.
     """
 
-    dtype: np.dtype[Any] | None = None
+    dtype: np.dtype | None = None
     shape: tuple[int | None, ...] | None = None
     layout: str = ""
 

@@ -34,12 +34,12 @@ class DALIDataType(enum.Enum):
     BOOL = "bool"
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """The NumPy dtype."""
         return np.dtype(self.value)
 
 
-def to_numpy_type(dtype: DALIDataType | npt.DTypeLike) -> np.dtype[Any]:
+def to_numpy_type(dtype: DALIDataType | npt.DTypeLike) -> np.dtype:
     """`FLOAT`, `np.float32`, `"float32"` → `np.dtype("float32")`; `OperatorArgumentError` for anything else."""
     if isinstance(dtype, DALIDataType):
         return dtype.dtype
@@ -57,7 +57,7 @@ def to_dali_type(dtype: npt.DTypeLike) -> DALIDataType:
 
 
 #: An array of the host.
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 #: An array of NumPy, JAX or torch, and the module of its functions: what these share is the array API, and no type.
 Value: TypeAlias = Any
 Namespace: TypeAlias = Any
@@ -141,7 +141,7 @@ class TensorList:
         return TensorList([self[int(index)] for index in indices], layout=self.layout)
 
     @property
-    def dtype(self) -> np.dtype[Any] | None:
+    def dtype(self) -> np.dtype | None:
         """The dtype of the samples; None for an empty batch."""
         first = self._array if self._array is not None else self._samples[0] if self._samples else None
         return None if first is None else np.dtype(first.dtype)

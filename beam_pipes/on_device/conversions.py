@@ -36,7 +36,7 @@ Nested: TypeAlias = Any
 ALIGNMENT_BYTES = 64
 
 
-def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def aligned_copy(array: np.ndarray) -> np.ndarray:
     """A writable C-contiguous copy in native byte order; numbers begin at a multiple of `ALIGNMENT_BYTES`.
 
     A copy of 128 KiB takes 5 µs. What it saves: `tf.constant` takes 49 µs for them, a hand-over by DLPack 2 µs.
@@ -46,7 +46,7 @@ def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.array(array, dtype=dtype, order="C")
     memory = np.empty(array.size * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
     offset = -memory.ctypes.data % ALIGNMENT_BYTES
-    made: np.ndarray[Any, Any] = np.ndarray(shape=array.shape, dtype=dtype, buffer=memory, offset=offset)
+    made: np.ndarray = np.ndarray(shape=array.shape, dtype=dtype, buffer=memory, offset=offset)
     made[...] = array
     return made
 
@@ -160,7 +160,7 @@ def _host_tensor(tensor: tf.Tensor, key: str) -> Any:
     return tensor.numpy()
 
 
-def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray[Any, Any]:
+def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray:
     """Rows as an object array, always: RaggedTensor.numpy() gives a dense array when lengths happen to agree."""
     count = int(ragged.nrows())
     rows = np.empty(count, object)
@@ -169,7 +169,7 @@ def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray[Any, Any]:
     return rows
 
 
-def require_numeric(value: object, key: str, framework: str) -> np.ndarray[Any, Any]:
+def require_numeric(value: object, key: str, framework: str) -> np.ndarray:
     """The array of a host value, or `ConversionError` if `framework` has no equivalent."""
     if type(value) is np.ndarray and value.dtype.kind in "biufc":
         return value
@@ -191,7 +191,7 @@ def require_numeric(value: object, key: str, framework: str) -> np.ndarray[Any, 
     return array
 
 
-def narrowed(array: np.ndarray[Any, Any], dtype: np.dtype[Any], key: str, remedy: str) -> np.ndarray[Any, Any]:
+def narrowed(array: np.ndarray, dtype: np.dtype, key: str, remedy: str) -> np.ndarray:
     """The array in a narrower dtype if that changes no value, else `ConversionError`."""
     if array.dtype == dtype:
         return array
@@ -215,7 +215,7 @@ def narrowed(array: np.ndarray[Any, Any], dtype: np.dtype[Any], key: str, remedy
     return converted.astype(dtype, copy=False)
 
 
-def unsupported_dtype(key: str, dtype: np.dtype[Any], framework: str) -> ConversionError:
+def unsupported_dtype(key: str, dtype: np.dtype, framework: str) -> ConversionError:
     """The error for a dtype that `framework` lacks."""
     return _impossible(key, f"{dtype.name} values", "Cast them in a .map, or name the key in skip_keys", framework)
 

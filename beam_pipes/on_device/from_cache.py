@@ -214,7 +214,7 @@ class CacheSource:
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         from_dlpack = tf.experimental.dlpack.from_dlpack
 
-        def tensor(array: np.ndarray[Any, Any]) -> TfTensor:
+        def tensor(array: np.ndarray) -> TfTensor:
             if array.dtype.kind in "iuf" and array.nbytes >= SMALLEST_SHARED_BYTES:
                 return from_dlpack(aligned_copy(array).__dlpack__())
             with tf.device("/cpu:0"):
@@ -239,7 +239,7 @@ class CacheSource:
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
 
-        def bounds(_: object = None) -> np.ndarray[Any, Any]:
+        def bounds(_: object = None) -> np.ndarray:
             try:
                 if passes is not None:
                     start = passes.begin() * per_epoch

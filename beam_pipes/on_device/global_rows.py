@@ -48,7 +48,7 @@ class GlobalRows:
     read: Share | None = None
     sequence: SequenceShare | None = None
 
-    def array(self, sharding: NamedSharding, local: np.ndarray[Any, Any], key: str) -> jax.Array:
+    def array(self, sharding: NamedSharding, local: np.ndarray, key: str) -> jax.Array:
         """The global array whose rows of this process are `local`."""
         if not local.ndim:
             return jax.make_array_from_callback((), of_rank(sharding, 0), lambda _: local)
@@ -61,7 +61,7 @@ class GlobalRows:
             shape = (rows, self.sequence.count * places, *local.shape[2:])
         sharding = fitting(sharding, shape, key)
 
-        def part(index: tuple[slice, ...] | None) -> np.ndarray[Any, Any]:
+        def part(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index is not None
             start, stop, _ = index[0].indices(rows)
             self._check(first, first + len(local), start, stop, rows)
@@ -80,7 +80,7 @@ class GlobalRows:
         first, last = self.share.slice_of(rows)
         self._check(first, last, *_needed(sharding, rows), rows)
 
-    def _bounds(self, local: np.ndarray[Any, Any], key: str) -> tuple[int, int]:
+    def _bounds(self, local: np.ndarray, key: str) -> tuple[int, int]:
         """The index of our first row in the global batch, and the number of rows of that batch."""
         if self.batch_size is None:
             return self.share.index * len(local), self.share.count * len(local)

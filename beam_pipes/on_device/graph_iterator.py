@@ -63,11 +63,11 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         """The library of arrays."""
 
     @abc.abstractmethod
-    def placed(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+    def placed(self, name: str, array: np.ndarray) -> Any:
         """A NumPy array as the library's, on the device."""
 
     @abc.abstractmethod
-    def fetched(self, array: Any) -> np.ndarray[Any, Any]:
+    def fetched(self, array: Any) -> np.ndarray:
         """An array of the library as NumPy's."""
 
     def _host_nodes(self) -> Sequence[Any]:
@@ -202,7 +202,7 @@ class JaxGraphIterator(DeviceGraphIterator):
         placed: jax.Array = jax.device_put(array, self._backend.device)
         return placed
 
-    def fetched(self, array: npt.ArrayLike) -> np.ndarray[Any, Any]:
+    def fetched(self, array: npt.ArrayLike) -> np.ndarray:
         return np.asarray(array)
 
 
@@ -258,7 +258,7 @@ class TorchGraphIterator(DeviceGraphIterator):
     def placed(self, name: str, array: npt.ArrayLike) -> torch.Tensor:
         return to_tensor(np.asarray(array), name).to(self._backend.device)
 
-    def fetched(self, array: torch.Tensor) -> np.ndarray[Any, Any]:
+    def fetched(self, array: torch.Tensor) -> np.ndarray:
         return array.cpu().numpy()
 
 

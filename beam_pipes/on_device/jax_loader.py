@@ -107,7 +107,7 @@ class JaxDataLoader(ConvertedLoader):
         return _sharded(self._sharding, array, key)
 
 
-def _checked(value: object, key: str) -> np.ndarray[Any, Any]:
+def _checked(value: object, key: str) -> np.ndarray:
     """The array of a host value in a dtype that JAX has, or `ConversionError`."""
     array = require_numeric(value, key, "JAX")
     try:
@@ -142,7 +142,7 @@ def _on_default_device(value: object, key: str) -> jax.Array:
 
 
 # (device, 64-bit types, shape, dtype) → what makes an array of JAX of such an array, which needs no other check.
-_puts: dict[tuple[Any, ...], Callable[[np.ndarray[Any, Any]], jax.Array]] = {}
+_puts: dict[tuple[Any, ...], Callable[[np.ndarray], jax.Array]] = {}
 _MOST_PUTS = 1024
 
 
@@ -151,7 +151,7 @@ def _first_cpu() -> Any:
     return jax.local_devices(backend="cpu")[0]
 
 
-def _put_of(device: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[np.ndarray[Any, Any]], jax.Array]:
+def _put_of(device: Any, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[np.ndarray], jax.Array]:
     """The call inside of `jax.device_put`, tried out first; `jnp.asarray`, which copies, where this JAX has another."""
     try:
         client: Any = importlib.import_module("jax._src.lib").xla_client
@@ -164,7 +164,7 @@ def _put_of(device: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callab
             [device],
         )
 
-        def put(array: np.ndarray[Any, Any]) -> jax.Array:
+        def put(array: np.ndarray) -> jax.Array:
             aligned = array.__array_interface__["data"][0] % ALIGNMENT_BYTES == 0
             how = zero_copy if aligned else during_call
             made: jax.Array = call(kind, sharding, [array], devices, False, False, how)

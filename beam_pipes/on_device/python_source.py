@@ -348,7 +348,7 @@ def _raw_columns(run: list[Any], columns: Sequence[ColumnSignature], number: int
     return [[row[path] for row in rows] for path in expected]
 
 
-def _leaves(values: dict[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+def _leaves(values: dict[Any, Any]) -> Iterator[np.ndarray]:
     for value in values.values():
         if isinstance(value, dict):
             yield from _leaves(value)
@@ -356,7 +356,7 @@ def _leaves(values: dict[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
             yield value
 
 
-def _size(array: np.ndarray[Any, Any]) -> int:
+def _size(array: np.ndarray) -> int:
     return sum(map(len, array.flat)) if array.dtype == STRING else array.nbytes
 
 

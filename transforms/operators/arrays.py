@@ -61,17 +61,17 @@ def positive_axes(operator: Operator, axes: Sequence[int], ndim: int) -> tuple[i
     return tuple(found)
 
 
-def dtype_of(array: Array) -> np.dtype[Any]:
+def dtype_of(array: Array) -> np.dtype:
     """The NumPy dtype of an array of NumPy, JAX or torch."""
     return np.dtype(str(array.dtype).rpartition(".")[2])
 
 
-def cast_to(xp: Namespace, array: Value, dtype: np.dtype[Any]) -> Value:
+def cast_to(xp: Namespace, array: Value, dtype: np.dtype) -> Value:
     """`astype` in any namespace: fractions are cut off, integers wrap around."""
     return array.astype(dtype, copy=False) if xp is np else xp.astype(array, getattr(xp, dtype.name))
 
 
-def placed_like(xp: Namespace, array: np.ndarray[Any, Any], like: Value) -> Value:
+def placed_like(xp: Namespace, array: np.ndarray, like: Value) -> Value:
     """A NumPy array as one of the namespace, on the device of `like`."""
     return xp.asarray(array, device=like.device) if hasattr(like, "detach") else xp.asarray(array)
 
@@ -85,7 +85,7 @@ def opencv() -> Any:
         return None
 
 
-def saturated(xp: Namespace, values: Value, dtype: np.dtype[Any]) -> Value:
+def saturated(xp: Namespace, values: Value, dtype: np.dtype) -> Value:
     """Values as `dtype`: `[-3, 0.5, 2.5, 300, nan]` → uint8 `[0, 1, 3, 255, 0]`.
 
     Fractions are rounded, halves away from zero; values outside the dtype are clamped; NaN is zero as an integer. As
@@ -120,7 +120,7 @@ def saturated(xp: Namespace, values: Value, dtype: np.dtype[Any]) -> Value:
     return xp.where(under, xp.full_like(inside, bounds.min, dtype=full), made)
 
 
-def value_range(dtype: np.dtype[Any]) -> float:
+def value_range(dtype: np.dtype) -> float:
     """The largest value of an integer dtype, 1 for floats and bool: what `1.0` means in it."""
     return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
 
@@ -317,7 +317,7 @@ class Elementwise(Operator):
             raise self.refuse(f"samples of shapes {' and '.join(map(str, known))} do not go together") from None
         return TensorSpec(dtype, shape, layout)
 
-    def _dtype(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    def _dtype(self, dtypes: Sequence[np.dtype]) -> np.dtype:
         floats = [dtype for dtype in dtypes if dtype.kind == "f"]
         if floats:
             return np.result_type(*floats)

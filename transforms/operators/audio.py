@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from beam_pipes.extras import require
@@ -72,7 +73,7 @@ class MelFilterBank(Operator):
             return self._layout.index("f")
         return max(ndim - 2, 0)
 
-    def filters(self, bins: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def filters(self, bins: int) -> npt.NDArray[np.float32]:
         """(nfilter, bins) float32: the weight of each bin in each filter."""
         return _filters(
             bins, self.sample_rate, self.freq_low, self._top, self.nfilter, self.mel_formula, self.normalize
@@ -116,7 +117,7 @@ def _multiply_bands(frames: Array, table: Any, out: Any) -> None:
 @functools.lru_cache(maxsize=16)
 def _filters(
     bins: int, sample_rate: float, low: float, high: float, count: int, scale: str, normalize: bool
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+) -> npt.NDArray[np.float32]:
     frequencies = np.arange(bins) * (sample_rate / (2 * (bins - 1))) if bins > 1 else np.zeros(1)
     found = triangles(frequencies, f_min=low, f_max=high, n_mels=count, scale=scale, normalize=normalize)
     return found.astype(np.float32)

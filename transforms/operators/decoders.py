@@ -203,7 +203,7 @@ def to_ycbcr(image: Array) -> Any:
     return np.floor(colours + (limits + 0.5).astype(np.float32)).astype(image.dtype)
 
 
-def in_full_range(image: Array, dtype: np.dtype[Any]) -> Any:
+def in_full_range(image: Array, dtype: np.dtype) -> Any:
     """Pixels of uint8 or uint16 as another dtype, the range of one stretched to that of the other."""
     if image.dtype == dtype:
         return image

@@ -134,7 +134,7 @@ class Reduction(Operator):
         if self.axes is not None and self.axis_names is not None:
             raise self.argument_error("give one of axes and axis_names.")
 
-    def result_dtype(self, found: np.dtype[Any]) -> Any:
+    def result_dtype(self, found: np.dtype) -> Any:
         """The dtype of the result: as given, else float32, or float64 for float64."""
         return self.dtype or (found if found == np.float64 else np.dtype(np.float32))
 
@@ -167,7 +167,7 @@ class Min(Reduction):
 
     function = staticmethod(np.min)
 
-    def result_dtype(self, found: np.dtype[Any]) -> Any:
+    def result_dtype(self, found: np.dtype) -> Any:
         return found
 
 
@@ -183,7 +183,7 @@ class Sum(Reduction):
     dtype = Constant("dtype", default=None, doc="the dtype of the result: int64, uint64 or float32 by default")
     function = staticmethod(np.sum)
 
-    def result_dtype(self, found: np.dtype[Any]) -> Any:
+    def result_dtype(self, found: np.dtype) -> Any:
         whole = {"i": "int64", "u": "uint64", "b": "uint64"}.get(found.kind)
         return np.dtype(whole) if whole and self.dtype is None else super().result_dtype(found)
 

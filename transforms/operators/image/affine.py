@@ -69,9 +69,7 @@ def _radians(degrees: float) -> np.float32:
 _TILE = 256
 
 
-def _nearest(
-    image: Array, matrix: Array, size: tuple[int, int], fill_value: float | None, dtype: np.dtype[Any]
-) -> Array:
+def _nearest(image: Array, matrix: Array, size: tuple[int, int], fill_value: float | None, dtype: np.dtype) -> Array:
     """The nearest pixels, at places that are counted in float32, step by step along rows, as DALI does: so that places
     between two pixels take the same one."""
     rows = np.arange(size[0], dtype=np.float32)[:, None] + np.float32(0.5)
@@ -98,7 +96,7 @@ def warped(
     *,
     interpolation: DALIInterpType,
     fill_value: float | None,
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
 ) -> Array:
     """(H, W, C) → (*size, C): OpenCV's `warpAffine` if it supports the dtype, else `sampled`."""
     height, width, channels = image.shape
@@ -136,7 +134,7 @@ def sampled(
     size: tuple[int, int],
     interpolation: DALIInterpType,
     fill_value: float | None,
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
 ) -> Value:
     """(n, H, W, C), (n, 2, 3) → (n, *size, C): the reference for `warped`, used on devices.
 
@@ -213,7 +211,7 @@ def layout_of(layout: str, ndim: int) -> str:
 
 
 def with_size(
-    spec: TensorSpec, layout: str, height: int | None, width: int | None, dtype: np.dtype[Any] | None
+    spec: TensorSpec, layout: str, height: int | None, width: int | None, dtype: np.dtype | None
 ) -> TensorSpec:
     """The spec of images of another size."""
     made = spec.replace(dtype=dtype if dtype is not None else spec.dtype, layout=spec.layout or layout)

@@ -26,7 +26,7 @@ class LinearColours(Mapped):
     rounds_by_place = True
     dtype = Constant("dtype", default=None, doc=_DTYPE_DOC)
 
-    def _applied(self, xp: Namespace, values: Value, own: np.dtype[Any], **given: Any) -> Value:
+    def _applied(self, xp: Namespace, values: Value, own: np.dtype, **given: Any) -> Value:
         dtype = own if self.dtype is None else self.dtype
         brightness, contrast = given.get("brightness", 1.0), given.get("contrast", 1.0)
         centre = middle_of(own) if given.get("contrast_center") is None else given["contrast_center"]
@@ -189,7 +189,7 @@ RGB_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -
 YIQ_TO_RGB = np.linalg.inv(RGB_TO_YIQ)
 
 
-def middle_of(dtype: np.dtype[Any]) -> float:
+def middle_of(dtype: np.dtype) -> float:
     """The middle of a dtype's range: 128 for uint8, 16384 for int16, 0.5 for floats."""
     return (float(np.iinfo(dtype).max) + 1) / 2 if dtype.kind in "iu" else 0.5
 

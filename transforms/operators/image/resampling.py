@@ -284,7 +284,7 @@ def resized(
     min_filter: DALIInterpType,
     mag_filter: DALIInterpType,
     antialias: bool,
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
 ) -> Array:
     """(H, W, C) → (target.height, target.width, C) as `dtype`. Within 1 of `resample` for integers."""
     flips = [start > end for start, end in (target.rows, target.columns)]
