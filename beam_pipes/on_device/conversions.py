@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 #: An array or a tensor (or the spec of one), or dicts, tuples and lists of them: what `tf.nest` calls a structure.
-Nested: TypeAlias = Any
+Nested: TypeAlias = object
 
 # Eigen's largest vector: TensorFlow and XLA keep foreign memory only at multiples of it, and NumPy aligns to 16 bytes.
 ALIGNMENT_BYTES = 64
@@ -58,7 +58,7 @@ class Skipped:
     value: object
 
 
-def map_leaves(function: Callable[[Any, str], Any], element: Nested, key: str = "") -> Nested:
+def map_leaves(function: Callable[[Any, str], object], element: Nested, key: str = "") -> Nested:
     """`function(leaf, key)` on every leaf; the key of `{"a": ({"b": leaf},)}` is `a/0/b`."""
     if isinstance(element, np.ndarray):
         return function(element, key)
@@ -68,7 +68,8 @@ def map_leaves(function: Callable[[Any, str], Any], element: Nested, key: str = 
         return {name: map_leaves(function, item, _joined(key, name)) for name, item in element.items()}
     if isinstance(element, tuple) and hasattr(element, "_fields"):
         names = zip(element._fields, element, strict=True)
-        return type(element)(*(map_leaves(function, item, _joined(key, name)) for name, item in names))
+        named: Callable[..., object] = type(element)
+        return named(*(map_leaves(function, item, _joined(key, name)) for name, item in names))
     if isinstance(element, list | tuple):
         return type(element)(map_leaves(function, item, _joined(key, i)) for i, item in enumerate(element))
     return element if isinstance(element, Skipped) else function(element, key)
@@ -83,7 +84,8 @@ def skipping(element: Nested, skip_keys: Collection[str]) -> Nested:
             name: Skipped(item) if name in skip_keys else skipping(item, skip_keys) for name, item in element.items()
         }
     if isinstance(element, tuple) and hasattr(element, "_fields"):
-        return type(element)(*(skipping(item, skip_keys) for item in element))
+        named: Callable[..., object] = type(element)
+        return named(*(skipping(item, skip_keys) for item in element))
     if isinstance(element, list | tuple):
         return type(element)(skipping(item, skip_keys) for item in element)
     return element
@@ -94,7 +96,8 @@ def unskipped(element: Nested) -> Nested:
     if isinstance(element, dict):
         return {name: unskipped(item) for name, item in element.items()}
     if isinstance(element, tuple) and hasattr(element, "_fields"):
-        return type(element)(*(unskipped(item) for item in element))
+        named: Callable[..., object] = type(element)
+        return named(*(unskipped(item) for item in element))
     if isinstance(element, list | tuple):
         return type(element)(unskipped(item) for item in element)
     return element.value if isinstance(element, Skipped) else element
@@ -132,7 +135,7 @@ def to_host(element: Nested) -> Nested:
     return map_leaves(host_value, element)
 
 
-def host_value(value: object, key: str) -> Any:
+def host_value(value: object, key: str) -> object:
     """One leaf, see `to_host`."""
     if isinstance(value, np.ndarray):
         return aligned_copy(value)
@@ -153,7 +156,7 @@ def host_value(value: object, key: str) -> Any:
     raise _impossible(key, f"a {type(value).__name__}", "Convert it in a .map, or name its key in skip_keys")
 
 
-def _host_tensor(tensor: tf.Tensor, key: str) -> Any:
+def _host_tensor(tensor: tf.Tensor, key: str) -> object:
     if tensor.dtype.is_quantized or tensor.dtype.name in ("variant", "resource"):
         raise _impossible(key, f"a tensor of {tensor.dtype.name}", "Convert it in a .map, or name its key in skip_keys")
     # .numpy() copies for every dtype; a NumPy scalar (or bytes) comes back for rank 0.

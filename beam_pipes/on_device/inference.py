@@ -22,7 +22,7 @@ import numpy as np
 
 from beam_pipes.cache.exact import brief
 from beam_pipes.errors import SpecError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfSpec, require
 from beam_pipes.on_device.values import (
     STRING,
     UnfitValueError,
@@ -38,7 +38,7 @@ from beam_pipes.on_device.values import (
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Path = tuple[Any, ...]
+Path = tuple[object, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class _Seen:
         )
 
 
-def infer_columns(samples: Iterable[Any]) -> tuple[ColumnSignature, ...]:
+def infer_columns(samples: Iterable[object]) -> tuple[ColumnSignature, ...]:
     """The columns of `samples` (all are read); raises `SpecError` with the sample's number and key."""
     seen: dict[Path, _Seen] = {}
     for number, sample in enumerate(samples):
@@ -144,7 +144,7 @@ def infer_columns(samples: Iterable[Any]) -> tuple[ColumnSignature, ...]:
     return tuple(ColumnSignature(path=path, dtype=column.dtype, shape=column.shape) for path, column in seen.items())
 
 
-def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """`{"a": {"b": 1}}` → `(("a", "b"), 1)`; anything but a dictionary raises `SpecError`."""
     if not isinstance(sample, Mapping):
         raise SpecError(
@@ -173,9 +173,9 @@ def keys_error(number: int, *, expected: Iterable[Path], found: Iterable[Path]) 
     )
 
 
-def nest(pairs: Iterable[tuple[Path, Any]]) -> dict[Any, Any]:
+def nest(pairs: Iterable[tuple[Path, object]]) -> dict[object, object]:
     """`(("a", "b"), 1)` → `{"a": {"b": 1}}`."""
-    nested: dict[Any, Any] = {}
+    nested: dict[object, Any] = {}
     for path, value in pairs:
         inner = nested
         for part in path[:-1]:
@@ -184,7 +184,7 @@ def nest(pairs: Iterable[tuple[Path, Any]]) -> dict[Any, Any]:
     return nested
 
 
-def output_signature_of(columns: Iterable[ColumnSignature]) -> dict[Any, Any]:
+def output_signature_of(columns: Iterable[ColumnSignature]) -> dict[object, object]:
     """The TensorSpecs of columns, named `<key>_input`."""
     tf = require("tensorflow", purpose="DataLoader.output_signature")
     return nest(
@@ -201,7 +201,7 @@ def columns_of_signature(signature: object) -> tuple[ColumnSignature, ...] | Non
             f"output_signature should be a dict of name to tf.TensorSpec, got {brief(signature)}. "
             'Write {"x": tf.TensorSpec((), tf.int32)}.'
         )
-    flat = list(flatten_sample(signature, 0))
+    flat: list[tuple[Path, TfSpec]] = list(flatten_sample(signature, 0))
     for path, spec in flat:
         if not isinstance(spec, tf.TypeSpec):
             raise SpecError(

@@ -8,7 +8,7 @@ conversion is that of `beam_pipes.cache.exact`, except that a declared dtype als
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -186,7 +186,7 @@ def _int_array(values: list[int], shape: tuple[int, ...]) -> np.ndarray:
         return _objects(values, shape)
 
 
-def _objects(values: list[Any], shape: tuple[int, ...]) -> np.ndarray:
+def _objects(values: Sequence[object], shape: tuple[int, ...]) -> np.ndarray:
     array = np.empty(len(values), object)
     array[:] = values
     return array.reshape(shape)
@@ -220,7 +220,7 @@ def _plain_array(array: np.ndarray) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _read_list(value: list[Any] | tuple[Any, ...]) -> Value:
+def _read_list(value: list[object] | tuple[object, ...]) -> Value:
     leaves = _leaves(value)
     kinds = {type(leaf) for leaf in leaves}
     shape = _shape(value)
@@ -256,7 +256,7 @@ def _read_arrays(values: list[Value], shape: tuple[int, ...]) -> Value:
     return Value(np.stack(arrays).reshape(*shape, *arrays[0].shape))
 
 
-def _leaves(value: Iterable[Any]) -> list[Any]:
+def _leaves(value: Iterable[object]) -> list[Any]:
     """The innermost items of nested lists, in order."""
     if not any(isinstance(item, list | tuple) for item in value):
         return list(value)
