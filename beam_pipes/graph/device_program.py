@@ -20,7 +20,7 @@ from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import Plan
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.host_run import NO_VALUE, Held, HostRun
-from beam_pipes.graph.tensors import Array, Namespace
+from beam_pipes.graph.tensors import Array
 
 Rows = npt.NDArray[np.intp]
 
@@ -51,7 +51,7 @@ class Backend(Protocol[MadeArray]):
     """A library of arrays on a device."""
 
     @property
-    def xp(self) -> Namespace:
+    def xp(self) -> Any:
         """Its array-API namespace."""
 
     def put(self, array: npt.ArrayLike, *, exact: bool) -> MadeArray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -179,13 +178,13 @@ class Sample:
 
     def uniform(self, count: int) -> npt.NDArray[np.float64]:
         """(count,) float64 in [0, 1): the row of `Samples.uniform` that belongs to this sample."""
-        values: Any = self._alone.uniform(count)[0]
-        return values  # type: ignore[no-any-return]
+        values: npt.NDArray[np.float64] = self._alone.uniform(count)[0]
+        return values
 
     def normal(self, count: int) -> npt.NDArray[np.float64]:
         """(count,) float64, standard normal."""
-        values: Any = self._alone.normal(count)[0]
-        return values  # type: ignore[no-any-return]
+        values: npt.NDArray[np.float64] = self._alone.normal(count)[0]
+        return values
 
     @property
     def generator(self) -> np.random.Generator:

@@ -30,7 +30,7 @@ from beam_pipes.graph.feeding import Work
 from beam_pipes.graph.iterator import Ahead, DALIClassificationIterator, DALIGenericIterator, GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def
-from beam_pipes.graph.tensors import Namespace, TensorList, no_samples
+from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.on_device.conversions import narrowed, require_numeric
 from beam_pipes.on_device.jax_loader import REMEDY
@@ -162,7 +162,7 @@ class JaxBackend:
 
     def __init__(self, device: jax.Device | None = None) -> None:
         self.device = device
-        self.xp: Namespace = _Namespace()
+        self.xp: Any = _Namespace()
 
     def put(self, array: npt.ArrayLike, *, exact: bool) -> jax.Array:
         """The array on the device; in 32-bit mode 64-bit values are narrowed; if `exact`, a change raises."""
@@ -216,7 +216,7 @@ class TorchBackend:
         import array_api_compat.torch
 
         self.device = device
-        self.xp: Namespace = array_api_compat.torch
+        self.xp: Any = array_api_compat.torch
 
     def put(self, array: npt.ArrayLike, *, exact: bool) -> torch.Tensor:
         """The array on the device, its dtype unchanged; through pinned memory on CUDA."""
