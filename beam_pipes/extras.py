@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 #: Names for annotations, also where a local variable `tf` is the module.
 TfDataset: TypeAlias = "tf.data.Dataset"
 TfTensor: TypeAlias = "tf.Tensor"
+TfSpec: TypeAlias = "tf.TypeSpec"
 
 # Module that is imported → the extra that installs it.
 EXTRA_OF_MODULE = {

@@ -132,7 +132,7 @@ class SampleByKey(Pipeline):
             type_, ["sampled", "rest"], [fraction], seed=seed, key=GroupKey(key, stage=name), name=name
         )
 
-    def transform(self, input_object: object) -> list[Any]:
+    def transform(self, input_object: object) -> list[object]:
         sampled: list[object] = self.partition.transform(input_object)["sampled"]
         return sampled or self.drop("not sampled")
 

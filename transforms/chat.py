@@ -330,7 +330,7 @@ def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any
 
     "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. Files have `path`.
     """
-    kept: dict[str, Any] = {}
+    kept: dict[str, object] = {}
     for name, dtype in (keep or {}).items():
         try:
             value = field_of(record, name) if isinstance(record, Mapping) else getattr(record, name, None)
@@ -342,7 +342,7 @@ def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any
     return kept
 
 
-def _listed(record: object, field: str) -> list[Any]:
+def _listed(record: object, field: str) -> list[Mapping[str, object]]:
     """The list of dicts in a field; empty if it is null."""
     value = field_of(record, field)
     try:

@@ -41,7 +41,7 @@ _MADE_OF_OPTIONS = frozenset({"ahocorasick", "tldextract"})
 
 class _Document(Protocol):
     text: str
-    metadata: dict[str, Any]
+    metadata: dict[str, object]
 
 
 class DatatroveStep:
@@ -76,7 +76,7 @@ class DatatroveStep:
         self.is_filter = isinstance(step, bases[0])
         self._step = step
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_running"}
 
     def __repr__(self) -> str:
@@ -166,8 +166,8 @@ def _text_through_datatrove(text: str, *, step: DatatroveStep, record_id: str) -
 
 @stage
 def _record_through_datatrove(
-    record: dict[str, Any], *, step: DatatroveStep, field: str, record_id: str
-) -> dict[str, Any]:
+    record: dict[str, object], *, step: DatatroveStep, field: str, record_id: str
+) -> dict[str, object]:
     text = record.get(field)
     if not isinstance(text, str):
         raise TaskError(
@@ -181,7 +181,7 @@ def _record_through_datatrove(
     return {**record, **document.metadata, field: document.text} if reason is None else drop(reason)
 
 
-def _document(text: str, document_id: str, metadata: dict[str, Any]) -> _Document:
+def _document(text: str, document_id: str, metadata: dict[str, object]) -> _Document:
     document = require("datatrove.data", purpose="from_datatrove").Document
     made: _Document = document(text, document_id, metadata=metadata)
     return made

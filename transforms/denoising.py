@@ -12,7 +12,6 @@ Nothing is stored: the cache holds the documents unchanged.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -136,7 +135,7 @@ class _Drawn:
     def _keys(self, keys: RowKeys) -> RowKeys:
         return mixed(keys, derive_key(self.seed))
 
-    def _ids(self, dtype: np.dtype[Any], ids: tuple[int, ...]) -> Array:
+    def _ids(self, dtype: np.dtype, ids: tuple[int, ...]) -> Array:
         if min(ids) < 0 or max(ids) > np.iinfo(dtype).max:
             raise LoaderError(
                 f"{type(self).__name__} writes the ids {ids}, which feature {self.feature!r}, {dtype}, does not hold.",

@@ -11,7 +11,6 @@ import gzip
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ def write_tfx_examples(cache: Cache, directory: str) -> None:
                     file.write(header_of(len(payload)) + payload + footer)
 
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 def dali_index_text(offsets: Array, payload_bytes: Array) -> str:

@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -60,6 +60,7 @@ def examples_of(split: Split) -> Iterator[dict[str, Any]]:
         yield split[row]
 
 
+T = TypeVar("T")
 RECORD = "record"
 
 # Rows of a row group: what is held in memory at a time.
@@ -106,13 +107,13 @@ def _type(pyarrow: ModuleType, feature: FeatureSpec) -> pa.DataType:
     return found
 
 
-def _rows(split: Split) -> Iterator[dict[str, Any]]:
+def _rows(split: Split) -> Iterator[dict[str, object]]:
     if split.kind == "example":
         return examples_of(split)
     return ({RECORD: split.record_bytes(row)} for row in kept_rows(split))
 
 
-def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def _groups(rows: Iterable[T]) -> Iterator[list[T]]:
     iterator = iter(rows)
     while group := list(itertools.islice(iterator, _ROWS)):
         yield group
@@ -138,7 +139,7 @@ def _halves(array: np.ndarray) -> object:
 FILE_NAME = "croissant.json"
 
 # https://docs.mlcommons.org/croissant/docs/croissant-spec.html, appendix "JSON-LD context", version 1.0.
-_CONTEXT: dict[str, Any] = {
+_CONTEXT: dict[str, object] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
     "citeAs": "cr:citeAs",
@@ -184,7 +185,7 @@ def write_croissant(cache: Cache, directory: str) -> None:
         file.write(text)
 
 
-def croissant_of(cache: Cache, directory: str) -> dict[str, Any]:
+def croissant_of(cache: Cache, directory: str) -> dict[str, object]:
     """Describes the Parquet files of `cache` in `directory`, conforming to Croissant 1.0."""
     return {
         "@context": _CONTEXT,
@@ -198,7 +199,7 @@ def croissant_of(cache: Cache, directory: str) -> dict[str, Any]:
     }
 
 
-def _file(split: str, directory: str) -> dict[str, Any]:
+def _file(split: str, directory: str) -> dict[str, object]:
     path = os.path.join(directory, f"{split}.parquet")
     digest = hashlib.sha256()
     with open(path, "rb") as file:
@@ -215,7 +216,7 @@ def _file(split: str, directory: str) -> dict[str, Any]:
     }
 
 
-def _record_set(cache: Cache, split: str) -> dict[str, Any]:
+def _record_set(cache: Cache, split: str) -> dict[str, object]:
     spec = cache.manifest.splits[split].spec
     features = {RECORD: FeatureSpec("bytes")} if spec is None else dict(spec.items())
     return {

@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -211,7 +211,7 @@ class _Texts(_Values):
         super().__init__()
         self.num_bytes = self.longest = 0
         self.shortest: int | None = None
-        self.counts: Counter[Any] = Counter()
+        self.counts: Counter[str | bytes] = Counter()
 
     def add(self, value: object) -> None:
         texts = [value] if isinstance(value, (str, bytes)) else np.asarray(value, object).reshape(-1).tolist()

@@ -98,7 +98,7 @@ def _argument_column(operator: Operator, name: str, column: TensorList, node: Op
     return TensorList([_cast(sample, node, argument) for sample in samples])
 
 
-def _cast(array: Any, node: OperatorNode, argument: Argument) -> Any:
+def _cast(array: Array, node: OperatorNode, argument: Argument) -> Array:
     kind = argument.kind
     if array.dtype == kind.dtype:
         return array
@@ -169,9 +169,9 @@ def host_draws(
         ) from error
 
 
-def batched_arguments(operator: Operator, values: Mapping[str, Any], size: int) -> dict[str, Any]:
+def batched_arguments(operator: Operator, values: Mapping[str, object], size: int) -> dict[str, object]:
     """The keywords of `run_batch` and `run_arrays`: arrays (n,) or (n, k); a Python value if static."""
-    keywords: dict[str, Any] = {}
+    keywords: dict[str, object] = {}
     for name, argument in operator.arguments.items():
         if argument.constant_only:
             continue
@@ -206,7 +206,7 @@ def _run_arrays(node: OperatorNode, inputs: Sequence[TensorList], values: Mappin
     return _columns(node, operator.run_arrays(np, *arrays, **keywords), size, "run_arrays")
 
 
-def _columns(node: OperatorNode, produced: Any, size: int, method: str) -> list[TensorList]:
+def _columns(node: OperatorNode, produced: object, size: int, method: str) -> list[TensorList]:
     count = len(node.outputs)
     several = produced if count != 1 and isinstance(produced, (tuple, list)) else (produced,)
     if len(several) != count:
@@ -348,14 +348,14 @@ def _batch_to_fill(node: OperatorNode, size: int) -> Array | None:
     return np.empty((size, *spec.shape), spec.dtype) if known else None  # type: ignore[misc]
 
 
-def _single(operator: Operator) -> Callable[..., Any] | None:
+def _single(operator: Operator) -> Callable[..., object] | None:
     """`run_arrays` for one sample at a time."""
     run_arrays = operator.run_arrays
     if run_arrays is None:
         return None
 
-    def run(sample: Sample, *arrays: Any, **keywords: Any) -> Any:
-        wide: dict[str, Any] = {}
+    def run(sample: Sample, *arrays: Array, **keywords: object) -> object:
+        wide: dict[str, object] = {}
         for name, value in keywords.items():
             argument = operator.arguments[name]
             if value is None:

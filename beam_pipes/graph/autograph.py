@@ -24,7 +24,8 @@ from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.spec import GENERATED, OWN_FOLDERS, UserFrame, user_frame
 from beam_pipes.graph.trace import call
 
-F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., object])
 
 _NOT_CONVERTED = "__beam_pipes_do_not_convert__"
 # Code that is no user's: not rewritten. Ours calls operators, which know data nodes.
@@ -58,7 +59,7 @@ def _library() -> Any:
     class Transpiler(api.PyToPy):  # type: ignore[misc]
         """Malt's, except for the functions that rewritten code calls."""
 
-        def get_extra_locals(self) -> dict[str, Any]:
+        def get_extra_locals(self) -> dict[str, types.ModuleType]:
             if not hasattr(self, "_ours"):
                 original = super().get_extra_locals()["ag__"]
                 module = types.ModuleType("beam_pipes_autograph")
@@ -80,7 +81,7 @@ def _library() -> Any:
     return types.SimpleNamespace(transpiler=Transpiler(), converter=converter, options=options, api=api)
 
 
-def convert(function: Callable[..., Any]) -> Callable[..., Any]:
+def convert(function: Callable[..., R]) -> Callable[..., R]:
     """`function`, with `if`, ternaries, `and`, `or`, `not` and early returns working on data nodes.
 
     Functions that it calls are converted too, unless they belong to a library or are marked with `do_not_convert`.
@@ -89,14 +90,14 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # Functions that are defined again for each pipeline go when their pipeline does.
-_converted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_converted: weakref.WeakKeyDictionary[types.FunctionType, Callable[..., Any]] = weakref.WeakKeyDictionary()
 
 
 def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
     """The rewritten form of a function; created once for each function object."""
     known = _converted.get(function)
     if known is not None:
-        return known  # type: ignore[no-any-return]
+        return known
     library = _library()
     try:
         context = library.converter.ProgramContext(options=library.options)
@@ -122,10 +123,10 @@ def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
     return made  # type: ignore[no-any-return]
 
 
-def _unconditional(function: Callable[..., Any], refused: GraphError) -> Callable[..., Any]:
+def _unconditional(function: Callable[..., R], refused: GraphError) -> Callable[..., R]:
     """A lambda unchanged, as most are: `refused` is raised only if it has a condition on data."""
 
-    def as_it_is(*args: Any, **keywords: Any) -> Any:
+    def as_it_is(*args: object, **keywords: object) -> R:
         try:
             return function(*args, **keywords)
         except ConditionError as error:
@@ -147,7 +148,7 @@ def _is_users(function: types.FunctionType) -> bool:
 
 
 def _converted_call(
-    function: Any, args: tuple[Any, ...], keywords: Mapping[str, Any] | None, *scope: Any, **options: Any
+    function: Any, args: tuple[object, ...], keywords: Mapping[str, object] | None, *scope: object, **options: object
 ) -> Any:
     """A call in rewritten code: calls a user's function in its rewritten form, anything else directly."""
     keywords = keywords or {}
@@ -168,10 +169,10 @@ def _converted_call(
     return function(*args, **keywords)
 
 
-def _decided(test: Callable[[], Any]) -> Callable[[], Any]:
+def _decided(test: Callable[[], R]) -> Callable[[], R]:
     """The condition of a loop: known at definition, the same for all samples."""
 
-    def decided() -> Any:
+    def decided() -> R:
         value = test()
         if isinstance(value, DataNode):
             raise ConditionError(
@@ -186,17 +187,17 @@ def _decided(test: Callable[[], Any]) -> Callable[[], Any]:
     return decided
 
 
-def _if_expression(predicate: Any, then: Callable[[], Any], orelse: Callable[[], Any], text: str) -> Any:
+def _if_expression(predicate: object, then: Callable[[], object], orelse: Callable[[], object], text: str) -> object:
     return cond(predicate, then, orelse)
 
 
 def _if_statement(
     variables: Any,
-    predicate: Any,
+    predicate: object,
     body: Callable[[], None],
     orelse: Callable[[], None],
-    get_state: Callable[[], tuple[Any, ...]],
-    set_state: Callable[[tuple[Any, ...]], None],
+    get_state: Callable[[], tuple[object, ...]],
+    set_state: Callable[[tuple[object, ...]], None],
     names: tuple[str, ...],
     num_outputs: int,
 ) -> None:
@@ -234,7 +235,7 @@ def _shown(name: str) -> str:
     return "that is returned" if _is_return_value(name) else repr(name)
 
 
-def _one_sided(name: str, predicate: DataNode, values: tuple[Any, Any], *, defined: bool) -> Any:
+def _one_sided(name: str, predicate: DataNode, values: tuple[object, object], *, defined: bool) -> object:
     """A variable that only the branch `defined` sets."""
     value = values[0 if defined else 1]
     if not _is_return_value(name):
@@ -247,7 +248,7 @@ def _one_sided(name: str, predicate: DataNode, values: tuple[Any, Any], *, defin
     return _partial(predicate, value, defined)
 
 
-def _partial(predicate: DataNode, value: Any, branch: bool) -> Any:
+def _partial(predicate: DataNode, value: object, branch: bool) -> object:
     if isinstance(value, (list, tuple)):
         return type(value)([_partial(predicate, one, branch) for one in value])
     if isinstance(value, Mapping):

@@ -13,9 +13,9 @@ import numpy as np
 
 from beam_pipes.cache.exact import natural_array
 from beam_pipes.graph.operator import Constant, Operator
-from beam_pipes.graph.samples import Samples
+from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, Namespace, TensorList, Value
 
 
 class BatchConstant(Operator):
@@ -34,11 +34,11 @@ class BatchConstant(Operator):
         return TensorSpec.of_rank(dtypes.pop() if len(dtypes) == 1 else None, ranks.pop() if len(ranks) == 1 else None)
 
 
-def _to_numpy(value: Any) -> Any:
+def _to_numpy(value: Any) -> Array:
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 
-def constant_array(value: Any) -> np.ndarray[Any, Any]:
+def constant_array(value: object) -> np.ndarray:
     """A constant in DALI's dtype for it: `3` → int32, `0.5` and float64 arrays → float32.
 
     Arrays of 64-bit integers become 32-bit ones if these hold all values. Other dtypes and NumPy scalars stay.
@@ -66,7 +66,7 @@ class ConstantSample(Operator):
         return TensorSpec.of(value.dtype, value.shape, self.layout)
 
     def run_batch(self, samples: Samples) -> TensorList:
-        value: Any = np.asarray(self.value)
+        value = np.asarray(self.value)
         return TensorList(np.broadcast_to(value, (len(samples), *value.shape)))
 
 
@@ -76,10 +76,10 @@ class _Copy(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0]
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         return data
 
-    def run(self, sample: Any, data: Any) -> Any:
+    def run(self, sample: Sample, data: Array) -> Array:
         return data
 
 
@@ -158,6 +158,6 @@ class ShapeOf(Operator):
             return TensorList(np.broadcast_to(shape, (len(data), len(shape))))
         return TensorList([np.array(sample.shape, self.dtype) for sample in data])
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         shape = np.array(data.shape[1:], self.dtype)
         return xp.asarray(np.tile(shape, (data.shape[0], 1)))

@@ -10,7 +10,7 @@ from the other by `and`, `or`, `not` or an early return.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from beam_pipes.graph.basic import ConstantSample, Merge, Partial, constant_arra
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.operator import Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec, user_frame
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.trace import call, current_scope, set_scope
+
+R = TypeVar("R")
 
 
 class Condition(Operator):
@@ -47,7 +50,7 @@ class Condition(Operator):
             )
         return TensorSpec.of("bool", ())
 
-    def run_arrays(self, xp: Any, value: Any) -> Any:
+    def run_arrays(self, xp: Namespace, value: Value) -> Array:
         if value.ndim != 1:
             raise ValueError(f"`{self.said}` needs one number for each sample, got shape {value.shape[1:]}")
         if self.boolean and value.dtype != bool:
@@ -68,7 +71,7 @@ def condition(node: DataNode, *, negate: bool = False, boolean: bool = False, sa
     return made
 
 
-def cond(predicate: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+def cond(predicate: object, then: Callable[[], object], orelse: Callable[[], object]) -> Any:
     """For each sample, the result of `then()` if `predicate` is true, else that of `orelse()`.
 
         rotated = cond(do_rotate, lambda: fn.rotate(images, angle=angle), lambda: images)
@@ -86,7 +89,7 @@ def cond(predicate: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> 
     return merge(chosen, *given, names="what the branches give")
 
 
-def in_branch(predicate: DataNode, branch: bool, function: Callable[[], Any]) -> Any:
+def in_branch(predicate: DataNode, branch: bool, function: Callable[[], R]) -> R:
     before = set_scope(Scope(current_scope(), predicate, branch))
     try:
         return function()
@@ -94,7 +97,7 @@ def in_branch(predicate: DataNode, branch: bool, function: Callable[[], Any]) ->
         set_scope(before)
 
 
-def merge(predicate: DataNode, then: Any, orelse: Any, *, names: str) -> Any:
+def merge(predicate: DataNode, then: object, orelse: object, *, names: str) -> object:
     """Merges the results of both branches; `names` names them in messages."""
     if then is orelse:
         return then
@@ -121,14 +124,14 @@ def merge(predicate: DataNode, then: Any, orelse: Any, *, names: str) -> Any:
     return made
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _equal(first: object, second: object) -> bool:
     try:
         return type(first) is type(second) and bool(np.all(first == second))
     except (TypeError, ValueError):
         return False
 
 
-def _node(value: Any, predicate: DataNode, branch: bool) -> DataNode | None:
+def _node(value: object, predicate: DataNode, branch: bool) -> DataNode | None:
     if isinstance(value, DataNode):
         return value
     if not isinstance(value, (bool, int, float, np.ndarray, np.generic)):
@@ -150,7 +153,7 @@ def _check_alike(names: str, first: DataNode, second: DataNode, predicate: DataN
         raise _different(names, f"data on {first.device}", f"data on {second.device}", predicate)
 
 
-def _told(value: Any) -> str:
+def _told(value: object) -> str:
     return f"a data node {value.spec}" if isinstance(value, DataNode) else f"{type(value).__name__} {value!r:.40}"
 
 
@@ -163,7 +166,7 @@ def _different(names: str, first: str, second: str, predicate: DataNode) -> Cond
     )
 
 
-def logical(said: str, first: Any, second: Callable[[], Any]) -> Any:
+def logical(said: str, first: object, second: Callable[[], object]) -> object:
     """`first and second()` or `first or second()`, sample by sample; `second` runs only where it matters."""
     if not isinstance(first, DataNode):
         if said == "and":
@@ -171,7 +174,7 @@ def logical(said: str, first: Any, second: Callable[[], Any]) -> Any:
         return first if first else second()
     left = condition(first, boolean=True, said=said)
 
-    def right() -> Any:
+    def right() -> object:
         value = second()
         return condition(value, boolean=True, said=said) if isinstance(value, DataNode) else np.bool_(bool(value))
 
@@ -180,7 +183,7 @@ def logical(said: str, first: Any, second: Callable[[], Any]) -> Any:
     return cond(left, lambda: np.bool_(True), right)
 
 
-def negation(value: Any) -> Any:
+def negation(value: object) -> object:
     """`not value`, sample by sample."""
     return condition(value, negate=True, said="not") if isinstance(value, DataNode) else not value
 

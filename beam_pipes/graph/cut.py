@@ -13,7 +13,9 @@ from beam_pipes.errors import PlacementError
 from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.reader import Reader
+from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec, user_frame
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.trace import call
 
 
@@ -26,10 +28,10 @@ class Cut(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0]
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         return data
 
-    def run(self, sample: Any, data: Any) -> Any:
+    def run(self, sample: Sample, data: Array) -> Array:
         return data
 
 
@@ -118,7 +120,7 @@ def _check_side_by_side(first: OperatorNode, other: OperatorNode) -> None:
         )
 
 
-def _order_of(node: OperatorNode) -> dict[str, Any]:
+def _order_of(node: OperatorNode) -> dict[str, object]:
     """The arguments that determine a reader's order."""
     reader = node.operator
     assert isinstance(reader, Reader)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class DataNode:
         return name if len(self.source.outputs) < 2 else f"{name}[{self.index}]"
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype | None:
         """The NumPy dtype, or None if unknown."""
         return self.spec.dtype
 
@@ -183,7 +183,7 @@ class DataNode:
             )
         return run.value(self)
 
-    def __getitem__(self, key: Any) -> DataNode:
+    def __getitem__(self, key: object) -> DataNode:
         return _subscript(self, key)
 
     def __bool__(self) -> bool:
@@ -196,7 +196,7 @@ class DataNode:
             where=user_frame(),
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         raise GraphError(
             f"the data node {self.name!r} cannot be iterated or unpacked: {self.source.operator.title()} gives "
             f"{len(self.source.outputs)} output{'s' if len(self.source.outputs) > 1 else ''}, and this is one of them.",
@@ -237,9 +237,9 @@ class DataNode:
     __invert__ = _unary("invert")
 
 
-def _arithmetic(ufunc: str, *operands: Any) -> DataNode:
+def _arithmetic(ufunc: str, *operands: object) -> DataNode:
     """The data node of an expression."""
-    keywords: dict[str, Any] = {"ufunc": ufunc}
+    keywords: dict[str, object] = {"ufunc": ufunc}
     nodes = []
     for side, value in zip(("left", "right"), operands, strict=False):
         if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
@@ -259,11 +259,11 @@ def _arithmetic(ufunc: str, *operands: Any) -> DataNode:
     return made
 
 
-def _subscript(node: DataNode, key: Any) -> DataNode:
+def _subscript(node: DataNode, key: object) -> DataNode:
     """The data node of `node[key]`."""
     bounds: list[DataNode] = []
 
-    def number(value: Any) -> Any:
+    def number(value: object) -> object:
         if isinstance(value, DataNode):
             bounds.append(value)
             return ("node", len(bounds) - 1)

@@ -111,7 +111,7 @@ class PipelineOptions:
         return cls(**{name: value for name, value in given.items() if name in own and value is not None})
 
 
-def _of_outputs(name: str, value: Any) -> Any:
+def _of_outputs(name: str, value: Any) -> object:
     """The declared properties of the outputs, checked: dtypes by name."""
     if isinstance(value, (list, tuple)):
         return [_of_outputs(name, one) for one in value]
@@ -187,7 +187,7 @@ class GraphDefinition:
         """Adds an operator to the graph. Called as it is defined."""
         self.nodes.append(node)
 
-    def set_outputs(self, *outputs: Any) -> None:
+    def set_outputs(self, *outputs: object) -> None:
         """Sets the outputs of `run`: data nodes by position, or one dict of them by name.
 
         A list among them (of an operator with several outputs) is flattened; arrays and numbers become
@@ -208,7 +208,7 @@ class GraphDefinition:
         self._adopt(flat, where)
         check_covered(ancestors(flat), flat)
 
-    def _as_outputs(self, output: Any, name: str, where: UserFrame) -> list[DataNode]:
+    def _as_outputs(self, output: object, name: str, where: UserFrame) -> list[DataNode]:
         if isinstance(output, DataNode):
             return [output]
         if isinstance(output, (list, tuple)):
@@ -235,7 +235,7 @@ class GraphDefinition:
                 raise GraphError(f"{node.name} belongs to another pipeline ({node.where}). ({where})", where=where)
         self.nodes.sort(key=lambda node: node.order)
 
-    def define_graph(self) -> Any:
+    def define_graph(self) -> object:
         """For subclasses to override: calls operators and returns the outputs, as for `set_outputs`."""
         raise GraphError(
             "the pipeline has no outputs: call pipe.set_outputs(…), or override define_graph and return them."

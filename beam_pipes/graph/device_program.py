@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,21 +20,44 @@ from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import Plan
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.host_run import NO_VALUE, Held, HostRun
+from beam_pipes.graph.tensors import Array
 
 Rows = npt.NDArray[np.intp]
 
 
-class Backend(Protocol):
+D = TypeVar("D", bound="DeviceArray")
+
+
+class DeviceArray(Protocol):
+    """What is used here of an array on a device, whichever library holds it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> object: ...
+
+    def __getitem__(self: D, place: Any, /) -> D: ...
+
+    def reshape(self: D, shape: Sequence[int], /) -> D: ...
+
+
+A = TypeVar("A", bound=DeviceArray)
+MadeArray = TypeVar("MadeArray", bound=DeviceArray, covariant=True)
+R = TypeVar("R")
+
+
+class Backend(Protocol[MadeArray]):
     """A library of arrays on a device."""
 
     @property
     def xp(self) -> Any:
         """Its array-API namespace."""
 
-    def put(self, array: Any, *, exact: bool) -> Any:
+    def put(self, array: npt.ArrayLike, *, exact: bool) -> MadeArray:
         """A NumPy array on the device; with `exact`, values that would change are an error."""
 
-    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., R]) -> Callable[..., R]:
         """The function, compiled if the library supports that."""
 
     def bucket(self, count: int) -> int:
@@ -42,27 +65,27 @@ class Backend(Protocol):
 
 
 @dataclasses.dataclass(eq=False)
-class _Segment:
+class _Segment(Generic[A]):
     scope: Scope | None
     nodes: list[OperatorNode]
     inputs: list[DataNode] = dataclasses.field(default_factory=list)
     outputs: list[DataNode] = dataclasses.field(default_factory=list)
     static: list[tuple[OperatorNode, str, DataNode]] = dataclasses.field(default_factory=list)
-    compiled: dict[Any, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    compiled: dict[object, Callable[..., tuple[A, ...]]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
-class _OnDevice:
+class _OnDevice(Generic[A]):
     """An array on the device and the batch rows of its leading axis."""
 
-    array: Any
+    array: A | None  # none where no row needs it
     rows: Rows
 
 
-class DeviceProgram:
+class DeviceProgram(Generic[A]):
     """The part of a plan that runs on the device."""
 
-    def __init__(self, plan: Plan, backend: Backend) -> None:
+    def __init__(self, plan: Plan, backend: Backend[A]) -> None:
         self.backend = backend
         self.nodes = tuple(node for node in plan.nodes if node.device == "gpu")
         inside = self._inside = set(self.nodes)
@@ -83,8 +106,8 @@ class DeviceProgram:
         scopes = [scope for node in self.nodes if node.scope is not None for scope in node.scope.chain()]
         return tuple(dict.fromkeys([*self.inputs, *(scope.predicate for scope in scopes)]))
 
-    def _make_segments(self, inside: set[OperatorNode]) -> list[_Segment | OperatorNode]:
-        made: list[_Segment | OperatorNode] = []
+    def _make_segments(self, inside: set[OperatorNode]) -> list[_Segment[A] | OperatorNode]:
+        made: list[_Segment[A] | OperatorNode] = []
         for node in self.nodes:
             if isinstance(node.operator, (Merge, Partial)):
                 made.append(node)
@@ -99,7 +122,7 @@ class DeviceProgram:
                 self._complete(segment, made)
         return made
 
-    def _complete(self, segment: _Segment, all_segments: Sequence[_Segment | OperatorNode]) -> None:
+    def _complete(self, segment: _Segment[A], all_segments: Sequence[_Segment[A] | OperatorNode]) -> None:
         own = {output for node in segment.nodes for output in node.outputs}
         inputs: dict[DataNode, None] = {}
         for node in segment.nodes:
@@ -119,11 +142,11 @@ class DeviceProgram:
 
     # Running
 
-    def run(self, host: HostRun) -> dict[DataNode, list[tuple[Rows, Any]]]:
+    def run(self, host: HostRun) -> dict[DataNode, list[tuple[Rows, A]]]:
         """The outputs on the device: for each a list of (rows, array), one if all samples have one shape."""
         rows = host.rows_of(None)
         held = {node: host.held[node] for node in self.host_inputs if node in host.held}
-        made: dict[DataNode, list[tuple[Rows, Any]]] = {node: [] for node in self.outputs}
+        made: dict[DataNode, list[tuple[Rows, A]]] = {node: [] for node in self.outputs}
         groups = self._groups(host, held, rows)
         mixing = next((node for node in self.nodes if node.operator.mixes_samples), None)
         if len(groups) > 1 and mixing is not None:
@@ -139,7 +162,7 @@ class DeviceProgram:
             arrays = self._run_group(host, held, group)
             for node in self.outputs:
                 one = arrays[node]
-                if len(one.rows):
+                if one.array is not None and len(one.rows):
                     made[node].append((one.rows, one.array))
         return made
 
@@ -150,9 +173,9 @@ class DeviceProgram:
         static = [feed for segment in self._segments if isinstance(segment, _Segment) for _, _, feed in segment.static]
         if not ragged and not static:
             return [rows]
-        keys: dict[Any, list[int]] = {}
+        keys: dict[tuple[object, ...], list[int]] = {}
         for row in rows.tolist():
-            key: list[Any] = []
+            key: list[object] = []
             for node in (*ragged, *static):
                 one = held[node] if node in held else host.held[node]
                 at = int(np.searchsorted(one.rows, row))
@@ -165,10 +188,10 @@ class DeviceProgram:
             keys.setdefault(tuple(key), []).append(row)
         return [np.array(some) for some in keys.values()]
 
-    def _run_group(self, host: HostRun, held: dict[DataNode, Held], group: Rows) -> dict[DataNode, _OnDevice]:
-        arrays: dict[DataNode, _OnDevice] = {}
+    def _run_group(self, host: HostRun, held: dict[DataNode, Held], group: Rows) -> dict[DataNode, _OnDevice[A]]:
+        arrays: dict[DataNode, _OnDevice[A]] = {}
 
-        def fetch(node: DataNode, rows: Rows, exact: bool) -> Any:
+        def fetch(node: DataNode, rows: Rows, exact: bool) -> A:
             """The samples of `rows` on the device."""
             if node not in arrays:
                 own = np.intersect1d(held[node].rows, group, assume_unique=True)
@@ -177,6 +200,7 @@ class DeviceProgram:
                     raise GraphError(f"{node.name} holds samples of different shapes in one group")
                 arrays[node] = _OnDevice(self.backend.put(column.as_array(), exact=exact), own)
             one = arrays[node]
+            assert one.array is not None, "rows are fetched where there are some"
             if np.array_equal(one.rows, rows):
                 return one.array
             if not np.isin(rows, one.rows).all():
@@ -194,16 +218,17 @@ class DeviceProgram:
             self._run_segment(host, step, rows, fetch, arrays)
         return arrays
 
-    def _pick(self, array: Any, indices: Rows) -> Any:
-        return self.backend.xp.take(array, self.backend.put(indices, exact=False), axis=0)
+    def _pick(self, array: A, indices: Rows) -> A:
+        picked: A = self.backend.xp.take(array, self.backend.put(indices, exact=False), axis=0)
+        return picked
 
     def _run_segment(
         self,
         host: HostRun,
-        segment: _Segment,
+        segment: _Segment[A],
         rows: Rows,
-        fetch: Callable[[DataNode, Rows, bool], Any],
-        arrays: dict[DataNode, _OnDevice],
+        fetch: Callable[[DataNode, Rows, bool], A],
+        arrays: dict[DataNode, _OnDevice[A]],
     ) -> None:
         if not len(rows):
             for output in segment.outputs:
@@ -231,9 +256,7 @@ class DeviceProgram:
         for output, array in zip(segment.outputs, function(*given), strict=True):
             arrays[output] = _OnDevice(array if wide == count else array[:count], rows)
 
-    def _drawn(
-        self, host: HostRun, node: OperatorNode, rows: Rows, given: dict[DataNode, Any]
-    ) -> dict[str, np.ndarray[Any, Any]]:
+    def _drawn(self, host: HostRun, node: OperatorNode, rows: Rows, given: dict[DataNode, A]) -> dict[str, np.ndarray]:
         """What the host computes for the first operator of a segment: nothing for most."""
         if node.operator.host_draws is None:
             return {}
@@ -242,19 +265,19 @@ class DeviceProgram:
         return host_draws(node, host.samples(node, rows), shapes, columns)
 
     def _function(
-        self, segment: _Segment, statics: dict[tuple[str, str], Any], drawn: tuple[str, ...]
-    ) -> Callable[..., tuple[Any, ...]]:
+        self, segment: _Segment[A], statics: dict[tuple[str, str], object], drawn: tuple[str, ...]
+    ) -> Callable[..., tuple[A, ...]]:
         """The operators of a segment as one function of arrays: of its inputs, and the draws for its first operator."""
         backend = self.backend
         count = len(segment.inputs)
 
-        def run(*given: Any) -> tuple[Any, ...]:
+        def run(*given: A) -> tuple[A, ...]:
             values = dict(zip(segment.inputs, given[:count], strict=True))
             for node in segment.nodes:
                 operator = node.operator
                 inputs = [values[feed] for feed in node.inputs]
                 size = inputs[0].shape[0] if inputs else given[0].shape[0]
-                own: dict[str, Any] = {}
+                own: dict[str, object] = {}
                 for name, feed in _fed_arguments(node).items():
                     is_static = operator.arguments[name].static
                     own[name] = statics[node.name, name] if is_static else values[feed]
@@ -288,8 +311,8 @@ class DeviceProgram:
         host: HostRun,
         node: OperatorNode,
         group: Rows,
-        fetch: Callable[[DataNode, Rows, bool], Any],
-        arrays: dict[DataNode, _OnDevice],
+        fetch: Callable[[DataNode, Rows, bool], A],
+        arrays: dict[DataNode, _OnDevice[A]],
     ) -> None:
         """The end of a condition."""
         rows = np.intersect1d(host.rows_of(node.scope), group, assume_unique=True)
@@ -325,7 +348,7 @@ def _fed_arguments(node: OperatorNode) -> Mapping[str, DataNode]:
     return {} if node.operator.host_draws is not None else node.argument_inputs
 
 
-def _static_value(node: OperatorNode, name: str, sample: Any) -> Any:
+def _static_value(node: OperatorNode, name: str, sample: Array) -> object:
     kind = node.operator.arguments[name].kind
     value = np.asarray(sample).astype(kind.dtype)
     return value.item() if kind.rank == 0 else tuple(np.atleast_1d(value).tolist())

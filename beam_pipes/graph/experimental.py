@@ -9,7 +9,7 @@ must call the same operators in the same order each time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import GraphError
@@ -20,7 +20,7 @@ from beam_pipes.graph.feeding import Feeding, OpenReader, Work
 from beam_pipes.graph.host_run import HostRun
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import FunctionPipeline, decorator
-from beam_pipes.graph.reader import FeedPlace, Reader
+from beam_pipes.graph.reader import FeedPlace, Reader, Stream
 from beam_pipes.graph.tensors import Outputs, TensorList
 from beam_pipes.graph.trace import call, set_scope
 
@@ -28,16 +28,22 @@ from beam_pipes.graph.trace import call, set_scope
 class DebugPipeline(Pipeline):
     """A pipeline whose function runs for every batch, on data."""
 
-    def __init__(self, function: Any, given: tuple[Any, ...], arguments: Mapping[str, Any], **options: Any) -> None:
+    def __init__(
+        self,
+        function: Callable[..., object],
+        given: tuple[object, ...],
+        arguments: Mapping[str, object],
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self._function = function
         self._given = given
         self._arguments = arguments
         self._order: list[tuple[str, str]] | None = None
         self._readers: dict[str, OpenReader] = {}
-        self._streams: dict[str, Any] = {}
+        self._streams: dict[str, Stream] = {}
 
-    def define_graph(self) -> Any:
+    def define_graph(self) -> object:
         return self._function(*self._given, **self._arguments)
 
     def build(self) -> None:
@@ -56,7 +62,7 @@ class DebugPipeline(Pipeline):
             raise GraphError("in debug mode nothing is known of the graph before the first run.")
         return self._feeding
 
-    def run(self, cuda_stream: object = None, /, **fed: Any) -> Outputs:
+    def run(self, cuda_stream: object = None, /, **fed: object) -> Outputs:
         """The next batch, running the function over it."""
         if self._ended:
             raise StopIteration
@@ -228,7 +234,7 @@ class DebugRun:
         held = self._host.held[node]
         return held.column
 
-    def constant_batch(self, samples: Sequence[Any]) -> DataNode:
+    def constant_batch(self, samples: Sequence[object]) -> DataNode:
         """A list of arrays, one per sample, as a data node."""
         made: DataNode = call(BatchConstant, (), {"samples": list(samples)})
         return made
@@ -241,7 +247,14 @@ class DebugRun:
         return self._host, self._work
 
 
-def pipeline_def(fn: Any = None, /, *, debug: bool = False, enable_conditionals: bool = False, **options: Any) -> Any:
+def pipeline_def(
+    fn: Callable[..., object] | None = None,
+    /,
+    *,
+    debug: bool = False,
+    enable_conditionals: bool = False,
+    **options: Any,
+) -> Any:
     """`graph.pipeline_def`, with operators that run as soon as they are called if `debug=True`.
 
         @experimental.pipeline_def(batch_size=8, debug=True)

@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 from xml.sax.saxutils import escape
 
 from beam_pipes.errors import DeclarationError, GraphError
@@ -30,11 +29,11 @@ def graph_digest(plan: Plan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _ref(node: DataNode) -> list[Any]:
+def _ref(node: DataNode) -> list[object]:
     return [node.source.name, node.index]
 
 
-def _canonical(value: Any, path: str) -> Any:
+def _canonical(value: object, path: str) -> object:
     try:
         return canonical(value, path=path)
     except DeclarationError:
@@ -43,7 +42,7 @@ def _canonical(value: Any, path: str) -> Any:
         return {"$name": qualified_name(value)}  # it refers to what has no canonical form, such as an open file
 
 
-def _row(node: OperatorNode) -> list[Any]:
+def _row(node: OperatorNode) -> list[object]:
     operator = node.operator
     config = dict(operator.fingerprint_config())
     if operator.is_source and not isinstance(operator, Reader):

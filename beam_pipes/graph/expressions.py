@@ -17,7 +17,7 @@ int32 and does not wrap, and `uint8 / 255.0` is float32. Comparisons compare val
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ import numpy as np
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 
 SYMBOLS = {
     **{"add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "floor_divide": "//", "remainder": "%"},
@@ -65,19 +66,19 @@ class Arithmetic(Operator):
     def check(self) -> None:
         # dtypes of the inputs → the dtype that they are computed in: looking it up for every sample costs more than
         # computing with a scalar does.
-        self._computed_in: dict[tuple[np.dtype[Any], ...], np.dtype[Any]] = {}
+        self._computed_in: dict[tuple[np.dtype, ...], np.dtype] = {}
 
-    def _operands(self, *inputs: Any) -> list[Any]:
+    def _operands(self, *inputs: object) -> list[Any]:
         if self.left is not None:
             return [self.left, *inputs]
         return [*inputs, self.right] if self.right is not None else list(inputs)
 
-    def _dtypes(self, dtypes: list[Any]) -> tuple[Any, Any]:
+    def _dtypes(self, dtypes: list[Any]) -> tuple[np.dtype, np.dtype]:
         """The dtype in which operands are computed, and that of the result; Python numbers are passed as they are."""
         try:
             if self.ufunc in _COMPARISONS:
                 weak = [type(one) if type(one) in (int, float) else _dtype_of(one) for one in dtypes]
-                compared: tuple[Any, Any] = getattr(np, self.ufunc).resolve_dtypes((*weak, None))[::2]
+                compared: tuple[np.dtype, np.dtype] = getattr(np, self.ufunc).resolve_dtypes((*weak, None))[::2]
                 return compared
             return _resolved(self.ufunc, tuple(_dtype_of(one) for one in dtypes))
         except (TypeError, OverflowError) as error:
@@ -94,7 +95,7 @@ class Arithmetic(Operator):
             return TensorSpec(None, shape, layout)
         return TensorSpec(self._dtypes(dtypes)[1], shape, layout)
 
-    def run(self, sample: Any, *inputs: Any) -> Any:
+    def run(self, sample: Sample, *inputs: Array) -> Array:
         return np.asarray(self._on_the_host(inputs))
 
     def _on_the_host(self, inputs: Sequence[Any]) -> Any:
@@ -111,7 +112,7 @@ class Arithmetic(Operator):
         ufunc = getattr(np, "fmod" if name == "remainder" else name)
         return ufunc(*operands, dtype=compute, casting="unsafe")
 
-    def run_arrays(self, xp: Any, *inputs: Any) -> Any:
+    def run_arrays(self, xp: Namespace, *inputs: Value) -> Any:
         # Samples broadcast from the right, as arrays do: new axes go behind the one that counts samples.
         rank = max(array.ndim for array in inputs)
         wide = [xp.reshape(a, (a.shape[0],) + (1,) * (rank - a.ndim) + tuple(a.shape[1:])) for a in inputs]
@@ -137,7 +138,7 @@ class Arithmetic(Operator):
 
 
 @functools.lru_cache(maxsize=1024)
-def _resolved(ufunc: str, dtypes: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+def _resolved(ufunc: str, dtypes: tuple[np.dtype, ...]) -> tuple[np.dtype, np.dtype]:
     """The dtype in which operands are computed, and that of the result; raises `TypeError` if there is none."""
     compute = dtypes[0] if len(dtypes) == 1 else _promoted(*dtypes)
     if len(dtypes) == 2 and compute.kind == "b" and ufunc in _OF_NUMBERS:
@@ -153,22 +154,22 @@ def _resolved(ufunc: str, dtypes: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[A
     return compute, resolved[-1]
 
 
-def _promoted(left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
+def _promoted(left: np.dtype, right: np.dtype) -> np.dtype:
     if left.kind == right.kind or "b" in left.kind + right.kind or "f" not in left.kind + right.kind:
-        made: np.dtype[Any] = np.promote_types(left, right)
+        made: np.dtype = np.promote_types(left, right)
         # NumPy goes to float64 where no integer holds both: uint64 and a signed one.
         return np.dtype(np.int64) if made.kind == "f" and left.kind in "iu" and right.kind in "iu" else made
     return left if left.kind == "f" else right
 
 
-def _dtype_of(value: Any) -> np.dtype[Any]:
+def _dtype_of(value: Any) -> np.dtype:
     """The dtype that an operand counts as: `300` → int32, `0.5` → float32."""
     if isinstance(value, bool):
         return np.dtype(bool)
     if isinstance(value, float):
         return np.dtype(np.float32)
     if not isinstance(value, int):
-        dtype: np.dtype[Any] = np.dtype(value)
+        dtype: np.dtype = np.dtype(value)
         return dtype
     for integer in (np.dtype(np.int32), np.dtype(np.int64)):
         if _holds(integer, value):
@@ -176,23 +177,23 @@ def _dtype_of(value: Any) -> np.dtype[Any]:
     raise OverflowError(f"{value} does not fit into int64")
 
 
-def _towards_zero(xp: Any, left: Any, right: Any) -> Any:
+def _towards_zero(xp: Namespace, left: Value, right: Value) -> Value:
     """Whole quotients, rounded towards zero: `-7` by `2` → `-3`."""
     return xp.floor_divide(left - xp.fmod(left, right), right)
 
 
-def _holds(dtype: Any, value: int) -> bool:
+def _holds(dtype: np.dtype, value: int) -> bool:
     limits = np.iinfo(dtype)
     return int(limits.min) <= value <= int(limits.max)
 
 
-def _numpy_dtype(value: Any) -> Any:
+def _numpy_dtype(value: Any) -> np.dtype | float:
     if isinstance(value, (bool, int, float)):
         return value
     return np.dtype(str(value.dtype).removeprefix("torch."))
 
 
-def _broadcast(shapes: list[Any], operator: Operator) -> tuple[int | None, ...] | None:
+def _broadcast(shapes: Sequence[Any], operator: Operator) -> tuple[int | None, ...] | None:
     if any(shape is None for shape in shapes):
         return None
     rank = max(len(shape) for shape in shapes)
@@ -258,10 +259,10 @@ class Subscript(Operator):
                 axis += 1
         return TensorSpec(data.dtype, tuple(shape), "".join(layout) if named else "")
 
-    def run(self, sample: Sample, data: Any, *bounds: Any) -> Any:
+    def run(self, sample: Sample, data: Array, *bounds: Array) -> Array:
         return np.asarray(data[self._key([int(bound) for bound in bounds])])
 
-    def run_arrays(self, xp: Any, data: Any, *bounds: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Any, *bounds: Any) -> Any:
         if not bounds:
             if xp is np:
                 return data[(slice(None),) + self._key([])]
@@ -289,7 +290,7 @@ class Subscript(Operator):
         taken = xp.take_along_axis(data, xp.reshape(index, shape), axis=axis)
         return xp.squeeze(taken, axis=axis)[(slice(None),) + rest]
 
-    def _forwards(self, xp: Any, data: Any) -> tuple[Any, list[Item]]:
+    def _forwards(self, xp: Namespace, data: Value) -> tuple[Value, list[Item]]:
         """Replaces backward slices by indexing, because torch has none. Returns the data and the rest of the key."""
         items: list[Item] = []
         used = sum(item[0] not in ("newaxis", "ellipsis") for item in self.items)
@@ -306,8 +307,8 @@ class Subscript(Operator):
     def _key(self, bounds: list[int]) -> tuple[Any, ...]:
         return self._key_of(self.items, bounds)
 
-    def _key_of(self, items: Any, bounds: list[int]) -> tuple[Any, ...]:
-        def number(value: Any) -> Any:
+    def _key_of(self, items: Iterable[Item], bounds: list[int]) -> tuple[Any, ...]:
+        def number(value: object) -> object:
             return bounds[value[1]] if isinstance(value, tuple) else value
 
         key: list[Any] = []

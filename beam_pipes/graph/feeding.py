@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -292,9 +291,9 @@ class Feeding:
                 raise failed(node, samples, 0, error) from error
             return _one_by_one(node, reader, samples, indices, used, keep_failures)
 
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, object]:
         """What is read, for checkpoints."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for node, reader in self.readers.items():
             found[node.name] = {
                 **reader.store.identity(),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +28,7 @@ float32: Final = "float32"
 string: Final = "string"
 
 #: What a feature holds → the dtype of its samples, and the list of an Example that stores it.
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
+DTYPES: Final[dict[str, np.dtype]] = {
     int64: np.dtype("int64"),
     float32: np.dtype("float32"),
     string: np.dtype("uint8"),
@@ -43,11 +43,11 @@ class TFRecordFeature:
     """
 
     dtype: str
-    default_value: Any
+    default_value: object
     shape: tuple[int, ...] | None
     partial_shape: tuple[int, ...]
 
-    def _set(self, dtype: str, default: Any, shape: Sequence[int] | None, partial: Sequence[int]) -> None:
+    def _set(self, dtype: str, default: object, shape: Sequence[int] | None, partial: Sequence[int]) -> None:
         if dtype not in DTYPES:
             raise OperatorArgumentError(f"a feature is one of {', '.join(DTYPES)}, got {dtype!r}.")
         for extents in (shape or (), partial):
@@ -65,14 +65,14 @@ class TFRecordFeature:
             self.default()  # while the declaration is at hand
 
     @property
-    def numpy_dtype(self) -> np.dtype[Any]:
+    def numpy_dtype(self) -> np.dtype:
         """The dtype of samples: strings are uint8, their bytes."""
         return DTYPES[self.dtype]
 
-    def default(self) -> np.ndarray[Any, Any]:
+    def default(self) -> np.ndarray:
         """The sample of a record that lacks the feature."""
         if self.dtype == string:
-            given = self.default_value or b""
+            given: Any = self.default_value or b""
             return np.frombuffer(given.encode() if isinstance(given, str) else bytes(given), np.uint8)
         try:
             given = np.asarray(exact_number(0 if self.default_value is None else self.default_value, self.numpy_dtype))
@@ -94,7 +94,7 @@ class FixedLenFeature(TFRecordFeature):
     A `string` has shape [] and yields its bytes, (number of bytes,) uint8.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: str, default_value: Any = None) -> None:
+    def __init__(self, shape: Sequence[int], dtype: str, default_value: object = None) -> None:
         self._set(dtype, default_value, list(shape), ())
 
 
@@ -114,10 +114,10 @@ class VarLenFeature(TFRecordFeature):
         self._set(args[0], args[1] if len(args) > 1 else None, None, partial_shape)
 
 
-def function_of(operator: type[Operator]) -> Callable[..., Any]:
+def function_of(operator: type[Operator]) -> Callable[..., object]:
     """`fn.…` of an operator: call it with data nodes and arguments to add the operator to the current pipeline."""
 
-    def function(*inputs: Any, **arguments: Any) -> Any:
+    def function(*inputs: object, **arguments: object) -> object:
         if not operator.inputs:
             inputs, arguments = (), _by_position(operator, inputs, arguments)
         return call(operator, _positional(operator, inputs, arguments), arguments)
@@ -132,7 +132,7 @@ def function_of(operator: type[Operator]) -> Callable[..., Any]:
 def class_of(operator: type[Operator]) -> type:
     """`ops.…` of an operator: create it with its constants, then call it with data nodes."""
 
-    def __init__(self: Any, *values: Any, **arguments: Any) -> None:
+    def __init__(self: Any, *values: object, **arguments: object) -> None:
         arguments = _by_position(operator, values, arguments)
         common = {name for name in (*COMMON_ARGUMENTS, "seed") if name not in operator.arguments}
         operator.check_names(
@@ -140,7 +140,7 @@ def class_of(operator: type[Operator]) -> type:
         )
         self.arguments = arguments
 
-    def __call__(self: Any, *inputs: Any, **arguments: Any) -> Any:
+    def __call__(self: Any, *inputs: object, **arguments: object) -> object:
         together = {**self.arguments, **arguments}
         return call(operator, _positional(operator, inputs, together), together)
 
@@ -158,7 +158,9 @@ def class_of(operator: type[Operator]) -> type:
     return type(operator.__name__, (), {**members, "__doc__": documentation(operator), "__module__": module})
 
 
-def _by_position(operator: type[Operator], values: Sequence[Any], arguments: dict[str, Any]) -> dict[str, Any]:
+def _by_position(
+    operator: type[Operator], values: Sequence[object], arguments: Mapping[str, object]
+) -> dict[str, object]:
     """Arguments, with positional ones under their names."""
     names = operator.positional
     if len(values) > len(names):
@@ -175,7 +177,7 @@ def _by_position(operator: type[Operator], values: Sequence[Any], arguments: dic
     return {**given, **arguments}
 
 
-def _positional(operator: type[Operator], inputs: Sequence[Any], arguments: dict[str, Any]) -> list[Any]:
+def _positional(operator: type[Operator], inputs: Sequence[object], arguments: dict[str, object]) -> list[object]:
     """Inputs in their order; a declared input may also be given by its name."""
     given = list(inputs)
     for name in operator.inputs[len(given) :]:
@@ -193,7 +195,7 @@ def signature(operator: type[Operator]) -> inspect.Signature:
         if operator.variadic and position == len(operator.inputs) - 1:
             parameters.append(inspect.Parameter(name, inspect.Parameter.VAR_POSITIONAL))
         else:
-            default: Any = inspect.Parameter.empty if position < required else None
+            default: object = inspect.Parameter.empty if position < required else None
             parameters.append(inspect.Parameter(name, kind, default=default))
     if not operator.inputs:
         for name in operator.positional:

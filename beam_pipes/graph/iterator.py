@@ -16,20 +16,22 @@ import statistics
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import GraphError, LoaderError, OperatorArgumentError, UnboundedLoaderError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, require
+from beam_pipes.graph.data_node import OperatorNode
 from beam_pipes.graph.experimental import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
 from beam_pipes.graph.operator import nearest
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList, no_samples, values_and_lengths
+from beam_pipes.graph.tensors import Array, TensorList, no_samples, values_and_lengths
 from beam_pipes.loader.prefetch import OrderedPrefetcher, SharedIterator
 from beam_pipes.loader.state import LoaderState
 
@@ -109,6 +111,14 @@ class MadeAhead(Generic[Batch]):
             threads.close()
 
 
+class Ahead(Protocol):
+    """Batches with what `Pipeline.book` counts of each, until it is closed."""
+
+    def __iter__(self) -> Iterator[tuple[Work, tuple[Tally, dict[str, Any]]]]: ...
+
+    def close(self) -> None: ...
+
+
 RAGGED = ("list", "pad", "values")
 
 #: Under this name a batch holds which of its rows are records, where `last="pad"`.
@@ -170,7 +180,7 @@ class GraphIterator:
         output_map: Sequence[str] | None = None,
         *,
         ragged: str = "list",
-        pad_value: Any = 0,
+        pad_value: object = 0,
         reader_name: str | None = None,
         last_batch_policy: LastBatchPolicy | None = None,
         **without_effect: object,
@@ -219,7 +229,7 @@ class GraphIterator:
                 if node.dtype is not None and not _is_dense(node.spec, node.spec.ndim):
                     _fill(name, pad_value, node.dtype)
         self.names = names
-        self._ahead: Any = None
+        self._ahead: Ahead | None = None
         self._newest: weakref.ref[SharedIterator[dict[str, Any]]] | None = None
         self._is_quick = False
 
@@ -252,7 +262,7 @@ class GraphIterator:
 
     next = __next__
 
-    def _deliver(self, ahead: Any) -> Generator[dict[str, Any], None, None]:
+    def _deliver(self, ahead: Ahead) -> Generator[dict[str, Any], None, None]:
         try:
             for work, (tally, batch) in ahead:
                 self.pipe.move(work.after)
@@ -293,7 +303,7 @@ class GraphIterator:
             return None
         return None if goes_on and feeding.is_dry else feeding.take(cursor)
 
-    def _made_ahead(self, works: Iterator[Work]) -> Any:
+    def _made_ahead(self, works: Iterator[Work]) -> Ahead:
         """An iterator over (work, (tally, batch)) with `close`."""
         options = self.pipe.options
         in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
@@ -320,7 +330,7 @@ class GraphIterator:
             run.run(node, plan.spent_after.get(node, ()))
         return Made(work, run)
 
-    def _host_nodes(self) -> Sequence[Any]:
+    def _host_nodes(self) -> Sequence[OperatorNode]:
         return self.pipe.host_nodes()
 
     def batch_of(self, made: Made) -> dict[str, Any]:
@@ -331,11 +341,11 @@ class GraphIterator:
         batch.update(self._valid(made.run))
         return batch
 
-    def _valid(self, run: HostRun) -> Mapping[str, Any]:
+    def _valid(self, run: HostRun) -> Mapping[str, Array]:
         valid = run.records.valid
         return {} if valid is None else {VALID: valid[run.rows_of(None)]}
 
-    def shaped(self, name: str, column: TensorList, spec: TensorSpec) -> dict[str, Any]:
+    def shaped(self, name: str, column: TensorList, spec: TensorSpec) -> Mapping[str, Array | list[Array]]:
         """One output in the form that the batch returns; `spec` is the graph's."""
         if self._ragged == "list":
             return {name: list(column) if column.dense is None else column.as_array()}
@@ -349,7 +359,7 @@ class GraphIterator:
             return {name: values, f"{name}/lengths": lengths}
         return padded(name, column, self._pad_value)
 
-    def _of_no_samples(self, name: str, spec: TensorSpec) -> dict[str, Any]:
+    def _of_no_samples(self, name: str, spec: TensorSpec) -> dict[str, Array]:
         """The same for a batch whose samples were all dropped."""
         array = no_samples(spec if spec.shape is not None else TensorSpec(spec.dtype, (None,))).as_array()
         if _is_dense(spec, spec.ndim):
@@ -430,14 +440,14 @@ class DALIGenericIterator:
             sizes = ", ".join(str(pipe.batch_size) for pipe in pipes) or "none"
             raise OperatorArgumentError(f"an iterator takes pipelines of one batch size, got {sizes}.")
         self.batch_size = pipes[0].batch_size
-        options: Any = {"reader_name": reader_name, "last_batch_policy": last_batch_policy, **without_effect}
+        options: dict[str, Any] = {"reader_name": reader_name, "last_batch_policy": last_batch_policy, **without_effect}
         self.iterators = [self.over_one(pipe, output_map, **options) for pipe in pipes]
         whole = size if last_batch_policy is LastBatchPolicy.DROP else size + self.batch_size * len(pipes) - 1
         self._steps = None if size < 0 else whole // (self.batch_size * len(pipes))
         self._auto_reset = auto_reset in (True, "yes")
         self._count, self._ended = 0, False
         #: Which rows of the newest batch are records, for each pipeline.
-        self.valid: list[Any] = []
+        self.valid: list[Array] = []
 
     def __iter__(self) -> DALIGenericIterator:
         self.reset()
@@ -489,17 +499,17 @@ class DALIClassificationIterator(DALIGenericIterator):
         super().__init__(pipelines, ["data", "label"], *args, **options)
 
 
-class _Direct:
+class _Direct(Generic[Batch]):
     """Batches made on request."""
 
-    def __init__(self, works: Iterator[Work], function: Any) -> None:
+    def __init__(self, works: Iterator[Work], function: Callable[[Work], Batch]) -> None:
         self._works = works
         self._function = function
 
-    def __iter__(self) -> _Direct:
+    def __iter__(self) -> _Direct[Batch]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> tuple[Work, Batch]:
         work = next(self._works)
         return work, self._function(work)
 
@@ -523,7 +533,7 @@ def _check_alike_behind_the_first_axis(name: str, column: TensorList) -> None:
         )
 
 
-def _fill(name: str, pad_value: Any, dtype: Any) -> Any:
+def _fill(name: str, pad_value: object, dtype: npt.DTypeLike | None) -> object:
     """The number that an output is padded with; raises `OperatorArgumentError` if its dtype cannot hold it."""
     dtype = np.dtype(dtype)
     if dtype.kind not in "biuf":
@@ -540,7 +550,7 @@ def _fill(name: str, pad_value: Any, dtype: Any) -> Any:
     return given
 
 
-def padded(name: str, column: TensorList, pad_value: Any) -> dict[str, Any]:
+def padded(name: str, column: TensorList, pad_value: object) -> dict[str, Array]:
     """Samples of different shapes as one array, and their sizes: `[[1, 2], [3]]` → `[[1, 2], [3, 0]]`, `[2, 1]`."""
     ranks = {sample.ndim for sample in column}
     if len(ranks) > 1:
@@ -555,7 +565,7 @@ def padded(name: str, column: TensorList, pad_value: Any) -> dict[str, Any]:
 
 def DALIDataset(  # noqa: N802 - DALI's name
     pipeline: Pipeline, output_dtypes: Any = None, output_shapes: Any = None, **without_effect: object
-) -> Any:
+) -> TfDataset:
     """The batches of a pipeline as a tf.data.Dataset, as with `nvidia.dali.plugin.tf.DALIDataset`.
 
         DALIDataset(pipe, output_dtypes=(tf.uint8, tf.int32), output_shapes=((32, 224, 224, 3), (32, 1)))
@@ -572,7 +582,7 @@ def DALIDataset(  # noqa: N802 - DALI's name
     spec = tf.TensorSpec(shapes, dtypes) if is_one else tuple(map(tf.TensorSpec, shapes, dtypes))
     iterator = GraphIterator(pipeline)
 
-    def batches() -> Iterator[Any]:
+    def batches() -> Iterator[object]:
         for _ in itertools.repeat(None) if pipeline.steps_per_epoch else range(1):
             for batch in iterator:
                 columns = tuple(batch[name] for name in iterator.names)

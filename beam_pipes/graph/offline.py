@@ -11,13 +11,13 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.spec import FeatureSpec
-from beam_pipes.engine.graph import Graph, Ref, Unit
+from beam_pipes.engine.graph import Graph, Ref, Signature, Unit
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import apply
@@ -49,7 +49,7 @@ _BESIDE = "&"
 class NumberedValue:
     """A value of a reader's source, and the number of its record, from 0."""
 
-    value: Any
+    value: object
     number: int
 
 
@@ -75,7 +75,7 @@ class NumberedSource(Source):
         finally:
             store.close()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"reader": self.reader, "beside": self.beside}
 
     @property
@@ -131,7 +131,7 @@ class NumberedSource(Source):
         value = self._source.parse(raw, file=file, position=position)
         return NumberedValue(value, self._numbers[f"{file}@{position}"])
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {**self._source.fingerprint_config(), "beside": [other.name for other in self.beside]}
 
     def fingerprint_class(self) -> str:
@@ -170,7 +170,7 @@ class _Stage:
         self.output_type: Mapping[str, type] = {str(index): object for index in range(len(node.outputs))}
         self.on_error = node.on_error
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"operator": self.operator}
 
 
@@ -185,12 +185,14 @@ class ReadStage(_Stage):
         self.input_type: type = source.output_type
         self.output_type = {**self.output_type, RECORD_FEATURE: object}
 
-    def transform(self, value: Any) -> dict[str, list[Any]]:
+    def transform(self, value: object) -> dict[str, list[object]]:
         if isinstance(value, NumberedValue):
             value = value.value
         context = current_context()
         assert context is not None  # the engine sets it
-        made = {str(index): [np.asarray(one)] for index, one in enumerate(self.reader.from_source(value))}
+        made: dict[str, list[object]] = {
+            str(index): [np.asarray(one)] for index, one in enumerate(self.reader.from_source(value))
+        }
         return {**made, RECORD_FEATURE: [context.record_id]}
 
 
@@ -205,13 +207,13 @@ class ReadBesideStage(_Stage):
         self.input_type: type = NumberedValue
         self._store: RecordStore | None = None
 
-    def transform(self, value: NumberedValue) -> dict[str, list[Any]]:
+    def transform(self, value: NumberedValue) -> dict[str, list[object]]:
         if self._store is None:
             self._store = self.reader.open()
         columns = self._store.read(np.array([value.number]), range(len(self.output_type)))
         return {str(index): [column[0]] for index, column in enumerate(columns) if column is not None}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_store": None}
 
 
@@ -225,7 +227,7 @@ class OperatorStage(_Stage):
         self.layouts = tuple(output.spec.layout for output in node.outputs)
         self._node = node
 
-    def transform(self, values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    def transform(self, values: Mapping[str, Any]) -> dict[str, list[object]]:
         for position, branch in enumerate(self.conditions):
             value = values[f"if{position}"]
             if value is ABSENT or bool(value) != branch:
@@ -245,10 +247,10 @@ class OperatorStage(_Stage):
         outcome = apply(self._node, samples, [TensorList([value]) for value in inputs], arguments)
         return {str(index): [column[0]] for index, column in enumerate(outcome.columns)}
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"operator": self.operator, "conditions": self.conditions, "inputs": tuple(self.input_type)}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_node": _portable(self._node)}
 
 
@@ -263,7 +265,7 @@ class ExampleStage:
         self.features = dict(features)
         self.input_type: Mapping[str, type] = dict.fromkeys(self.features, object)
 
-    def transform(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def transform(self, values: Mapping[str, object]) -> list[dict[str, object]]:
         return [{feature: values[key] for key, feature in self.features.items()}]
 
 
@@ -314,7 +316,9 @@ def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declara
     units = []
     for node in part.nodes:
         if node in part.readers:
-            stage: Any = ReadStage(node, source) if node is reader_node else ReadBesideStage(node)
+            stage: ReadStage | ReadBesideStage | OperatorStage = (
+                ReadStage(node, source) if node is reader_node else ReadBesideStage(node)
+            )
             units.append(Unit(name=node.name, stage=stage, inputs=Ref("", None)))
             continue
         conditions = [] if node.scope is None else [scope.branch for scope in node.scope.chain()]
@@ -352,14 +356,14 @@ class _GraphStage:
         return self.graph.name
 
     @property
-    def input_type(self) -> Any:
+    def input_type(self) -> Signature:
         return self.graph.input_type
 
     @property
-    def output_type(self) -> Any:
+    def output_type(self) -> Signature:
         return self.graph.output_type
 
-    def transform(self, value: Any) -> Any:
+    def transform(self, value: object) -> NoReturn:
         raise GraphError(f"{self.name}: an offline part is run unit by unit")
 
 
@@ -435,14 +439,14 @@ class CachedStore(NumberedRecords):
                 columns[node] = TensorList(values, layout=node.layout)
         return columns
 
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, object]:
         return {"cache": self._split.manifest_id[:16]}
 
     def close(self) -> None:
         self._split.close()
 
 
-def _parted(values: Any, lengths: Any, shapes: Any, rank: int) -> list[Any]:
+def _parted(values: np.ndarray, lengths: np.ndarray, shapes: np.ndarray | None, rank: int) -> list[np.ndarray]:
     """Concatenated values → an array for each record."""
     if shapes is not None:
         sizes = np.prod(shapes, axis=1, dtype=np.int64)

@@ -59,20 +59,20 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     if not isinstance(value, (bool, np.bool_, int, np.integer)) or value not in (0, 1):
         raise TypeError
     return bool(value)
 
 
-def _string(value: Any) -> str:
+def _string(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def _array_of(dtype: str) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
+def _array_of(dtype: str) -> Callable[[object], object]:
+    def convert(value: object) -> object:
         array = np.atleast_1d(np.asarray(value))
         if array.ndim != 1 or array.dtype.kind not in "iufb":
             raise TypeError
@@ -90,7 +90,7 @@ def _strings(value: Any) -> list[str]:
     return [_string(one) for one in value]
 
 
-def _callable(value: Any) -> Any:
+def _callable(value: object) -> object:
     if not callable(value):
         raise TypeError
     return value
@@ -103,7 +103,7 @@ class Kind:
     name: str
     words: str
     annotation: str
-    convert: Callable[[Any], Any]
+    convert: Callable[[Any], object]
     dtype: str | None = None
     rank: int = 0
     #: Whether a sample may be of any rank, and is taken row by row.
@@ -138,7 +138,7 @@ KINDS: Final = {
 
 
 def _enum_kind(cls: type[enum.Enum]) -> Kind:
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         if isinstance(value, str):
             by_name = {member.name: member for member in cls} | {member.value: member for member in cls}
             if value in by_name:
@@ -171,7 +171,7 @@ class Argument:
     constant_only = False
 
     def __init__(
-        self, kind: str | type[enum.Enum], *, default: Any = REQUIRED, doc: str = "", static: bool = False
+        self, kind: str | type[enum.Enum], *, default: object = REQUIRED, doc: str = "", static: bool = False
     ) -> None:
         self.kind = KINDS[kind] if isinstance(kind, str) else _enum_kind(kind)
         if not self.constant_only and self.kind.dtype is None:
@@ -188,7 +188,7 @@ class Argument:
     def is_required(self) -> bool:
         return self.default is REQUIRED
 
-    def convert(self, value: Any, *, operator: str) -> Any:
+    def convert(self, value: object, *, operator: str) -> Any:
         """A constant as this argument's kind; raises `OperatorArgumentError`, naming operator and argument."""
         if value is None and self.default is None:
             return None
@@ -209,7 +209,7 @@ class Argument:
         """The default, converted."""
         return None if self.default is None else self.convert(self.default, operator=operator)
 
-    def __get__(self, instance: Any, owner: type) -> Any:
+    def __get__(self, instance: Operator | None, owner: type) -> Any:
         if instance is None:
             return self
         try:
@@ -263,7 +263,7 @@ class Operator:
     inputs: ClassVar[tuple[str, ...]] = ()
     optional_inputs: ClassVar[int] = 0
     variadic: ClassVar[bool] = False
-    num_outputs: Any = 1
+    num_outputs: int = 1
     #: Arguments that may also be given by position: to `ops.…`, and to `fn.…` where there are no inputs.
     positional: ClassVar[tuple[str, ...]] = ()
     devices: ClassVar[tuple[Device, ...]] = ("cpu",)
@@ -283,14 +283,14 @@ class Operator:
     #: Name → declaration, those of base classes first; filled in by `__init_subclass__`.
     arguments: ClassVar[Mapping[str, Argument]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         found: dict[str, Argument] = {}
         for base in reversed(cls.__mro__):
             found.update({name: value for name, value in vars(base).items() if isinstance(value, Argument)})
         cls.arguments = found
 
-    def __init__(self, constants: Mapping[str, Any], *, name: str = "", nodes: Sequence[str] = ()) -> None:
+    def __init__(self, constants: Mapping[str, object], *, name: str = "", nodes: Sequence[str] = ()) -> None:
         """The operator of one call. `constants` are its arguments except those named in `nodes`, which are data nodes.
 
         Raises `OperatorArgumentError` for arguments that are unknown, missing or of another kind.
@@ -353,7 +353,7 @@ class Operator:
         """The result of the call: a node, or a list of several."""
         return nodes[0] if len(nodes) == 1 else list(nodes)
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         """What determines the results besides its code: all constants."""
         return {"op_name": self.op_name, "version": self.version, **self.constants}
 

@@ -8,7 +8,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph.apply import Outcome
@@ -21,7 +21,7 @@ from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStati
 from beam_pipes.graph.reader import Reader, Stream
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.serialized import deserialize, serialize
-from beam_pipes.graph.tensors import Outputs
+from beam_pipes.graph.tensors import Outputs, TensorList
 from beam_pipes.graph.trace import current_pipeline, pop_pipeline, push_pipeline
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.state import LoaderState, check_same_sequence
@@ -68,7 +68,7 @@ class Pipeline(GraphDefinition):
         self._pool: ThreadPoolExecutor | None = None
         self._cursor = Cursor()
         self._ended = False
-        self._pushed: dict[str, list[Any]] = {}
+        self._pushed: dict[str, list[object]] = {}
         self._digest: str | None = None
         self._booking = threading.Lock()
         self._scheduled: collections.deque[Outputs] = collections.deque()
@@ -179,12 +179,22 @@ class Pipeline(GraphDefinition):
         assert self._feeding is not None
         return self._feeding
 
-    def epoch_size(self, name: str | None = None) -> Any:
+    @overload
+    def epoch_size(self, name: None = None) -> dict[str, int]: ...
+    @overload
+    def epoch_size(self, name: str) -> int: ...
+
+    def epoch_size(self, name: str | None = None) -> dict[str, int] | int:
         """Records of an epoch over all shards: of one reader, or of all of them as a dict by name."""
         sizes = {node.name: reader.order.size for node, reader in self.feeding.readers.items()}
         return dict(sizes) if name is None else sizes[self._known_reader(name)]
 
-    def reader_meta(self, name: str | None = None) -> Any:
+    @overload
+    def reader_meta(self, name: None = None) -> dict[str, dict[str, int]]: ...
+    @overload
+    def reader_meta(self, name: str) -> dict[str, int]: ...
+
+    def reader_meta(self, name: str | None = None) -> dict[str, dict[str, int]] | dict[str, int]:
         """The size and sharding of a reader: `epoch_size`, `epoch_size_padded`, `number_of_shards`, `shard_id`,
         `pad_last_batch`, `stick_to_shard`; of all readers as a dict by name."""
         metas = {}
@@ -229,7 +239,7 @@ class Pipeline(GraphDefinition):
     def iter_setup(self) -> None:
         """For subclasses to override, to feed sources before each batch: `self.feed_input(self.images, batch)`."""
 
-    def run(self, cuda_stream: object = None, /, **fed: Any) -> Outputs:
+    def run(self, cuda_stream: object = None, /, **fed: object) -> Outputs:
         """The next batch: outputs by position and by name.
 
         `pipe.run(images=batch)` feeds the `external_source` of that name first. `cuda_stream` has no effect.
@@ -255,7 +265,7 @@ class Pipeline(GraphDefinition):
         self._cursor = work.after
         return made
 
-    def feed_batch(self, **fed: Any) -> None:
+    def feed_batch(self, **fed: object) -> None:
         """What precedes a batch: `iter_setup`, and batches passed by name."""
         self.plan()
         self.iter_setup()
@@ -348,7 +358,7 @@ class Pipeline(GraphDefinition):
             valid=None if run.records.valid is None else run.records.valid[run.rows_of(None)],
         )
 
-    def output_of(self, run: HostRun, node: DataNode) -> Any:
+    def output_of(self, run: HostRun, node: DataNode) -> TensorList:
         """One output of a batch, with the names of its records."""
         column = self.checked(run.output(node), node)
         ids, rows = run.records, run.rows_of(None)
@@ -370,7 +380,7 @@ class Pipeline(GraphDefinition):
             self._pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="beam_pipes-graph")
         return self._pool
 
-    def feed_input(self, name: str | DataNode, data: Any) -> None:
+    def feed_input(self, name: str | DataNode, data: object) -> None:
         """Pushes a batch, an array or a list of arrays, to an `external_source` without a source."""
         name = name.source.name if isinstance(name, DataNode) else name
         if self._feeding is None:

@@ -12,7 +12,7 @@ from beam_pipes.graph.definition import option_names
 from beam_pipes.graph.operator import nearest
 from beam_pipes.graph.pipeline import Pipeline
 
-Definition = Callable[..., Any]
+Definition = Callable[..., object]
 Factory = Callable[..., Pipeline]
 
 
@@ -20,7 +20,7 @@ class FunctionPipeline(Pipeline):
     """A pipeline defined by a function."""
 
     def __init__(
-        self, function: Definition, given: tuple[Any, ...], arguments: Mapping[str, Any], **options: Any
+        self, function: Definition, given: tuple[object, ...], arguments: Mapping[str, object], **options: Any
     ) -> None:
         super().__init__(**options)
         self._function = function
@@ -28,7 +28,7 @@ class FunctionPipeline(Pipeline):
         self._arguments = arguments
         self._define()
 
-    def define_graph(self) -> Any:
+    def define_graph(self) -> object:
         return self._function(*self._given, **self._arguments)
 
 
@@ -60,7 +60,7 @@ def pipeline_def(fn: Definition | None = None, /, *, enable_conditionals: bool =
 
 
 def decorator(
-    fn: Definition | None, *, enable_conditionals: bool, options: dict[str, Any], make: Callable[..., Pipeline]
+    fn: Definition | None, *, enable_conditionals: bool, options: Mapping[str, object], make: Callable[..., Pipeline]
 ) -> Any:
     """What `pipeline_def` returns; `make` is the class of pipelines."""
     if fn is not None and not callable(fn):
@@ -75,7 +75,7 @@ def decorator(
         takes_any = any(p.kind is p.VAR_KEYWORD for p in own.values())
 
         @functools.wraps(function)
-        def factory(*given: Any, **keywords: Any) -> Pipeline:
+        def factory(*given: object, **keywords: object) -> Pipeline:
             known = option_names()
             for_pipeline = {name: value for name, value in keywords.items() if name in known and name not in own}
             conditionals = bool(keywords.pop("enable_conditionals", enable_conditionals))
@@ -99,7 +99,7 @@ def decorator(
     return decorate if fn is None else decorate(fn)
 
 
-def _check_options(given: Mapping[str, Any], of_function: tuple[str, ...]) -> None:
+def _check_options(given: Mapping[str, object], of_function: tuple[str, ...]) -> None:
     known = (*of_function, *option_names())
     for name in given:
         if name not in known:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.graph.operator import Constant, Operator
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.loader.order import KeyedPermutation, SequentialOrder
 from beam_pipes.sources.source import Source
 
@@ -82,7 +82,7 @@ class NumberedRecords(abc.ABC):
         """The names of records, `file@position`, used as keys of draws and in messages."""
 
     @abc.abstractmethod
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, object]:
         """The identity of the records, as JSON values without paths: a checkpoint is refused if it has changed."""
 
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
@@ -141,7 +141,7 @@ class Reader(Operator):
         if not 0 <= self.shard_id < self.num_shards:
             raise self.argument_error(f"shard_id should be in [0, {self.num_shards}), got {self.shard_id}.")
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         left_out = {*self.locations, *self._order_only}
         kept = {name: value for name, value in self.constants.items() if name not in left_out}
         return {"op_name": self.op_name, "version": self.version, **kept}
@@ -154,7 +154,7 @@ class Reader(Operator):
         """The same records for a job that reads them all once, in the same order and with the same record ids."""
         raise self.argument_error("it cannot stand before a cut: it has no source of its own.")
 
-    def from_source(self, value: Any) -> Sequence[Any]:
+    def from_source(self, value: Any) -> Sequence[Array]:
         """The outputs for one value of `source()`: a sample for each."""
         raise self.argument_error("it cannot stand before a cut: it has no source of its own.")
 

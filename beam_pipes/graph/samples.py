@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +141,7 @@ class Sample:
 
     __slots__ = ("_generator", "_one", "_row", "_samples", "index")
 
-    def __init__(self, samples: Samples, index: int, row: npt.NDArray[Any] | None = None) -> None:
+    def __init__(self, samples: Samples, index: int, row: np.ndarray | None = None) -> None:
         self._samples = samples
         self.index = index
         self._row = row
@@ -166,7 +165,7 @@ class Sample:
         """The place of the sample in this shard's epoch, from 0."""
         return self._samples.records.first_in_epoch + int(self._samples.rows[self.index])
 
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         """Memory for the result of `run`: its row of the batch if known, which then needs no stacking."""
         row = self._row
         return row if row is not None and row.shape == shape and row.dtype == dtype else np.empty(shape, dtype)
@@ -179,13 +178,13 @@ class Sample:
 
     def uniform(self, count: int) -> npt.NDArray[np.float64]:
         """(count,) float64 in [0, 1): the row of `Samples.uniform` that belongs to this sample."""
-        values: Any = self._alone.uniform(count)[0]
-        return values  # type: ignore[no-any-return]
+        values: npt.NDArray[np.float64] = self._alone.uniform(count)[0]
+        return values
 
     def normal(self, count: int) -> npt.NDArray[np.float64]:
         """(count,) float64, standard normal."""
-        values: Any = self._alone.normal(count)[0]
-        return values  # type: ignore[no-any-return]
+        values: npt.NDArray[np.float64] = self._alone.normal(count)[0]
+        return values
 
     @property
     def generator(self) -> np.random.Generator:

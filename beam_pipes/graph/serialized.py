@@ -31,7 +31,7 @@ def serialize(pipeline: GraphDefinition) -> str:
     def ref(node: DataNode) -> list[int]:
         return [positions[node.source], node.index]
 
-    def scope(one: Scope | None) -> list[Any]:
+    def scope(one: Scope | None) -> list[object]:
         return [] if one is None else [[ref(each.predicate), each.branch] for each in one.chain()]
 
     operators = []
@@ -67,7 +67,7 @@ def serialize(pipeline: GraphDefinition) -> str:
     return json.dumps(made, indent=1)
 
 
-def _is_default(operator: Operator, name: str, value: Any) -> bool:
+def _is_default(operator: Operator, name: str, value: object) -> bool:
     argument = operator.arguments[name]
     if argument.is_required:
         return False
@@ -75,7 +75,7 @@ def _is_default(operator: Operator, name: str, value: Any) -> bool:
     return type(default) is type(value) and bool(np.all(default == value))
 
 
-def _encode(value: Any, path: str, node: OperatorNode) -> Any:
+def _encode(value: object, path: str, node: OperatorNode) -> object:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
@@ -103,7 +103,7 @@ def _encode(value: Any, path: str, node: OperatorNode) -> Any:
     )
 
 
-def _name_of(value: Any, path: str, node: OperatorNode) -> str:
+def _name_of(value: object, path: str, node: OperatorNode) -> str:
     """`module:qualname`, if importing it gives the same object."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if module in (None, "__main__") or not name or "<" in name:
@@ -115,10 +115,10 @@ def _name_of(value: Any, path: str, node: OperatorNode) -> str:
     return f"{module}:{name}"
 
 
-def _import(reference: str) -> Any:
+def _import(reference: str) -> object:
     module, _, name = reference.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: object = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
@@ -126,7 +126,7 @@ def _import(reference: str) -> Any:
     return found
 
 
-def _decode(value: Any) -> Any:
+def _decode(value: object) -> object:
     if isinstance(value, list):
         return [_decode(one) for one in value]
     if not isinstance(value, dict):
@@ -144,18 +144,18 @@ def _decode(value: Any) -> Any:
     if kind == "$dict":
         return {key: _decode(one) for key, one in held.items()}
     if kind == "$dataclass":
-        cls: Any = _import(held[0])
+        cls = _import(held[0])
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
             raise GraphError(f"the serialized graph refers to {held[0]!r} as a dataclass, and it is none")
-        fields: dict[str, Any] = {key: _decode(one) for key, one in held[1].items()}
-        made: Any = cls
+        fields = {key: _decode(one) for key, one in held[1].items()}
+        made: Callable[..., object] = cls
         return made(**fields)
     if kind == "$callable":
         return _import(held)
     raise GraphError(f"the serialized graph holds {kind!r}, which this version does not know")
 
 
-def deserialize(text: str | bytes, cls: Callable[..., Graph], options: Mapping[str, Any]) -> Graph:
+def deserialize(text: str | bytes, cls: Callable[..., Graph], options: Mapping[str, object]) -> Graph:
     """The pipeline that `serialize` wrote; raises `GraphError` for anything else."""
     try:
         made = json.loads(text)

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import GraphError
 
@@ -86,17 +87,19 @@ class TensorSpec:
     `layout` names the axes ("HWC", "CHW", "FHWC"); "" if they have no names.
     """
 
-    dtype: np.dtype[Any] | None = None
+    dtype: np.dtype | None = None
     shape: tuple[int | None, ...] | None = None
     layout: str = ""
 
     @classmethod
-    def of(cls, dtype: Any, shape: tuple[int | None, ...] | None = None, layout: str = "") -> TensorSpec:
+    def of(
+        cls, dtype: npt.DTypeLike | None, shape: tuple[int | None, ...] | None = None, layout: str = ""
+    ) -> TensorSpec:
         """`TensorSpec.of("float32", (None, None, 3), "HWC")`."""
         return cls(None if dtype is None else np.dtype(dtype), shape, layout)
 
     @classmethod
-    def of_rank(cls, dtype: Any, ndim: int | None, layout: str = "") -> TensorSpec:
+    def of_rank(cls, dtype: npt.DTypeLike | None, ndim: int | None, layout: str = "") -> TensorSpec:
         """A spec with a known rank and unknown dimensions."""
         return cls.of(dtype, None if ndim is None else (None,) * ndim, layout)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +34,12 @@ class DALIDataType(enum.Enum):
     BOOL = "bool"
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """The NumPy dtype."""
         return np.dtype(self.value)
 
 
-def to_numpy_type(dtype: DALIDataType | npt.DTypeLike) -> np.dtype[Any]:
+def to_numpy_type(dtype: DALIDataType | npt.DTypeLike) -> np.dtype:
     """`FLOAT`, `np.float32`, `"float32"` → `np.dtype("float32")`; `OperatorArgumentError` for anything else."""
     if isinstance(dtype, DALIDataType):
         return dtype.dtype
@@ -57,10 +57,84 @@ def to_dali_type(dtype: npt.DTypeLike) -> DALIDataType:
 
 
 #: An array of the host.
-Array = np.ndarray[Any, Any]
-#: An array of NumPy, JAX or torch, and the module of its functions: what these share is the array API, and no type.
-Value: TypeAlias = Any
-Namespace: TypeAlias = Any
+Array = np.ndarray
+
+
+class Value(Protocol):
+    """An array of NumPy, JAX or torch, as operators that run on all of them use it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def dtype(self) -> Any: ...  # each library has its own
+
+    @property
+    def device(self) -> Any: ...
+
+    def __array__(self) -> Array: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __getitem__(self, place: Any, /) -> Value: ...
+
+    def __neg__(self) -> Value: ...
+
+    def __abs__(self) -> Value: ...
+
+    def __invert__(self) -> Value: ...
+
+    def __add__(self, other: Any, /) -> Value: ...
+
+    def __radd__(self, other: Any, /) -> Value: ...
+
+    def __sub__(self, other: Any, /) -> Value: ...
+
+    def __rsub__(self, other: Any, /) -> Value: ...
+
+    def __mul__(self, other: Any, /) -> Value: ...
+
+    def __rmul__(self, other: Any, /) -> Value: ...
+
+    def __truediv__(self, other: Any, /) -> Value: ...
+
+    def __rtruediv__(self, other: Any, /) -> Value: ...
+
+    def __pow__(self, other: Any, /) -> Value: ...
+
+    def __and__(self, other: Any, /) -> Value: ...
+
+    def __or__(self, other: Any, /) -> Value: ...
+
+    def __lt__(self, other: Any, /) -> Value: ...
+
+    def __le__(self, other: Any, /) -> Value: ...
+
+    def __gt__(self, other: Any, /) -> Value: ...
+
+    def __ge__(self, other: Any, /) -> Value: ...
+
+    def __eq__(self, other: object, /) -> Value: ...  # type: ignore[override]  # element by element
+
+    def __ne__(self, other: object, /) -> Value: ...  # type: ignore[override]  # element by element
+
+
+class Namespace(Protocol):
+    """The functions of a library of arrays, by their names in the array API; and its dtypes, to pass to them."""
+
+    @property
+    def fft(self) -> Any: ...  # a module of more of them
+
+    def __getattr__(self, name: str, /) -> Callable[..., Value]: ...
+
+
+#: The numbers of one sample for an argument that takes several: an array, or where it is static on a device a tuple.
+Row: TypeAlias = Array | Sequence[float]
 
 
 class TensorList:
@@ -76,7 +150,11 @@ class TensorList:
     __slots__ = ("_array", "_samples", "_sources", "layout")
 
     def __init__(
-        self, data: Array | Sequence[Any], *, layout: str = "", sources: Callable[[], Sequence[str]] | None = None
+        self,
+        data: Array | Sequence[npt.ArrayLike],
+        *,
+        layout: str = "",
+        sources: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         self._array: Array | None = None
         self._samples: list[Array] | None = None
@@ -141,7 +219,7 @@ class TensorList:
         return TensorList([self[int(index)] for index in indices], layout=self.layout)
 
     @property
-    def dtype(self) -> np.dtype[Any] | None:
+    def dtype(self) -> np.dtype | None:
         """The dtype of the samples; None for an empty batch."""
         first = self._array if self._array is not None else self._samples[0] if self._samples else None
         return None if first is None else np.dtype(first.dtype)
@@ -182,7 +260,7 @@ class TensorList:
         """The record of sample `index`, such as `cats/1.jpg@0`; "" if it does not come from a reader."""
         return "" if self._sources is None else self._sources()[index]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.array(self.as_array(), dtype=dtype, copy=True if copy else None)
 
     def __repr__(self) -> str:

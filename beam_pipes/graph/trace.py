@@ -53,8 +53,8 @@ def set_scope(scope: Scope | None) -> Scope | None:
 
 def call(
     operator_class: type[Operator],
-    inputs: Sequence[Any],
-    keywords: Mapping[str, Any],
+    inputs: Sequence[object],
+    keywords: Mapping[str, object],
     *,
     device: Device | None = None,
 ) -> Any:
@@ -104,8 +104,8 @@ DataNode.call_operator = staticmethod(call)
 
 
 def _split_keywords(
-    operator_class: type[Operator], keywords: Mapping[str, Any], where: UserFrame
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    operator_class: type[Operator], keywords: Mapping[str, object], where: UserFrame
+) -> tuple[dict[str, object], dict[str, Any]]:
     """The operator's own arguments, and those that every operator takes."""
     general = {*COMMON_ARGUMENTS, *(["seed"] if operator_class.random else [])} - operator_class.arguments.keys()
     left_out = general.union(operator_class.without_effect)
@@ -134,7 +134,7 @@ def _split_keywords(
 POLICIES = ("fail", "drop", "dead_letter")
 
 
-def _as_node(value: Any, operator_class: type[Operator], position: int, where: UserFrame) -> DataNode:
+def _as_node(value: object, operator_class: type[Operator], position: int, where: UserFrame) -> DataNode:
     if isinstance(value, DataNode):
         return value
     pipeline = current_pipeline()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +74,7 @@ class BatchInfo:
 
 
 def Constant(  # noqa: N802 - DALI's name
-    value: Any,
+    value: object,
     dtype: DALIDataType | npt.DTypeLike | None = None,
     shape: tuple[int, ...] | None = None,
     layout: str = "",

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 #: An array or a tensor (or the spec of one), or dicts, tuples and lists of them: what `tf.nest` calls a structure.
-Nested: TypeAlias = Any
+Nested: TypeAlias = object
 
 # Eigen's largest vector: TensorFlow and XLA keep foreign memory only at multiples of it, and NumPy aligns to 16 bytes.
 ALIGNMENT_BYTES = 64
 
 
-def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def aligned_copy(array: np.ndarray) -> np.ndarray:
     """A writable C-contiguous copy in native byte order; numbers begin at a multiple of `ALIGNMENT_BYTES`.
 
     A copy of 128 KiB takes 5 µs. What it saves: `tf.constant` takes 49 µs for them, a hand-over by DLPack 2 µs.
@@ -46,7 +46,7 @@ def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.array(array, dtype=dtype, order="C")
     memory = np.empty(array.size * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
     offset = -memory.ctypes.data % ALIGNMENT_BYTES
-    made: np.ndarray[Any, Any] = np.ndarray(shape=array.shape, dtype=dtype, buffer=memory, offset=offset)
+    made: np.ndarray = np.ndarray(shape=array.shape, dtype=dtype, buffer=memory, offset=offset)
     made[...] = array
     return made
 
@@ -58,7 +58,7 @@ class Skipped:
     value: object
 
 
-def map_leaves(function: Callable[[Any, str], Any], element: Nested, key: str = "") -> Nested:
+def map_leaves(function: Callable[[Any, str], object], element: Nested, key: str = "") -> Nested:
     """`function(leaf, key)` on every leaf; the key of `{"a": ({"b": leaf},)}` is `a/0/b`."""
     if isinstance(element, np.ndarray):
         return function(element, key)
@@ -68,7 +68,8 @@ def map_leaves(function: Callable[[Any, str], Any], element: Nested, key: str = 
         return {name: map_leaves(function, item, _joined(key, name)) for name, item in element.items()}
     if isinstance(element, tuple) and hasattr(element, "_fields"):
         names = zip(element._fields, element, strict=True)
-        return type(element)(*(map_leaves(function, item, _joined(key, name)) for name, item in names))
+        named: Callable[..., object] = type(element)
+        return named(*(map_leaves(function, item, _joined(key, name)) for name, item in names))
     if isinstance(element, list | tuple):
         return type(element)(map_leaves(function, item, _joined(key, i)) for i, item in enumerate(element))
     return element if isinstance(element, Skipped) else function(element, key)
@@ -83,7 +84,8 @@ def skipping(element: Nested, skip_keys: Collection[str]) -> Nested:
             name: Skipped(item) if name in skip_keys else skipping(item, skip_keys) for name, item in element.items()
         }
     if isinstance(element, tuple) and hasattr(element, "_fields"):
-        return type(element)(*(skipping(item, skip_keys) for item in element))
+        named: Callable[..., object] = type(element)
+        return named(*(skipping(item, skip_keys) for item in element))
     if isinstance(element, list | tuple):
         return type(element)(skipping(item, skip_keys) for item in element)
     return element
@@ -94,7 +96,8 @@ def unskipped(element: Nested) -> Nested:
     if isinstance(element, dict):
         return {name: unskipped(item) for name, item in element.items()}
     if isinstance(element, tuple) and hasattr(element, "_fields"):
-        return type(element)(*(unskipped(item) for item in element))
+        named: Callable[..., object] = type(element)
+        return named(*(unskipped(item) for item in element))
     if isinstance(element, list | tuple):
         return type(element)(unskipped(item) for item in element)
     return element.value if isinstance(element, Skipped) else element
@@ -132,7 +135,7 @@ def to_host(element: Nested) -> Nested:
     return map_leaves(host_value, element)
 
 
-def host_value(value: object, key: str) -> Any:
+def host_value(value: object, key: str) -> object:
     """One leaf, see `to_host`."""
     if isinstance(value, np.ndarray):
         return aligned_copy(value)
@@ -153,14 +156,14 @@ def host_value(value: object, key: str) -> Any:
     raise _impossible(key, f"a {type(value).__name__}", "Convert it in a .map, or name its key in skip_keys")
 
 
-def _host_tensor(tensor: tf.Tensor, key: str) -> Any:
+def _host_tensor(tensor: tf.Tensor, key: str) -> object:
     if tensor.dtype.is_quantized or tensor.dtype.name in ("variant", "resource"):
         raise _impossible(key, f"a tensor of {tensor.dtype.name}", "Convert it in a .map, or name its key in skip_keys")
     # .numpy() copies for every dtype; a NumPy scalar (or bytes) comes back for rank 0.
     return tensor.numpy()
 
 
-def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray[Any, Any]:
+def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray:
     """Rows as an object array, always: RaggedTensor.numpy() gives a dense array when lengths happen to agree."""
     count = int(ragged.nrows())
     rows = np.empty(count, object)
@@ -169,7 +172,7 @@ def _ragged_rows(ragged: tf.RaggedTensor, key: str) -> np.ndarray[Any, Any]:
     return rows
 
 
-def require_numeric(value: object, key: str, framework: str) -> np.ndarray[Any, Any]:
+def require_numeric(value: object, key: str, framework: str) -> np.ndarray:
     """The array of a host value, or `ConversionError` if `framework` has no equivalent."""
     if type(value) is np.ndarray and value.dtype.kind in "biufc":
         return value
@@ -191,7 +194,7 @@ def require_numeric(value: object, key: str, framework: str) -> np.ndarray[Any, 
     return array
 
 
-def narrowed(array: np.ndarray[Any, Any], dtype: np.dtype[Any], key: str, remedy: str) -> np.ndarray[Any, Any]:
+def narrowed(array: np.ndarray, dtype: np.dtype, key: str, remedy: str) -> np.ndarray:
     """The array in a narrower dtype if that changes no value, else `ConversionError`."""
     if array.dtype == dtype:
         return array
@@ -215,7 +218,7 @@ def narrowed(array: np.ndarray[Any, Any], dtype: np.dtype[Any], key: str, remedy
     return converted.astype(dtype, copy=False)
 
 
-def unsupported_dtype(key: str, dtype: np.dtype[Any], framework: str) -> ConversionError:
+def unsupported_dtype(key: str, dtype: np.dtype, framework: str) -> ConversionError:
     """The error for a dtype that `framework` lacks."""
     return _impossible(key, f"{dtype.name} values", "Cast them in a .map, or name the key in skip_keys", framework)
 

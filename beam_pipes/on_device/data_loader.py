@@ -15,7 +15,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeGuard, TypeVar
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import TfDataset, require
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from beam_pipes.on_device.torch_loader import TorchDataLoader
 
 
+T = TypeVar("T")
+
+
 @functools.cache
 def dataset_members() -> dict[str, str]:
     """Public names of tf.data.Dataset → "method", "static" or "property"."""
@@ -56,12 +59,13 @@ def dataset_members() -> dict[str, str]:
     return members
 
 
-def unwrap(value: object) -> Any:
+def unwrap(value: object) -> object:
     """Loaders inside arguments → their datasets: `[dl, {"a": dl}]` → `[dl.dataset, {"a": dl.dataset}]`."""
     if isinstance(value, DataLoader):
         return value.dataset
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(unwrap(item) for item in value))
+        named: Callable[..., object] = type(value)
+        return named(*(unwrap(item) for item in value))
     if isinstance(value, list | tuple):
         return type(value)(unwrap(item) for item in value)
     if type(value) is dict:
@@ -69,7 +73,7 @@ def unwrap(value: object) -> Any:
     return value
 
 
-def loaders_in(value: object) -> Iterator[Any]:
+def loaders_in(value: object) -> Iterator[DataLoader]:
     """The loaders inside arguments, in order."""
     if isinstance(value, DataLoader):
         yield value
@@ -236,7 +240,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return source if is_native and isinstance(source, CacheSource) else None
 
     @property
-    def output_signature(self) -> Nested:
+    def output_signature(self) -> Any:
         """The signature of the Python samples (`name='<key>_input'`), or the element spec of a given dataset."""
         return self._root.element_spec if self._signature is None else self._signature
 
@@ -264,7 +268,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """Goes on from what `state_dict` gave."""
         self.set_epoch(state_dict["epoch"])
 
-    def _uncounted(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _uncounted(self, batches: Iterator[T]) -> Iterator[T]:
         """`batches` of an iteration that does not count: the next iteration begins where this one began."""
         passes = [source.passes for source in self._sources if isinstance(source, CacheSource) and source.passes]
         epochs = [each.epoch for each in passes]
@@ -311,22 +315,25 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """`a.zip(b)` pairs the elements of `a` and `b`; `a.zip((a, b))` is Dataset.zip, which names all it pairs."""
         if self not in list(loaders_in([*datasets, *options.values()])):
             datasets = (self, *datasets)
-        zipped: DataLoader = _call_static("zip", *datasets, **options)
+        zipped = _call_static("zip", *datasets, **options)
+        assert isinstance(zipped, DataLoader)
         return zipped
 
-    def apply(self, transformation_func: Callable[[Any], Any]) -> DataLoader:
+    def apply(self, transformation_func: Callable[[TfDataset], object]) -> DataLoader:
         """Dataset.apply; the function gets a tf.data.Dataset and may return a Dataset or a DataLoader."""
-        applied: DataLoader = self._call("apply", lambda dataset: unwrap(transformation_func(dataset)))
+        applied = self._call("apply", lambda dataset: unwrap(transformation_func(dataset)))
+        assert isinstance(applied, DataLoader)
         return applied
 
     def as_numpy_iterator(self) -> Iterator[Any]:
         """Elements as NumPy arrays, as Dataset gives them: read-only views."""
         return SharedIterator(self._surfacing(self.dataset.as_numpy_iterator()))
 
-    def _call(self, name: str, *args: object, **kwargs: object) -> Any:
+    def _call(self, name: str, *args: object, **kwargs: object) -> object:
         """A Dataset method: a Dataset it returns becomes a loader, anything else is handed on."""
         others = [loader for loader in loaders_in([args, kwargs]) if loader is not self]
-        args, kwargs = unwrap(args), unwrap(kwargs)
+        args = tuple(unwrap(value) for value in args)
+        kwargs = {key: unwrap(value) for key, value in kwargs.items()}
         result = self._batched_runs(*args, **kwargs) if name == "batch" and len(self._history) == 1 else None
         if result is None:
             with self._raising_source_errors():
@@ -366,7 +373,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
             return SharedIterator(source.tensors())
         return SharedIterator(self._surfacing(iter(self.dataset)))
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
         source = self._native_source()
         if source is None or source.made_of is None:
             raise not_copied(
@@ -381,7 +388,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         source = self._native_source()
         return len(self.dataset) if source is None or source.by_record else source.num_batches()
 
-    def conversion_elements(self) -> Iterable[Any]:
+    def conversion_elements(self) -> Iterable[object]:
         """What a conversion reads: a cache's own batches where nothing stands between, else TensorFlow's tensors."""
         source = self._native_source()
         return self if source is None or source.by_record else source.open_pass()
@@ -413,7 +420,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """The native loaders of caches, even after transformations."""
         return [source.loader for source in self._sources if isinstance(source, CacheSource)]
 
-    def _surfacing(self, elements: Iterator[Any]) -> Generator[Any, None, None]:
+    def _surfacing(self, elements: Iterator[T]) -> Generator[T, None, None]:
         while True:
             with self._raising_source_errors():
                 try:
@@ -485,7 +492,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return NumpyDataLoader(self, skip_keys=skip_keys)._labelled("to_numpy")
 
     def to_lambdaDataLoader(
-        self, lambda_class: type[LambdaDataLoader] | Callable[..., Any], *args: Any, **kwargs: Any
+        self, lambda_class: type[LambdaDataLoader] | Callable[..., object], *args: Any, **kwargs: Any
     ) -> LambdaDataLoader:
         """Elements through a subclass of `LambdaDataLoader`, or through a plain function of one element."""
         from beam_pipes.on_device.lambda_loader import LambdaDataLoader
@@ -500,19 +507,17 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return LambdaDataLoader(self, lambda_class, *args, **kwargs)._labelled("to_lambdaDataLoader")
 
     def _through(
-        self, lambda_class: type[LambdaDataLoader], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, lambda_class: type[LambdaDataLoader], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> LambdaDataLoader:
         """An instance of `lambda_class`; by the keywords of MIDAS where its constructor names them."""
+        make: Callable[..., LambdaDataLoader] = lambda_class
         label = lambda_class.__name__
         if "__init__" in vars(lambda_class) and "input_dataset" in inspect.signature(lambda_class).parameters:
             tracker = [*self.get_transformation_list(), label]
             source = self._sources[0] if self._sources else None
             kwargs = {"python_iterable": source, "python_iterable_n_samples": None, **kwargs}
-            converted: LambdaDataLoader = lambda_class(
-                *args, input_dataset=self, transformation_tracker=tracker, **kwargs
-            )
-            return converted
-        converted = lambda_class(self, *args, **kwargs)
+            return make(*args, input_dataset=self, transformation_tracker=tracker, **kwargs)
+        converted = make(self, *args, **kwargs)
         converted._history = (*converted._history, Transformation(label=label))
         return converted
 
@@ -549,11 +554,12 @@ def _from_cache_again(
     return loader
 
 
-def _call_static(name: str, *args: object, **kwargs: object) -> Any:
+def _call_static(name: str, *args: object, **kwargs: object) -> object:
     """A static method of Dataset on loaders: history and count continue from the first loader in the arguments."""
     tf = require("tensorflow", purpose=f"DataLoader.{name}")
     loaders = list(loaders_in([args, kwargs]))
-    result = getattr(tf.data.Dataset, name)(*unwrap(args), **unwrap(kwargs))
+    method: Callable[..., object] = getattr(tf.data.Dataset, name)
+    result = method(*map(unwrap, args), **{key: unwrap(value) for key, value in kwargs.items()})
     if not _is_dataset(result):
         return result
     step = Transformation(label=dataset_label(name), dataset=result)
@@ -564,7 +570,7 @@ def _call_static(name: str, *args: object, **kwargs: object) -> Any:
     return loader
 
 
-def _is_dataset(value: object) -> bool:
+def _is_dataset(value: object) -> TypeGuard[TfDataset]:
     tf = sys.modules.get("tensorflow")  # a Dataset cannot exist before TensorFlow is imported
     return tf is not None and isinstance(value, tf.data.Dataset)
 

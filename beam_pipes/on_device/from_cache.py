@@ -19,10 +19,11 @@ from typing import Any, SupportsInt
 
 import numpy as np
 
-from beam_pipes.cache import Cache, Split, open_split
+from beam_pipes.cache import Cache, ExampleSpec, Split, open_split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import TfDataset, TfTensor, require
 from beam_pipes.loader import Loader
+from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.rows import row_bytes
 from beam_pipes.loader.world import Share
@@ -73,7 +74,7 @@ class Passes:
         self._lock = threading.Lock()
         self._epoch = 0
         self._last: Loader | None = None
-        self._restored: dict[str, Any] | None = None
+        self._restored: Mapping[str, object] | None = None
 
     @property
     def epoch(self) -> int:
@@ -84,7 +85,7 @@ class Passes:
     def epoch(self, epoch: int) -> None:
         self._go_to(epoch, None)
 
-    def _go_to(self, epoch: int, restored: dict[str, Any] | None) -> None:
+    def _go_to(self, epoch: int, restored: Mapping[str, object] | None) -> None:
         with self._lock:
             self._epoch, self._last, self._restored = epoch, None, restored
 
@@ -92,7 +93,7 @@ class Passes:
         """The first epoch of an iteration that begins now."""
         return self._begin()[0]
 
-    def _begin(self) -> tuple[int, dict[str, Any] | None]:
+    def _begin(self) -> tuple[int, Mapping[str, object] | None]:
         """And the restored state within it, taken at once: of two threads that begin, one continues there."""
         with self._lock:
             epoch, restored = self._epoch, self._restored
@@ -125,14 +126,14 @@ class Passes:
         last = self._last
         return self.next_state() if last is None or last.upcoming_position is None else last.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """The next iteration is the rest of the pass in which the state was saved."""
         epoch = int(state_dict["epoch"])
         first = epoch - epoch % self.epochs
         self._loader_at(first).load_state_dict(state_dict)  # what does not fit is refused now
         self._go_to(first, dict(state_dict))
 
-    def go_back(self, state_dict: dict[str, Any]) -> None:
+    def go_back(self, state_dict: Mapping[str, object]) -> None:
         """The last pass had read ahead: its state is this one."""
         if self._last is not None:
             self._last.load_state_dict(state_dict)
@@ -147,7 +148,7 @@ class CacheSource:
         self,
         open_loader: Callable[..., Loader],
         *,
-        spec: Mapping[str, Any] | None,
+        spec: ExampleSpec | None,
         by_record: bool = False,
         given: Loader | None = None,
     ) -> None:
@@ -155,7 +156,7 @@ class CacheSource:
         self.open_loader = open_loader
         self.by_record = by_record
         self.error: BaseException | None = None
-        self.made_of: tuple[Any, int | None, dict[str, Any]] | None = None
+        self.made_of: tuple[RowSource | Mixture | Loader, int | None, dict[str, Any]] | None = None
         self._spec = spec
         self._loader = open_loader()
         epochs = None if given is not None or self._loader.rows_per_epoch is None else self._loader.epochs
@@ -209,12 +210,12 @@ class CacheSource:
         """Whether `tensors` gives what iterating `dataset` gives: not where the cursor of a given loader would move."""
         return self.given is None and not self.by_record
 
-    def tensors(self) -> Generator[dict[str, Any], None, None]:
+    def tensors(self) -> Generator[dict[str, TfTensor], None, None]:
         """The batches as TensorFlow's tensors without a tf.data pipeline, whose every step costs more than reading."""
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         from_dlpack = tf.experimental.dlpack.from_dlpack
 
-        def tensor(array: np.ndarray[Any, Any]) -> TfTensor:
+        def tensor(array: np.ndarray) -> TfTensor:
             if array.dtype.kind in "iuf" and array.nbytes >= SMALLEST_SHARED_BYTES:
                 return from_dlpack(aligned_copy(array).__dlpack__())
             with tf.device("/cpu:0"):
@@ -239,7 +240,7 @@ class CacheSource:
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
 
-        def bounds(_: object = None) -> np.ndarray[Any, Any]:
+        def bounds(_: object = None) -> np.ndarray:
             try:
                 if passes is not None:
                     start = passes.begin() * per_epoch
@@ -249,7 +250,7 @@ class CacheSource:
                 self.error = error
                 raise
 
-        def read(step: SupportsInt, stop: SupportsInt) -> list[Any]:
+        def read(step: SupportsInt, stop: SupportsInt) -> list[np.ndarray]:
             try:
                 _check_same_share(share, loader.share.now())
                 batches = endless.batch_at(int(step)) if at_once == 1 else read_group(int(step), int(stop))
@@ -258,14 +259,14 @@ class CacheSource:
                 raise
             return [aligned_copy(batches[name]) for name in names]
 
-        def read_group(step: int, stop: int) -> Mapping[str, Any]:
+        def read_group(step: int, stop: int) -> Batch:
             count = min(at_once, stop - step)
             if count <= 0:
                 return {name: np.empty((0, *first[name].shape), first[name].dtype) for name in names}
             try:
                 return endless.batches_at(step, count)
             except Exception:
-                good: list[Mapping[str, Any]] = []
+                good: list[Batch] = []
                 with contextlib.suppress(Exception):  # the batches before the failing one are delivered first
                     while len(good) < count:
                         good.append(endless.batch_at(step + len(good)))
@@ -273,14 +274,14 @@ class CacheSource:
                     raise
                 return {name: np.stack([batch[name] for batch in good]) for name in names}
 
-        def fetched(step: TfTensor, stop: TfTensor) -> dict[str, Any]:
+        def fetched(step: TfTensor, stop: TfTensor) -> dict[str, TfTensor]:
             values = tf.numpy_function(read, [step, stop], [spec.dtype for spec in specs], stateful=False)
             shapes = [spec.shape if at_once == 1 else [None, *spec.shape] for spec in specs]
             return {
                 name: tf.ensure_shape(value, shape) for name, value, shape in zip(names, values, shapes, strict=True)
             }
 
-        def fetched_from(step: TfTensor, stop: TfTensor) -> tuple[Any, dict[str, Any]]:
+        def fetched_from(step: TfTensor, stop: TfTensor) -> tuple[TfTensor, dict[str, TfTensor]]:
             batches = fetched(step, stop)
             return step + tf.shape(batches[names[0]], tf.int64)[0], batches
 
@@ -313,7 +314,7 @@ class CacheSource:
         batches = batches.prefetch(2)
         return self._records(batches) if self.by_record else batches
 
-    def _shape(self, name: str, batch: Mapping[str, Any]) -> tuple[int | None, ...]:
+    def _shape(self, name: str, batch: Batch) -> tuple[int | None, ...]:
         """What is known of a column: the rows where every batch is full, the rest where no row looks different."""
         array = batch[name]
         values_of_ragged = f"{name}/lengths" in batch
@@ -370,7 +371,7 @@ def _check_same_share(made_with: Share, now: Share) -> None:
         )
 
 
-def _batches_at_once(batch: Mapping[str, Any]) -> int:
+def _batches_at_once(batch: Batch) -> int:
     batch_bytes = int(sum(array.nbytes for array in batch.values()))
     return max(1, min(LARGEST_GROUP, GROUP_BYTES // max(1, batch_bytes)))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -22,6 +22,8 @@ from beam_pipes.errors import ConversionError, LoaderError
 from beam_pipes.loader import Loader
 from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.world import Share, smallest_share
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -48,7 +50,7 @@ class GlobalRows:
     read: Share | None = None
     sequence: SequenceShare | None = None
 
-    def array(self, sharding: NamedSharding, local: np.ndarray[Any, Any], key: str) -> jax.Array:
+    def array(self, sharding: NamedSharding, local: np.ndarray, key: str) -> jax.Array:
         """The global array whose rows of this process are `local`."""
         if not local.ndim:
             return jax.make_array_from_callback((), of_rank(sharding, 0), lambda _: local)
@@ -61,7 +63,7 @@ class GlobalRows:
             shape = (rows, self.sequence.count * places, *local.shape[2:])
         sharding = fitting(sharding, shape, key)
 
-        def part(index: tuple[slice, ...] | None) -> np.ndarray[Any, Any]:
+        def part(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index is not None
             start, stop, _ = index[0].indices(rows)
             self._check(first, first + len(local), start, stop, rows)
@@ -80,7 +82,7 @@ class GlobalRows:
         first, last = self.share.slice_of(rows)
         self._check(first, last, *_needed(sharding, rows), rows)
 
-    def _bounds(self, local: np.ndarray[Any, Any], key: str) -> tuple[int, int]:
+    def _bounds(self, local: np.ndarray, key: str) -> tuple[int, int]:
         """The index of our first row in the global batch, and the number of rows of that batch."""
         if self.batch_size is None:
             return self.share.index * len(local), self.share.count * len(local)
@@ -112,7 +114,7 @@ class GlobalRows:
         )
 
 
-def global_rows(elements: Iterable[Any], sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
+def global_rows(elements: Iterable[object], sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
     """What this process holds of `elements` for a sharding over several processes; None if it is over one.
 
     Raises `LoaderError` if the processes would make arrays of different shapes, or of other rows than are needed.
@@ -141,7 +143,7 @@ def global_rows(elements: Iterable[Any], sharding: NamedSharding, skip_keys: Col
     return found
 
 
-def told(elements: Iterable[Any], rows: GlobalRows | None) -> Iterable[Any]:
+def told(elements: Iterable[T], rows: GlobalRows | None) -> Iterable[T]:
     """The elements, after telling a loader of ours which rows to read."""
     if rows is not None and rows.read is not None and isinstance(elements, Loader):
         elements.take_share(rows.read)
@@ -266,7 +268,7 @@ def _even_share(sharding: NamedSharding) -> Share:
     """This process's part if every process contributes its own batches, all with the same number of rows."""
     slices = _num_slices(sharding)
     needed: dict[int, set[int]] = {}
-    places: dict[Any, Any] = dict(of_rank(sharding, 1).devices_indices_map((slices,)))
+    places: dict[jax.Device, tuple[slice, ...]] = dict(of_rank(sharding, 1).devices_indices_map((slices,)))
     for device, index in places.items():
         needed.setdefault(device.process_index, set()).update(range(slices)[index[0]])
     mine = needed[jax.process_index()]

@@ -12,8 +12,8 @@ import abc
 import concurrent.futures
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, overload
 
 import jax
 import jax.numpy as jnp
@@ -24,21 +24,21 @@ import torch
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.extras import require
 from beam_pipes.graph.basic import ToHost
-from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.device_program import Backend, DeviceProgram
+from beam_pipes.graph.data_node import DataNode, OperatorNode
+from beam_pipes.graph.device_program import A, Backend, DeviceProgram, R, Rows
 from beam_pipes.graph.feeding import Work
-from beam_pipes.graph.iterator import DALIClassificationIterator, DALIGenericIterator, GraphIterator, Made
+from beam_pipes.graph.iterator import Ahead, DALIClassificationIterator, DALIGenericIterator, GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def
 from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.on_device.conversions import Nested, narrowed, require_numeric
+from beam_pipes.on_device.conversions import narrowed, require_numeric
 from beam_pipes.on_device.jax_loader import REMEDY
 from beam_pipes.on_device.lambda_loader import Stage
 from beam_pipes.on_device.torch_loader import to_tensor
 
 
-class DeviceGraphIterator(GraphIterator, abc.ABC):
+class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
     """Batches of a pipeline on a device: the host part in threads, transfer and device part in one of their own."""
 
     def __init__(
@@ -59,18 +59,18 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         self._kept = set(self.program.host_inputs)
 
     @abc.abstractmethod
-    def backend(self) -> Backend:
+    def backend(self) -> Backend[A]:
         """The library of arrays."""
 
     @abc.abstractmethod
-    def placed(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+    def placed(self, name: str, array: np.ndarray) -> A:
         """A NumPy array as the library's, on the device."""
 
     @abc.abstractmethod
-    def fetched(self, array: Any) -> np.ndarray[Any, Any]:
+    def fetched(self, array: A) -> np.ndarray:
         """An array of the library as NumPy's."""
 
-    def _host_nodes(self) -> Sequence[Any]:
+    def _host_nodes(self) -> Sequence[OperatorNode]:
         return [node for node in self.pipe.host_nodes() if node.device != "gpu"]
 
     def host_part(self, work: Work) -> Made:
@@ -81,7 +81,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             run.run(node, spent)
         return Made(work, run)
 
-    def _made_ahead(self, works: Iterator[Work]) -> Any:
+    def _made_ahead(self, works: Iterator[Work]) -> Ahead:
         options = self.pipe.options
         if self.pipe.feeding.is_pushed:
             return super()._made_ahead(works)
@@ -94,9 +94,9 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         )
         return Stage(lambda made: (made.work, (made.run.tally, self.batch_of(made))), host, self._device_buffer)
 
-    def batch_of(self, made: Made) -> dict[str, Any]:
+    def batch_of(self, made: Made) -> dict[str, object]:
         on_device = self.program.run(made.run)
-        batch: dict[str, Any] = {}
+        batch: dict[str, object] = {}
         for name, node in zip(self.names, self.pipe.plan().outputs, strict=True):
             if node.device == "gpu":
                 batch.update(self._device_output(name, node, on_device[node], made))
@@ -107,10 +107,12 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             batch[key] = self.placed(key, value)
         return batch
 
-    def _all_placed(self, key: str, value: Nested) -> Nested:
+    def _all_placed(self, key: str, value: np.ndarray | list[np.ndarray]) -> A | list[A]:
         return [self.placed(key, one) for one in value] if isinstance(value, list) else self.placed(key, value)
 
-    def _device_output(self, name: str, node: DataNode, parts: list[tuple[Any, Any]], made: Made) -> dict[str, Any]:
+    def _device_output(
+        self, name: str, node: DataNode, parts: list[tuple[Rows, A]], made: Made
+    ) -> Mapping[str, object]:
         back = isinstance(node.source.operator, ToHost)
         if parts and len({(tuple(array.shape[1:]), str(array.dtype)) for _, array in parts}) == 1:
             whole = parts[0][1]
@@ -120,7 +122,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
                 whole = xp.concat([array for _, array in parts], axis=0)
                 whole = xp.take(whole, self.program.backend.put(order, exact=False), axis=0)
             return self._whole_output(name, node, self.fetched(whole) if back else whole, back)
-        samples: dict[int, Any] = {}
+        samples: dict[int, A] = {}
         for rows, array in parts:
             for at, row in enumerate(rows.tolist()):
                 samples[row] = array[at]
@@ -134,7 +136,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             return shaped if back else {key: self._all_placed(key, value) for key, value in shaped.items()}
         return {name: ordered}
 
-    def _whole_output(self, name: str, node: DataNode, whole: Any, back: bool) -> dict[str, Any]:
+    def _whole_output(self, name: str, node: DataNode, whole: A | np.ndarray, back: bool) -> dict[str, object]:
         """An output whose samples share one shape in this batch, in the form that it has in every batch."""
         shapes = TensorList(np.zeros((1, *whole.shape[1:]), np.bool_))
         own = self.shaped(name, shapes, node.spec)
@@ -170,10 +172,10 @@ class JaxBackend:
         placed: jax.Array = jax.device_put(array, self.device)
         return placed
 
-    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., R]) -> Callable[..., R]:
         """`jax.jit`; products of float32 have the precision of float32, where GPUs would take 10 bits by default."""
 
-        def precise(*arrays: jax.Array) -> Any:
+        def precise(*arrays: jax.Array) -> R:
             with jax.default_matmul_precision("highest"):
                 return function(*arrays)
 
@@ -184,7 +186,7 @@ class JaxBackend:
         return 1 << max(count - 1, 0).bit_length()
 
 
-class JaxGraphIterator(DeviceGraphIterator):
+class JaxGraphIterator(DeviceGraphIterator[jax.Array]):
     """Batches of a pipeline as JAX arrays.
 
     `device_id` of the pipeline chooses the device, by default JAX's default device. While JAX runs with
@@ -202,7 +204,7 @@ class JaxGraphIterator(DeviceGraphIterator):
         placed: jax.Array = jax.device_put(array, self._backend.device)
         return placed
 
-    def fetched(self, array: npt.ArrayLike) -> np.ndarray[Any, Any]:
+    def fetched(self, array: npt.ArrayLike) -> np.ndarray:
         return np.asarray(array)
 
 
@@ -223,10 +225,10 @@ class TorchBackend:
             return tensor.to(self.device)
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
-    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., R]) -> Callable[..., R]:
         """The function itself: it runs eagerly, without gradients, and creates arrays on the device."""
 
-        def run(*arrays: torch.Tensor) -> Any:
+        def run(*arrays: torch.Tensor) -> R:
             with torch.no_grad(), self.device:
                 return function(*arrays)
 
@@ -237,7 +239,7 @@ class TorchBackend:
         return count
 
 
-class TorchGraphIterator(DeviceGraphIterator):
+class TorchGraphIterator(DeviceGraphIterator[torch.Tensor]):
     """Batches of a pipeline as torch tensors, with their dtypes (64 bit too).
 
     `device_id` of the pipeline names the CUDA device; without it CUDA's current device where there is one, else the
@@ -258,7 +260,7 @@ class TorchGraphIterator(DeviceGraphIterator):
     def placed(self, name: str, array: npt.ArrayLike) -> torch.Tensor:
         return to_tensor(np.asarray(array), name).to(self._backend.device)
 
-    def fetched(self, array: torch.Tensor) -> np.ndarray[Any, Any]:
+    def fetched(self, array: torch.Tensor) -> np.ndarray:
         return array.cpu().numpy()
 
 
@@ -319,7 +321,7 @@ class JaxGenericIterator(DALIGenericIterator):
             return batches[0]
         return {name: self._joined(name, [batch[name] for batch in batches]) for name in batches[0]}
 
-    def _joined(self, name: str, parts: list[Any]) -> jax.Array:
+    def _joined(self, name: str, parts: Sequence[jax.Array]) -> jax.Array:
         shapes = {getattr(one, "shape", None) for one in parts}
         if len(shapes) > 1 or None in shapes:
             found = ", ".join("a list" if one is None else str(one) for one in shapes)
@@ -409,7 +411,7 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
         return self._spec
 
     @property
-    def is_nonpadding(self) -> Any:
+    def is_nonpadding(self) -> np.ndarray | jax.Array:
         """Which rows of the newest batch are records, and not the last one repeated: bool, (rows,)."""
         made = np.concatenate([np.asarray(one) for one in self.valid])
         sharding = self._sharding
@@ -421,15 +423,35 @@ def _spec_of(array: jax.Array) -> jax.ShapeDtypeStruct:
     return made
 
 
+@overload
 def data_iterator(
-    pipeline_fn: Any = None,
+    pipeline_fn: Callable[..., object],
     /,
     *,
     output_map: Sequence[str],
     sharding: jax.sharding.Sharding | None = None,
     devices: Sequence[jax.Device] | None = None,
-    **options: Any,
-) -> Callable[..., Any]:
+    **options: object,
+) -> Callable[..., JaxGenericIterator]: ...
+@overload
+def data_iterator(
+    *,
+    output_map: Sequence[str],
+    sharding: jax.sharding.Sharding | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    **options: object,
+) -> Callable[[Callable[..., object]], Callable[..., JaxGenericIterator]]: ...
+
+
+def data_iterator(
+    pipeline_fn: Callable[..., object] | None = None,
+    /,
+    *,
+    output_map: Sequence[str],
+    sharding: jax.sharding.Sharding | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    **options: object,
+) -> Callable[..., object]:
     """Makes a function that defines a graph into a factory of `JaxGenericIterator`s; `options` are those of iterators.
 
     @data_iterator(output_map=["images", "labels"], reader_name="R")
@@ -443,32 +465,53 @@ def data_iterator(
     return _factory(JaxGenericIterator, pipeline_fn, output_map, sharding, devices, options)
 
 
+@overload
 def peekable_data_iterator(
-    pipeline_fn: Any = None,
+    pipeline_fn: Callable[..., object],
     /,
     *,
     output_map: Sequence[str],
     sharding: jax.sharding.Sharding | None = None,
     devices: Sequence[jax.Device] | None = None,
-    **options: Any,
-) -> Callable[..., Any]:
+    **options: object,
+) -> Callable[..., JaxGenericPeekableIterator]: ...
+@overload
+def peekable_data_iterator(
+    *,
+    output_map: Sequence[str],
+    sharding: jax.sharding.Sharding | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    **options: object,
+) -> Callable[[Callable[..., object]], Callable[..., JaxGenericPeekableIterator]]: ...
+
+
+def peekable_data_iterator(
+    pipeline_fn: Callable[..., object] | None = None,
+    /,
+    *,
+    output_map: Sequence[str],
+    sharding: jax.sharding.Sharding | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    **options: object,
+) -> Callable[..., object]:
     """`data_iterator` of `JaxGenericPeekableIterator`s."""
     return _factory(JaxGenericPeekableIterator, pipeline_fn, output_map, sharding, devices, options)
 
 
 def _factory(
     kind: type[JaxGenericIterator],
-    pipeline_fn: Any,
+    pipeline_fn: Callable[..., object] | None,
     output_map: Sequence[str],
     sharding: jax.sharding.Sharding | None,
     devices: Sequence[jax.Device] | None,
-    options: dict[str, Any],
-) -> Callable[..., Any]:
+    options: Mapping[str, object],
+) -> Callable[..., object]:
     if sharding is not None and devices is not None:
         raise OperatorArgumentError("give one of sharding and devices.")
     if pipeline_fn is None:
         return lambda function: _factory(kind, function, output_map, sharding, devices, options)
     define = pipeline_def(pipeline_fn)
+    made_of: Callable[..., JaxGenericIterator] = kind
 
     @functools.wraps(pipeline_fn)
     def make(*given: Any, checkpoints: Sequence[str] | None = None, **keywords: Any) -> JaxGenericIterator:
@@ -492,6 +535,6 @@ def _factory(
                 f"checkpoints should be one for each of {len(own)} pipelines, got {len(texts)}."
             )
         pipes = [define(*given, checkpoint=text, **{**keywords, **one}) for text, one in zip(texts, own, strict=True)]
-        return kind(pipes, output_map, **{**options, "sharding": sharding, "pmap_compatible": pmap})
+        return made_of(pipes, output_map, **{**options, "sharding": sharding, "pmap_compatible": pmap})
 
     return make

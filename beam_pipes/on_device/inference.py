@@ -22,7 +22,7 @@ import numpy as np
 
 from beam_pipes.cache.exact import brief
 from beam_pipes.errors import SpecError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfSpec, require
 from beam_pipes.on_device.values import (
     STRING,
     UnfitValueError,
@@ -38,7 +38,7 @@ from beam_pipes.on_device.values import (
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Path = tuple[Any, ...]
+Path = tuple[object, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class ColumnSignature:
     """
 
     path: Path
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     shape: tuple[int | None, ...]
     declared: bool = False
 
@@ -77,7 +77,7 @@ class ColumnSignature:
 class _Seen:
     """What the samples read so far reveal about one column."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     weak: str
     shape: tuple[int | None, ...]
     number: int
@@ -97,7 +97,7 @@ class _Seen:
             )
         self.shape = tuple(a if a == b else None for a, b in zip(self.shape, value.array.shape, strict=True))
 
-    def _add_dtype(self, value: Value, dtype: np.dtype[Any], key: str, number: int) -> None:
+    def _add_dtype(self, value: Value, dtype: np.dtype, key: str, number: int) -> None:
         # Python's own numbers are weak: they take the dtype that the other samples have.
         of_one_kind = (is_integer(self.dtype) and is_integer(dtype)) or (is_float(self.dtype) and is_float(dtype))
         if self.weak and value.weak and of_one_kind:
@@ -116,7 +116,7 @@ class _Seen:
         )
 
 
-def infer_columns(samples: Iterable[Any]) -> tuple[ColumnSignature, ...]:
+def infer_columns(samples: Iterable[object]) -> tuple[ColumnSignature, ...]:
     """The columns of `samples` (all are read); raises `SpecError` with the sample's number and key."""
     seen: dict[Path, _Seen] = {}
     for number, sample in enumerate(samples):
@@ -144,7 +144,7 @@ def infer_columns(samples: Iterable[Any]) -> tuple[ColumnSignature, ...]:
     return tuple(ColumnSignature(path=path, dtype=column.dtype, shape=column.shape) for path, column in seen.items())
 
 
-def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """`{"a": {"b": 1}}` → `(("a", "b"), 1)`; anything but a dictionary raises `SpecError`."""
     if not isinstance(sample, Mapping):
         raise SpecError(
@@ -173,9 +173,9 @@ def keys_error(number: int, *, expected: Iterable[Path], found: Iterable[Path]) 
     )
 
 
-def nest(pairs: Iterable[tuple[Path, Any]]) -> dict[Any, Any]:
+def nest(pairs: Iterable[tuple[Path, object]]) -> dict[object, object]:
     """`(("a", "b"), 1)` → `{"a": {"b": 1}}`."""
-    nested: dict[Any, Any] = {}
+    nested: dict[object, Any] = {}
     for path, value in pairs:
         inner = nested
         for part in path[:-1]:
@@ -184,7 +184,7 @@ def nest(pairs: Iterable[tuple[Path, Any]]) -> dict[Any, Any]:
     return nested
 
 
-def output_signature_of(columns: Iterable[ColumnSignature]) -> dict[Any, Any]:
+def output_signature_of(columns: Iterable[ColumnSignature]) -> dict[object, object]:
     """The TensorSpecs of columns, named `<key>_input`."""
     tf = require("tensorflow", purpose="DataLoader.output_signature")
     return nest(
@@ -201,7 +201,7 @@ def columns_of_signature(signature: object) -> tuple[ColumnSignature, ...] | Non
             f"output_signature should be a dict of name to tf.TensorSpec, got {brief(signature)}. "
             'Write {"x": tf.TensorSpec((), tf.int32)}.'
         )
-    flat = list(flatten_sample(signature, 0))
+    flat: list[tuple[Path, TfSpec]] = list(flatten_sample(signature, 0))
     for path, spec in flat:
         if not isinstance(spec, tf.TypeSpec):
             raise SpecError(
@@ -221,7 +221,7 @@ def columns_of_signature(signature: object) -> tuple[ColumnSignature, ...] | Non
     )
 
 
-def tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:
+def tensor_dtype(dtype: np.dtype) -> tf.DType:
     """The tf.DType of a NumPy dtype; object arrays hold bytes."""
     tf = require("tensorflow", purpose="DataLoader")
     if dtype == STRING:
@@ -234,7 +234,7 @@ def tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:
         ) from error
 
 
-def array_dtype(dtype: tf.DType) -> np.dtype[Any]:
+def array_dtype(dtype: tf.DType) -> np.dtype:
     """The NumPy dtype of a tf.DType: the inverse of `tensor_dtype`."""
     # TensorFlow's dtype of strings is NumPy's `object` as well; `STRING` says what these objects are.
     return STRING if dtype.name == "string" else np.dtype(dtype.as_numpy_dtype)
@@ -252,8 +252,8 @@ class Column:
     lengths. Padded: `values` (n, *longest) and `extents` (n, rank) int32, the shapes.
     """
 
-    values: np.ndarray[Any, Any]
-    extents: np.ndarray[Any, Any] | None = None
+    values: np.ndarray
+    extents: np.ndarray | None = None
 
 
 class WastefulPaddingError(Exception):
@@ -271,7 +271,7 @@ def build_column(raw: Sequence[Any], signature: ColumnSignature, first_number: i
             flat = _flat_lists(raw, signature)
             if flat is not None:
                 return flat
-        arrays: Sequence[np.ndarray[Any, Any]] | None = None
+        arrays: Sequence[np.ndarray] | None = None
         if kind is np.ndarray and all(item.dtype == signature.dtype for item in raw) and signature.dtype != STRING:
             arrays = raw
     except (UnfitValueError, OverflowError):
@@ -289,7 +289,7 @@ def build_column(raw: Sequence[Any], signature: ColumnSignature, first_number: i
     return _padded(arrays, signature)
 
 
-def _scalars(raw: Sequence[Any], kind: type, signature: ColumnSignature) -> np.ndarray[Any, Any]:
+def _scalars(raw: Sequence[Any], kind: type, signature: ColumnSignature) -> np.ndarray:
     if kind is int:
         if is_integer(signature.dtype):
             return exact_integers(raw, signature.dtype)
@@ -319,7 +319,7 @@ def _flat_lists(raw: Sequence[list[Any]], signature: ColumnSignature) -> Column 
     return Column(flat, lengths)
 
 
-def _padded(arrays: Sequence[np.ndarray[Any, Any]], signature: ColumnSignature) -> Column:
+def _padded(arrays: Sequence[np.ndarray], signature: ColumnSignature) -> Column:
     shapes = np.array([array.shape for array in arrays], np.int32)
     longest = tuple(shapes.max(axis=0).tolist())
     padded = len(arrays) * math.prod(longest) * signature.dtype.itemsize
@@ -332,7 +332,7 @@ def _padded(arrays: Sequence[np.ndarray[Any, Any]], signature: ColumnSignature) 
     return Column(values, shapes)
 
 
-def _convert_one(raw: object, signature: ColumnSignature, number: int) -> np.ndarray[Any, Any]:
+def _convert_one(raw: object, signature: ColumnSignature, number: int) -> np.ndarray:
     try:
         return convert(read_value(raw), signature.dtype, declared=signature.declared)
     except UnfitValueError as error:

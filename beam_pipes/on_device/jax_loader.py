@@ -36,12 +36,12 @@ class JaxDataLoader(ConvertedLoader):
     `ConversionError` otherwise. Without `shard` and `prefetch_to_devices`, arrays are on JAX's default device.
     """
 
-    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[object], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._sharding: NamedSharding | None = None
         self._rows: GlobalRows | None = None  # None if one process has all devices
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if self._sharding is not None:
             raise not_copied(
                 "a JaxDataLoader with shard(…), which holds devices,", "Pickle it before .shard, and call that there."
@@ -71,7 +71,7 @@ class JaxDataLoader(ConvertedLoader):
             functions = (*functions, functools.partial(map_leaves, functools.partial(_sharded, sharding)))
         return self._with("shard", _sharding=sharding, _rows=rows, _functions=functions)
 
-    def source_elements(self) -> Iterable[Any]:
+    def source_elements(self) -> Iterable[object]:
         return told(super().source_elements(), self._rows)
 
     def prefetch_to_devices(self, size: int = 2) -> JaxDataLoader:
@@ -88,7 +88,7 @@ class JaxDataLoader(ConvertedLoader):
     def _arrived(self, element: Nested) -> None:
         jax.block_until_ready(element)  # type: ignore[no-untyped-call]
 
-    def _placement(self) -> Callable[[Any], Any]:
+    def _placement(self) -> Callable[[Nested], Nested]:
         # These two settings are local to a thread: the placing thread takes over the consumer's.
         settings: Any = jax.config
         enable_x64, device = settings.jax_enable_x64, settings.jax_default_device
@@ -99,7 +99,7 @@ class JaxDataLoader(ConvertedLoader):
 
         return place
 
-    def _to_shards(self, value: Any, key: str) -> jax.Array:
+    def _to_shards(self, value: object, key: str) -> jax.Array:
         assert self._sharding is not None
         array = _checked(value, key)
         if self._rows is not None:
@@ -107,7 +107,7 @@ class JaxDataLoader(ConvertedLoader):
         return _sharded(self._sharding, array, key)
 
 
-def _checked(value: object, key: str) -> np.ndarray[Any, Any]:
+def _checked(value: object, key: str) -> np.ndarray:
     """The array of a host value in a dtype that JAX has, or `ConversionError`."""
     array = require_numeric(value, key, "JAX")
     try:
@@ -142,16 +142,16 @@ def _on_default_device(value: object, key: str) -> jax.Array:
 
 
 # (device, 64-bit types, shape, dtype) → what makes an array of JAX of such an array, which needs no other check.
-_puts: dict[tuple[Any, ...], Callable[[np.ndarray[Any, Any]], jax.Array]] = {}
+_puts: dict[tuple[object, ...], Callable[[np.ndarray], jax.Array]] = {}
 _MOST_PUTS = 1024
 
 
 @functools.cache
-def _first_cpu() -> Any:
+def _first_cpu() -> jax.Device:
     return jax.local_devices(backend="cpu")[0]
 
 
-def _put_of(device: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[np.ndarray[Any, Any]], jax.Array]:
+def _put_of(device: jax.Device, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[np.ndarray], jax.Array]:
     """The call inside of `jax.device_put`, tried out first; `jnp.asarray`, which copies, where this JAX has another."""
     try:
         client: Any = importlib.import_module("jax._src.lib").xla_client
@@ -164,7 +164,7 @@ def _put_of(device: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callab
             [device],
         )
 
-        def put(array: np.ndarray[Any, Any]) -> jax.Array:
+        def put(array: np.ndarray) -> jax.Array:
             aligned = array.__array_interface__["data"][0] % ALIGNMENT_BYTES == 0
             how = zero_copy if aligned else during_call
             made: jax.Array = call(kind, sharding, [array], devices, False, False, how)

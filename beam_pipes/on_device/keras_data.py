@@ -23,7 +23,7 @@ import importlib
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.extras import TfDataset
@@ -49,17 +49,20 @@ _LOOKS = "_symbolic_build"
 _NOT_TAKEN = ("y", "sample_weight", "class_weight")
 
 
+T = TypeVar("T")
+
+
 class Batches(Protocol):
     """A loader of batches; its length is the number of batches in one iteration."""
 
     @property
     def dataset(self) -> TfDataset: ...
 
-    def to_numpy(self) -> Iterable[Any]: ...
+    def to_numpy(self) -> Iterable[object]: ...
 
     def __len__(self) -> int: ...
 
-    def _uncounted(self, batches: Iterator[Any]) -> Iterator[Any]: ...
+    def _uncounted(self, batches: Iterator[T]) -> Iterator[T]: ...
 
 
 def keras_class(cls: type) -> type:
@@ -97,18 +100,18 @@ class KerasData:
     def get_tf_dataset(self) -> TfDataset:
         return self._loader.dataset
 
-    def get_numpy_iterator(self) -> Iterator[Any]:
+    def get_numpy_iterator(self) -> Iterator[object]:
         return iter(self)
 
-    def get_jax_iterator(self) -> Iterator[Any]:
+    def get_jax_iterator(self) -> Iterator[object]:
         return iter(self)
 
-    def get_torch_dataloader(self) -> Iterable[Any]:
+    def get_torch_dataloader(self) -> Iterable[object]:
         utils = importlib.import_module("keras.src.trainers.data_adapters.data_adapter_utils")
-        loader: Iterable[Any] = utils.get_torch_dataloader(self)
+        loader: Iterable[object] = utils.get_torch_dataloader(self)
         return loader
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         """NumPy batches of the next pass. Only with the first batch does it know who is asking."""
         batches = iter(self._loader.to_numpy())
         yield from self._loader._uncounted(batches) if _keras_only_looks() else batches

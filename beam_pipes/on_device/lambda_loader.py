@@ -81,8 +81,8 @@ class Transformation:
 
     label: str
     method: str = ""
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] = dataclasses.field(default_factory=dict)
     dataset: TfDataset = None  # None for a step outside tf.data
     # False for sources and static constructors: they are not methods of the dataset before them.
     replayable: bool = False
@@ -111,7 +111,7 @@ class HasStates(Protocol):
 
     def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None: ...
 
 
 class NativeLoader(HasStates, Protocol):
@@ -129,11 +129,11 @@ class PassesOfCache(HasStates, Protocol):
 
     def next_state(self) -> dict[str, Any]: ...
 
-    def go_back(self, state_dict: dict[str, Any]) -> None: ...
+    def go_back(self, state_dict: Mapping[str, Any]) -> None: ...
 
 
 # An element on its way to the device, and the native loader's state after it.
-_Placed = tuple[Any, dict[str, Any] | None]
+_Placed = tuple[Nested, dict[str, Any] | None]
 
 
 class TrackedLoader:
@@ -193,13 +193,13 @@ class LambdaDataLoader(TrackedLoader):
 
     def __init__(
         self,
-        dataloader: Iterable[Any] | None = None,
-        lambda_transformation: Callable[[Any], Any] | None = None,
+        dataloader: Iterable[object] | None = None,
+        lambda_transformation: Callable[[Any], object] | None = None,
         *,
         skip_keys: str | Iterable[str] = (),
-        input_dataset: Iterable[Any] | None = None,
+        input_dataset: Iterable[object] | None = None,
         python_iterable: object = None,
-        transform_f: Callable[[Any], Any] | None = None,
+        transform_f: Callable[[Any], object] | None = None,
         python_iterable_n_samples: int | None = None,
         transformation_tracker: Sequence[str] = (),
     ) -> None:
@@ -223,7 +223,7 @@ class LambdaDataLoader(TrackedLoader):
         self._history += tuple(Transformation(label=label) for label in transformation_tracker[len(self._history) :])
         self.skip_keys = checked_skip_keys(skip_keys, self._known_spec() if skip_keys else None)
 
-    def lambda_transformation(self, sample: Nested) -> Any:
+    def lambda_transformation(self, sample: Any) -> object:
         """One element → what the loop gets."""
         raise NotImplementedError
 
@@ -236,23 +236,23 @@ class LambdaDataLoader(TrackedLoader):
     def __iter__(self) -> Iterator[Any]:
         return SharedIterator(self._iterate())
 
-    def __deepcopy__(self: D, memo: dict[int, Any]) -> D:
+    def __deepcopy__(self: D, memo: dict[int, object]) -> D:
         copied = object.__new__(type(self))
         memo[id(self)] = copied
         # Its parts are shared: JAX devices, for example, exist once per process.
         copied.__setstate__({**self._own_state(), "_loader": copy.deepcopy(self._loader, memo)})
         return copied
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self._own_state()
 
-    def _own_state(self) -> dict[str, Any]:
+    def _own_state(self) -> dict[str, object]:
         return dict(self.__dict__)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         self.__dict__.update(state)
 
-    def _iterate(self) -> Generator[Any, None, None]:
+    def _iterate(self) -> Generator[object, None, None]:
         for element in self._elements():
             yield self._converted(element)
 
@@ -289,7 +289,7 @@ class LambdaDataLoader(TrackedLoader):
         over_tf = getattr(self._loader, "converts_tensors", False)
         return self._loader.element_spec if over_tf else None
 
-    def _elements(self) -> Iterator[Any]:
+    def _elements(self) -> Iterator[object]:
         return iter(self._loader)
 
     def _labelled(self: D, conversion: str) -> D:
@@ -320,18 +320,18 @@ class ConvertedLoader(LambdaDataLoader):
     prefetched, so leaving a loop loses nothing.
     """
 
-    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[object], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
-        self._functions: tuple[Callable[[Any], Any], ...] = ()
+        self._functions: tuple[Callable[[Any], object], ...] = ()
         self._owns_arrays = False  # whether nothing else uses the arrays of an element, so that they need no copy
         self._handed_out: dict[str, Any] | None = None
         self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
         self._iteration: weakref.ref[SharedIterator[Any]] | None = None
 
-    def _own_state(self) -> dict[str, Any]:
+    def _own_state(self) -> dict[str, object]:
         return {**super()._own_state(), "_placed": None, "_iteration": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         super().__setstate__(state)
         handed_out, self._handed_out = self._handed_out, None
         native = self._native()
@@ -359,7 +359,7 @@ class ConvertedLoader(LambdaDataLoader):
         placed = None if self._placed is None else self._placed()
         return None if placed is None else placed.ready
 
-    def lambda_transformation(self: C, transform_f: Callable[[Any], Any]) -> C:
+    def lambda_transformation(self: C, transform_f: Callable[[Any], object]) -> C:
         """A loader that calls `transform_f` on each element, a dict of arrays that the function may change.
 
             jdl.lambda_transformation(lambda batch: {**batch, "norm": jnp.linalg.norm(batch["x"], axis=-1)})
@@ -387,7 +387,7 @@ class ConvertedLoader(LambdaDataLoader):
         """The native loader's state after the last element that was handed out."""
         return dict(self._stateful().state_dict() if self._handed_out is None else self._handed_out)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """The next iteration continues from `state_dict`; one in progress ends."""
         self._end_iteration()
         self._handed_out = None
@@ -405,7 +405,7 @@ class ConvertedLoader(LambdaDataLoader):
     def _arrived(self, element: Nested) -> None:
         """Waits until the arrays of an element have arrived."""
 
-    def timed(self, elements: Iterable[Any]) -> Iterator[tuple[float, float]]:
+    def timed(self, elements: Iterable[object]) -> Iterator[tuple[float, float]]:
         """Seconds of conversion (to private host memory) and of transfer (until on the device), for each element."""
         self._find_owner()
         place, clock = self._placement(), time.perf_counter
@@ -422,17 +422,17 @@ class ConvertedLoader(LambdaDataLoader):
         reader = getattr(self._loader if converted is None else converted(), "_reader", None)
         self._owns_arrays = bool(getattr(reader, "gives_own_arrays", False))
 
-    def source_elements(self) -> Iterable[Any]:
+    def source_elements(self) -> Iterable[object]:
         """What is converted: a native loader, or another iterable."""
         own_elements = getattr(self._loader, "conversion_elements", None)
-        elements: Iterable[Any] = self._loader if own_elements is None else own_elements()
+        elements: Iterable[object] = self._loader if own_elements is None else own_elements()
         return elements
 
-    def _placement(self) -> Callable[[Any], Any]:
+    def _placement(self) -> Callable[[Nested], Nested]:
         """`_place` for another thread: what is local to the consumer's thread is bound here."""
         return self._place
 
-    def _elements(self) -> Iterator[Any]:
+    def _elements(self) -> Iterator[object]:
         return iter(self.source_elements())
 
     def _native(self) -> NativeLoader | None:
@@ -469,7 +469,7 @@ class ConvertedLoader(LambdaDataLoader):
         if iteration is not None and self._prefetch is not None:
             iteration.replace()
 
-    def _iterate(self) -> Generator[Any, None, None]:
+    def _iterate(self) -> Generator[object, None, None]:
         if self._prefetch is None:
             yield from super()._iterate()
             return
@@ -503,7 +503,7 @@ class ConvertedLoader(LambdaDataLoader):
         return Stage(lambda pair: (place(pair[0]), pair[1]), hosted, self._prefetch.device_buffer, name="device")
 
 
-def _go_back(native: NativeLoader, state: dict[str, Any]) -> None:
+def _go_back(native: NativeLoader, state: Mapping[str, object]) -> None:
     """Rewinds a loader to the last element handed out; ours do not count this as a restored state."""
     go_back = getattr(native, "_go_back", None)
     (native.load_state_dict if go_back is None else go_back)(state)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from beam_pipes.extras import TfDataset, require
 from beam_pipes.on_device.conversions import Nested
@@ -102,8 +102,9 @@ def batch_before_map(mapping: Transformation, batching: Transformation, element_
     return Swap(exact=grade == "exact" and same and _in_order(mapping), detail=detail)
 
 
-def _function(step: Transformation, keyword: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = step.args[0] if step.args else step.kwargs[keyword]
+def _function(step: Transformation, keyword: str) -> Callable[..., object]:
+    function = step.args[0] if step.args else step.kwargs[keyword]
+    assert callable(function), "tf.data has called it already"
     return function
 
 

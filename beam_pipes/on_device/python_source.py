@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -37,8 +37,10 @@ from beam_pipes.on_device.values import STRING, UnfitValueError, check_numbers, 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+T = TypeVar("T")
+
 #: What makes samples: a generator function or a class, or an iterable of dicts.
-Samples: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
+Samples: TypeAlias = Iterable[object] | Callable[[], Iterable[object]]
 
 # A one-shot iterator that is inferred over all its samples is kept in memory up to here, then in a temporary file.
 SPOOL_BYTES = 64 * 2**20
@@ -84,7 +86,7 @@ class PythonSource:
         self.error: BaseException | None = None
         self._open = _opener(python_iterable)
         self.one_shot = not isinstance(python_iterable, type) and isinstance(python_iterable, Iterator)
-        self._head: list[Any] = []
+        self._head: list[object] = []
         self._spool: _Spool | None = None
         self._started = False
         self._lock = threading.Lock()
@@ -100,7 +102,7 @@ class PythonSource:
         """The number of samples if it was declared, or seen in a whole pass."""
         return self._counted if self.declared is None else self.declared
 
-    def sampled(self, infer_k: int) -> Iterator[Any]:
+    def sampled(self, infer_k: int) -> Iterator[object]:
         """The first `infer_k` samples (all for -1), which the first pass gives again."""
         if not self.one_shot:
             samples = self._open()
@@ -119,7 +121,7 @@ class PythonSource:
                 self._head.append(sample)
                 yield sample
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         """One pass; a complete pass sets the count, and must have the declared number of samples."""
         samples = self._begin()
         number = 0
@@ -141,7 +143,7 @@ class PythonSource:
             )
         self._counted = number
 
-    def recording(self, items: Iterator[Any]) -> Iterator[Any]:
+    def recording(self, items: Iterator[T]) -> Iterator[T]:
         """`items`, made from a pass; an exception on the way is kept in `error`."""
         try:
             yield from items
@@ -167,7 +169,7 @@ class PythonSource:
                 "or a generator function or list, which can be read again."
             )
 
-    def _begin(self) -> Iterator[Any]:
+    def _begin(self) -> Iterator[object]:
         if not self.one_shot:
             return self._open()
         if self._spool is not None:
@@ -183,7 +185,7 @@ class PythonSource:
         return itertools.chain(head, self._open())
 
 
-def _opener(python_iterable: Samples) -> Callable[[], Iterator[Any]]:
+def _opener(python_iterable: Samples) -> Callable[[], Iterator[object]]:
     if isinstance(python_iterable, Iterable) and not isinstance(python_iterable, type | str | bytes | dict):
         return lambda: iter(python_iterable)
     if callable(python_iterable):
@@ -194,7 +196,7 @@ def _opener(python_iterable: Samples) -> Callable[[], Iterator[Any]]:
     )
 
 
-def _checked(opened: object) -> Iterable[Any]:
+def _checked(opened: object) -> Iterable[object]:
     if not isinstance(opened, Iterable) or isinstance(opened, str | bytes | dict):
         raise LoaderError(
             f"calling python_iterable gave a {type(opened).__name__}, expected something to iterate over. "
@@ -203,7 +205,7 @@ def _checked(opened: object) -> Iterable[Any]:
     return opened
 
 
-def _close(samples: Iterator[Any]) -> None:
+def _close(samples: Iterator[object]) -> None:
     close = getattr(samples, "close", None)
     if callable(close):
         close()
@@ -228,7 +230,7 @@ class _Spool:
             self._end = self._file.tell()
             self._length += 1
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         position = 0
         while position < self._end:
             with self._lock:
@@ -239,7 +241,7 @@ class _Spool:
 
 
 # Nested values, with lengths or shapes by key: what `from_generator` takes at once.
-Run = tuple[dict[Any, Any], dict[str, Any]]
+Run = tuple[dict[object, object], dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,7 +261,7 @@ class RunLimits:
             raise SpecError(f"RunLimits needs samples and bytes of at least 1 and seconds above 0, got {self}.")
 
 
-def runs(samples: Iterable[Any], columns: Sequence[ColumnSignature], limits: RunLimits) -> Iterator[Run]:
+def runs(samples: Iterable[object], columns: Sequence[ColumnSignature], limits: RunLimits) -> Iterator[Run]:
     """Runs of samples as columns; samples before a failing one are yielded before its error is raised."""
     stream = iter(samples)
     number, target = 0, 1
@@ -267,7 +269,7 @@ def runs(samples: Iterable[Any], columns: Sequence[ColumnSignature], limits: Run
     ended = False
     try:
         while not ended:
-            run: list[Any] = []
+            run: list[object] = []
             deadline = time.perf_counter() + limits.seconds
             try:
                 for sample in stream:
@@ -293,7 +295,7 @@ def runs(samples: Iterable[Any], columns: Sequence[ColumnSignature], limits: Run
             close()
 
 
-def _structures(run: list[Any], columns: Sequence[ColumnSignature], number: int) -> Iterator[Run]:
+def _structures(run: list[object], columns: Sequence[ColumnSignature], number: int) -> Iterator[Run]:
     """The run as one structure; as several if one would waste memory, or up to the first sample that fails."""
     if not run:
         return
@@ -312,7 +314,7 @@ def _structures(run: list[Any], columns: Sequence[ColumnSignature], number: int)
     yield structure
 
 
-def _structure(run: list[Any], columns: Sequence[ColumnSignature], number: int) -> Run:
+def _structure(run: list[object], columns: Sequence[ColumnSignature], number: int) -> Run:
     built = []
     failure: SpecError | None = None
     for column, raw in zip(columns, _raw_columns(run, columns, number), strict=True):
@@ -328,13 +330,12 @@ def _structure(run: list[Any], columns: Sequence[ColumnSignature], number: int) 
     return values, extents
 
 
-def _raw_columns(run: list[Any], columns: Sequence[ColumnSignature], number: int) -> list[list[Any]]:
+def _raw_columns(run: list[object], columns: Sequence[ColumnSignature], number: int) -> list[list[object]]:
     count = len(columns)
-    if all(len(column.path) == 1 for column in columns) and all(
-        isinstance(sample, dict) and len(sample) == count for sample in run
-    ):
+    flat = [sample for sample in run if isinstance(sample, dict) and len(sample) == count]
+    if len(flat) == len(run) and all(len(column.path) == 1 for column in columns):
         try:
-            return [[sample[column.path[0]] for sample in run] for column in columns]
+            return [[sample[column.path[0]] for sample in flat] for column in columns]
         except KeyError:
             pass  # found and named below
     expected = [column.path for column in columns]
@@ -348,21 +349,21 @@ def _raw_columns(run: list[Any], columns: Sequence[ColumnSignature], number: int
     return [[row[path] for row in rows] for path in expected]
 
 
-def _leaves(values: dict[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+def _leaves(values: Mapping[object, object]) -> Iterator[np.ndarray]:
     for value in values.values():
         if isinstance(value, dict):
             yield from _leaves(value)
-        else:
+        elif isinstance(value, np.ndarray):
             yield value
 
 
-def _size(array: np.ndarray[Any, Any]) -> int:
+def _size(array: np.ndarray) -> int:
     return sum(map(len, array.flat)) if array.dtype == STRING else array.nbytes
 
 
 def batched_dataset(
     source: PythonSource, columns: Sequence[ColumnSignature], *, limits: RunLimits | None = None
-) -> tuple[Any, Any]:
+) -> tuple[TfDataset, TfDataset | None]:
     """A tf.data.Dataset of the samples one by one, fed in runs; each iteration makes a new pass over `source`.
 
     The second dataset has the runs themselves, where all samples have one shape: `rebatch` makes batches of them
@@ -380,7 +381,7 @@ def batched_dataset(
         if column.layout != "stacked"
     }
 
-    def feed() -> Iterator[Any]:
+    def feed() -> Iterator[object]:
         for run in source.recording(runs(source, columns, limits)):
             yield run if extents else run[0]
 
@@ -434,7 +435,7 @@ def _pieces(value: TfTensor, lengths: TfTensor, column: ColumnSignature) -> TfDa
     return tf.data.experimental.from_variant(rebatched, spec).take(tf.size(lengths, tf.int64))
 
 
-def _cut(values: Nested, shapes: Mapping[str, Any]) -> Nested:
+def _cut(values: Nested, shapes: Mapping[str, TfTensor]) -> Nested:
     """Cuts padded values back to their own shapes."""
     tf = require("tensorflow", purpose="DataLoader")
     cut = []
@@ -444,12 +445,12 @@ def _cut(values: Nested, shapes: Mapping[str, Any]) -> Nested:
     return nest(cut)
 
 
-def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> TfDataset:
+def sample_dataset(source: PythonSource, signature: object) -> TfDataset:
     """Samples one by one, for signatures that columns cannot hold (ragged specs, tensors of unknown rank)."""
     tf = require("tensorflow", purpose="DataLoader")
     expected = dict(flatten_sample(signature, 0))
 
-    def converted() -> Iterator[Any]:
+    def converted() -> Iterator[object]:
         for number, sample in enumerate(source):
             row = dict(flatten_sample(sample, number))
             if row.keys() != expected.keys():

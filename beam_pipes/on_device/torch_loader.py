@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from beam_pipes.on_device.conversions import Nested, map_leaves, require_numeric
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
 # Types that NumPy lacks: the NumPy type that carries their bits, and the torch type to view them as.
-_SEEN_AS: dict[str, tuple[Any, torch.dtype]] = {
+_SEEN_AS: dict[str, tuple[type[np.generic], torch.dtype]] = {
     "bfloat16": (np.int16, torch.bfloat16),
     "float8_e4m3fn": (np.uint8, torch.float8_e4m3fn),
     "float8_e4m3fnuz": (np.uint8, torch.float8_e4m3fnuz),
@@ -28,7 +27,7 @@ class TorchDataLoader(ConvertedLoader):
     Tensors own their memory and keep their dtype (64 bit too).
     """
 
-    def __init__(self, dataloader: Iterable[Any], *, skip_keys: str | Iterable[str] = ()) -> None:
+    def __init__(self, dataloader: Iterable[object], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._device: torch.device | None = None
 
@@ -56,7 +55,7 @@ class TorchDataLoader(ConvertedLoader):
         if self._device is not None and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _placement(self) -> Callable[[Any], Any]:
+    def _placement(self) -> Callable[[Nested], Nested]:
         if self._device is None or self._device.type != "cuda":
             return self._place
         device, stream = self._device, torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from beam_pipes.extras import require
+from beam_pipes.extras import TfSpec, TfTensor, require
 from beam_pipes.on_device.conversions import Nested
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Path = tuple[Any, ...]
+Path = tuple[object, ...]
 Expression = tuple[Any, ...]
 
 # One result per element, rounded exactly: the same bits alone, in a vector or in a batch.
@@ -42,7 +42,7 @@ class UnreadableFunctionError(Exception):
 class TracedFunction:
     """A trace of `function` on elements of `element_spec`; raises `UnreadableFunctionError`."""
 
-    def __init__(self, function: Callable[..., Any], element_spec: Nested) -> None:
+    def __init__(self, function: Callable[..., object], element_spec: Nested) -> None:
         tf = require("tensorflow", purpose="DataLoader.explain")
         arguments = element_spec if isinstance(element_spec, tuple) else (element_spec,)
         inputs = list(_leaves(arguments))
@@ -59,7 +59,7 @@ class TracedFunction:
             for tensor, (path, _) in zip(concrete.graph.inputs, inputs, strict=False)
         }
         self._specs = {path if isinstance(element_spec, tuple) else path[1:]: spec for path, spec in inputs}
-        self.outputs: dict[Path, Any] = dict(_leaves(concrete.structured_outputs))
+        self.outputs: dict[Path, TfTensor] = dict(_leaves(concrete.structured_outputs))
         self._graph = concrete.graph  # the tensors do not keep it alive
 
     def passed_through(self, path: Path) -> bool:
@@ -138,7 +138,7 @@ class TracedFunction:
         return "rounded" if operation.type in ROUNDED_OPS | EXACT_INTEGER_OPS else None
 
 
-def _leaves(structure: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _leaves(structure: object, path: Path = ()) -> Iterator[tuple[Path, TfSpec | TfTensor]]:
     """Leaves in the order in which TensorFlow flattens: dicts by sorted key."""
     if isinstance(structure, dict):
         for name in sorted(structure):

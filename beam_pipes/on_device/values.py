@@ -8,7 +8,7 @@ conversion is that of `beam_pipes.cache.exact`, except that a declared dtype als
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,10 @@ class Value:
     Weak numbers that int64 or float64 does not hold stay Python numbers until a dtype is known.
     """
 
-    array: np.ndarray[Any, Any]
+    array: np.ndarray
     weak: str = ""
 
-    def inferred_dtype(self) -> np.dtype[Any]:
+    def inferred_dtype(self) -> np.dtype:
         """The dtype that `tf.convert_to_tensor` would give, except that no integer is ever wrapped."""
         if self.weak == "int":
             if self.array.dtype == object:
@@ -43,7 +43,7 @@ class Value:
             return np.dtype(np.int32 if fits else np.int64)
         if self.weak in ("float", "empty"):
             return np.dtype(np.float32)
-        dtype: np.dtype[Any] = self.array.dtype
+        dtype: np.dtype = self.array.dtype
         return dtype
 
 
@@ -78,7 +78,7 @@ def read_value(value: object) -> Value:
     )
 
 
-def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray[Any, Any]:
+def convert(value: Value, dtype: np.dtype, *, declared: bool) -> np.ndarray:
     """The array of `value` in exactly `dtype`, or `UnfitValueError`.
 
     An inferred dtype must be met (a change is an error); a `declared` one may also be reached by an exact change:
@@ -102,23 +102,23 @@ def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray
     raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
 
 
-def check_numbers(value: object, dtype: np.dtype[Any]) -> None:
+def check_numbers(value: object, dtype: np.dtype) -> None:
     """Raises `UnfitValueError` if uneven nested lists hold a Python number that has no place in `dtype`."""
     leaves = _leaves(value) if isinstance(value, list | tuple) else []
     if set(map(type, leaves)) <= {int, float}:
         convert(read_value(leaves), dtype, declared=True)
 
 
-def is_integer(dtype: np.dtype[Any]) -> bool:
+def is_integer(dtype: np.dtype) -> bool:
     return dtype.kind in "iu"
 
 
-def is_float(dtype: np.dtype[Any]) -> bool:
+def is_float(dtype: np.dtype) -> bool:
     """float16 to float64, and the bfloat16 and float8 types that are not NumPy's own."""
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def exact_integers(value: npt.ArrayLike, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def exact_integers(value: npt.ArrayLike, dtype: np.dtype) -> np.ndarray:
     """Integers, as an array or a list of Python's own, in an integer `dtype`, or `UnfitValueError`."""
     try:
         return exact_numbers(value, dtype)
@@ -129,7 +129,7 @@ def exact_integers(value: npt.ArrayLike, dtype: np.dtype[Any]) -> np.ndarray[Any
         ) from None
 
 
-def _exact_python(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray[Any, Any]:
+def _exact_python(value: Value, dtype: np.dtype, *, declared: bool) -> np.ndarray:
     """Converts weak numbers with an int beyond int64, or beyond what float64 holds exactly."""
     if value.weak == "int" and is_integer(dtype):
         return exact_integers(value.array, dtype)
@@ -140,9 +140,7 @@ def _exact_python(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.n
     raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
 
 
-def _exact_floats(
-    convert: Callable[..., np.ndarray[Any, Any]], array: np.ndarray[Any, Any], dtype: np.dtype[Any]
-) -> np.ndarray[Any, Any]:
+def _exact_floats(convert: Callable[..., np.ndarray], array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     try:
         return convert(array, dtype)
     except NotExactError as error:
@@ -151,19 +149,19 @@ def _exact_floats(
         raise UnfitValueError(f"{error.found} overflows {dtype_name(dtype)}") from None
 
 
-def _exact_floats_of_integers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _exact_floats_of_integers(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "c":
         return _exact_floats(cast_exactly, array, _part_of(dtype)).astype(dtype)
     return _exact_floats(cast_exactly, array, dtype)
 
 
-def _part_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _part_of(dtype: np.dtype) -> np.dtype:
     """The float dtype of the parts of a complex one."""
-    part: np.dtype[Any] = np.empty(0, dtype).real.dtype
+    part: np.dtype = np.empty(0, dtype).real.dtype
     return part
 
 
-def _rounded(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _rounded(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if array.dtype == dtype:
         return array
     if dtype.kind != "c":
@@ -176,19 +174,19 @@ def _rounded(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[An
     return converted
 
 
-def dtype_name(dtype: np.dtype[Any]) -> str:
+def dtype_name(dtype: np.dtype) -> str:
     """TensorFlow's name of a NumPy dtype: object arrays hold bytes and are called string."""
     return "string" if dtype == STRING else dtype.name
 
 
-def _int_array(values: list[int], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _int_array(values: list[int], shape: tuple[int, ...]) -> np.ndarray:
     try:
         return np.array(values, np.int64).reshape(shape)
     except OverflowError:
         return _objects(values, shape)
 
 
-def _objects(values: list[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _objects(values: Sequence[object], shape: tuple[int, ...]) -> np.ndarray:
     array = np.empty(len(values), object)
     array[:] = values
     return array.reshape(shape)
@@ -201,14 +199,14 @@ def _beyond_int64(value: int) -> UnfitValueError:
     )
 
 
-def _strings(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _strings(value: Any, shape: tuple[int, ...]) -> np.ndarray:
     array = np.empty(shape, STRING)
     leaves = [value] if shape == () else _leaves(value)
     array.reshape(-1)[:] = [leaf.encode() if isinstance(leaf, str) else bytes(leaf) for leaf in leaves]
     return array
 
 
-def _plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _plain_array(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind in "US":
         return _strings(array.tolist(), array.shape)
     if array.dtype.kind == "O":
@@ -222,7 +220,7 @@ def _plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _read_list(value: list[Any] | tuple[Any, ...]) -> Value:
+def _read_list(value: list[object] | tuple[object, ...]) -> Value:
     leaves = _leaves(value)
     kinds = {type(leaf) for leaf in leaves}
     shape = _shape(value)
@@ -258,7 +256,7 @@ def _read_arrays(values: list[Value], shape: tuple[int, ...]) -> Value:
     return Value(np.stack(arrays).reshape(*shape, *arrays[0].shape))
 
 
-def _leaves(value: Iterable[Any]) -> list[Any]:
+def _leaves(value: Iterable[object]) -> list[Any]:
     """The innermost items of nested lists, in order."""
     if not any(isinstance(item, list | tuple) for item in value):
         return list(value)

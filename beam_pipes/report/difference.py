@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from beam_pipes.building.declaration_fingerprint import explain_change, read_fingerprint
 from beam_pipes.cache.manifest import SplitManifest
@@ -24,8 +24,8 @@ class Change(NamedTuple):
 
     where: str
     field: str
-    before: Any
-    after: Any
+    before: object
+    after: object
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def _schema(old: Cache, new: Cache) -> Iterator[Change]:
                     yield Change(where, field, *values)
 
 
-def _features(split: SplitManifest) -> dict[str, dict[str, Any]]:
+def _features(split: SplitManifest) -> dict[str, dict[str, object]]:
     return {} if split.spec is None else {name: feature.to_json() for name, feature in split.spec.items()}
 
 

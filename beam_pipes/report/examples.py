@@ -9,7 +9,6 @@ import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from beam_pipes.building.care.trace import trace_record
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.lineage_reader import split_id
 from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.split import Split
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.report.shown import shown_bytes, shown_value
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
@@ -94,7 +94,7 @@ def _sources(cache: Cache, declaration: Declaration, record_ids: list[str]) -> d
     }
 
 
-def _features(opened: Any, row: int) -> list[tuple[str, str]]:
+def _features(opened: Split, row: int) -> list[tuple[str, str]]:
     if opened.kind == "example":
         items = list(opened[row].items())
         shown = [(name, shown_value(value)) for name, value in items[:MAX_FEATURES]]
@@ -106,7 +106,7 @@ def _features(opened: Any, row: int) -> list[tuple[str, str]]:
     return [("record", shown_value(value if isinstance(value, bytes) else str(value)))]
 
 
-def _record_id(opened: Any, row: int) -> str | None:
+def _record_id(opened: Split, row: int) -> str | None:
     try:
         return str(opened.record_ids([row])[0])
     except BeamPipesError:  # built without lineage

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -173,7 +173,7 @@ def shown_tokens(vocabulary: Tokenizer, ids: npt.NDArray[np.int64] | Sequence[in
     return "|".join(pieces_of(vocabulary, [int(each) for each in ids]))
 
 
-def shown_row(vocabulary: Tokenizer, batch: Mapping[str, Any], feature: str, row: int) -> list[str]:
+def shown_row(vocabulary: Tokenizer, batch: Mapping[str, np.ndarray], feature: str, row: int) -> list[str]:
     """The tokens of a row of a batch; of a packed one, of each of its segments: `["segment 1: The| dog", …]`."""
     ids = batch[feature][row]
     segments = batch.get(f"{feature}_segment_ids", batch.get("segment_ids"))

@@ -9,7 +9,6 @@ import codecs
 import dataclasses
 import importlib.resources
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from beam_pipes.extras import require
 MAX_CHARACTERS = 600
 
 
-def shown_value(value: Any, *, max_characters: int = MAX_CHARACTERS) -> str:
+def shown_value(value: object, *, max_characters: int = MAX_CHARACTERS) -> str:
     """`np.array([1, 2], np.int32)` → `int32[2] [1 2]`; texts as they are, bytes as a literal; cut off where long.
 
     Control characters become escapes, so that no terminal or page interprets them.

@@ -17,7 +17,7 @@ import importlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsInt
 
 import apache_beam as beam
 import numpy as np
@@ -77,7 +77,7 @@ class PreprocessTask(beam.PTransform):  # type: ignore[misc]
         split: str,
         *,
         preprocessors_seed: int | None = None,
-        setup_fn: Callable[[], Any] = _nothing,
+        setup_fn: Callable[[], object] = _nothing,
         modules_to_import: Sequence[str] = (),
         add_provenance: bool = False,
         tfds_data_dir: str | None = None,
@@ -111,7 +111,7 @@ class PreprocessTask(beam.PTransform):  # type: ignore[misc]
         examples = beam.metrics.Metrics.counter(group, "examples")
         for number, example in enumerate(stream_shard(task, self._split, name, seed=self._seed or 0)):
             examples.inc()
-            made = dict(as_mapping(task, example))
+            made: dict[str, object] = dict(as_mapping(task, example))
             if self._add_provenance:
                 made |= {
                     TASK_PROVENANCE_KEY: self._task_name,
@@ -187,7 +187,7 @@ class GetInfo(beam.PTransform):  # type: ignore[misc]
         return {"num_shards": self._num_shards, "features": features, "seqio_version": LAYOUT_VERSION}
 
 
-def _shape_and_dtype(value: Any, name: str) -> dict[str, Any]:
+def _shape_and_dtype(value: Any, name: str) -> dict[str, object]:
     if hasattr(value, "element_spec") or hasattr(value, "row_splits") or hasattr(value, "numpy"):  # of TensorFlow
         shape, dtype = value.shape.as_list(), value.dtype.name
     else:
@@ -244,10 +244,11 @@ class GetStats(beam.PTransform):  # type: ignore[misc]
     def __init__(
         self,
         output_features: Mapping[str, Feature],
-        task_ids: Mapping[str, Any] | None = None,
+        task_ids: Mapping[str, SupportsInt] | None = None,
         enable_char_counts: bool = False,
     ) -> None:
         super().__init__()
+        self._counters: list[_CountTokens | _CountCharacters]
         self._counters = [_CountTokens(output_features), *([_CountCharacters(output_features)] * enable_char_counts)]
         self._task_ids = {name: int(number) for name, number in (task_ids or {}).items()}
 
@@ -258,14 +259,14 @@ class GetStats(beam.PTransform):  # type: ignore[misc]
 class _Stats(beam.CombineFn):  # type: ignore[misc]
     """Sums of the counters, and the largest number of tokens in one example."""
 
-    def __init__(self, counters: Sequence[Any], task_ids: Mapping[str, int]) -> None:
+    def __init__(self, counters: Sequence[_CountTokens | _CountCharacters], task_ids: Mapping[str, int]) -> None:
         self._counters = counters
         self._task_ids = task_ids
 
     def create_accumulator(self) -> dict[str, int]:
         return {"examples": 0}
 
-    def add_input(self, stats: dict[str, int], example: Mapping[str, Any]) -> dict[str, int]:
+    def add_input(self, stats: dict[str, int], example: Mapping[str, object]) -> dict[str, int]:
         counted = itertools.chain.from_iterable(counter.process(example) for counter in self._counters)
         return self.merge_accumulators([stats, {"examples": 1, **_with_largest(counted)}])
 
@@ -277,7 +278,7 @@ class _Stats(beam.CombineFn):  # type: ignore[misc]
                 merged[name] = max(merged.get(name, 0), number) if largest else merged.get(name, 0) + number
         return merged
 
-    def extract_output(self, stats: dict[str, int]) -> dict[str, Any]:
+    def extract_output(self, stats: dict[str, int]) -> Mapping[str, object]:
         return {**stats, "task_ids": dict(self._task_ids)} if self._task_ids and stats["examples"] else stats
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from beam_pipes.loader.batches import ranges
 from beam_pipes.tasks import python_forms
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
-from beam_pipes.tasks.python_forms import append_eos_to_features, with_python_form
+from beam_pipes.tasks.python_forms import F, append_eos_to_features, with_python_form
 
 Lengths = npt.NDArray[np.int64]
 
@@ -113,10 +112,10 @@ def _first(column: TokenColumn, lengths: Sequence[int | None]) -> TokenColumn:
     return column if lengths[0] is None else column.first(lengths[0])
 
 
-def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def with_column_form(form: Callable[..., object]) -> Callable[[F], F]:
     """Gives a preprocessor an equivalent form over columns."""
 
-    def decorate(preprocessor: Callable[..., object]) -> Callable[..., object]:
+    def decorate(preprocessor: F) -> F:
         preprocessor.__dict__["column_form"] = form
         return preprocessor
 

@@ -213,7 +213,7 @@ def disable_registry() -> None:
             f"The {filled} is non-empty. Please invoke `disable_registry()` before any Task/Mixtures are registered."
         )
 
-    def ignore(cls: type, *args: Any, **kwargs: Any) -> None:
+    def ignore(cls: type, /, *args: object, **kwargs: object) -> None:
         return None
 
     def refuse(cls: type, name: str) -> NoReturn:
@@ -350,7 +350,7 @@ def fewshot_preprocessor(
     """
     tf = tensorflow("fewshot_preprocessor")
 
-    def write(example: Mapping[str, Any]) -> dict[str, Any]:
+    def write(example: Mapping[str, Any]) -> dict[str, TfTensor]:
         question = dict(example["eval"])
         pieces = [prompt + example_separator] if prompt else []
         if "train" in example:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Rate: TypeAlias = "float | Callable[[Task], float]"
 # For annotations in programs: a rate, an entry of a mixture, and a function that mixes datasets.
-MixtureRate = int | float | Callable[[Any], float]
+MixtureRate = int | float | Callable[["Task"], float]
 SubtaskOrName: TypeAlias = "Task | Mixture | str"
-SampleFn = Callable[[Sequence[Any], Sequence[float], int | None], Any]
+SampleFn = Callable[[Sequence[TfDataset], Sequence[float], int | None], TfDataset]
 
 
 class Mixture(DatasetProviderBase):
@@ -50,9 +50,9 @@ class Mixture(DatasetProviderBase):
     def __init__(
         self,
         name: str,
-        tasks: Sequence[Any],
+        tasks: Sequence[object],
         default_rate: Rate | None = None,
-        sample_fn: Callable[..., Any] | None = None,
+        sample_fn: Callable[..., TfDataset] | None = None,
         source_info: SourceInfo | None = None,
         exhaustion: Exhaustion = "drop",
         skip_missing_splits: bool = False,
@@ -100,7 +100,7 @@ class Mixture(DatasetProviderBase):
         return self._exhaustion
 
     @property
-    def sample_fn(self) -> Callable[..., Any] | None:
+    def sample_fn(self) -> Callable[..., TfDataset] | None:
         return self._sample_fn
 
     def __repr__(self) -> str:
@@ -403,7 +403,9 @@ class Mixture(DatasetProviderBase):
         rated = self.rated_tasks(
             split, self._skip_missing_splits if skip_missing_splits is None else skip_missing_splits
         )
-        makers: list[Callable[[], Any]] = [functools.partial(iterate_examples, task, options) for task, _ in rated]
+        makers: list[Callable[[], Iterable[dict[str, Any]]]] = [
+            functools.partial(iterate_examples, task, options) for task, _ in rated
+        ]
         if self.reads_tasks_itself:
             makers = [functools.partial(own_examples, self, task, frozenset(kept), options) for task, _ in rated]
         mixed = take_turns(makers, exact_rates([rate for _, rate in rated]), policy)
@@ -437,14 +439,14 @@ def _resolve(task: object, mixture: str) -> Task | Mixture:
 class MixtureRegistry(DatasetProviderRegistry):
     """Mixtures by name."""
 
-    _REGISTRY: ClassVar[dict[str, Any]] = {}
+    _REGISTRY: ClassVar[dict[str, object]] = {}
     _PROVIDER_TYPE: ClassVar[type] = Mixture
 
     @classmethod
     def add(  # type: ignore[override]
         cls,
         name: str,
-        tasks: Sequence[Any],
+        tasks: Sequence[object],
         default_rate: Rate | None = None,
         mixture_cls: type[Mixture] = Mixture,
         source_info: SourceInfo | None = None,

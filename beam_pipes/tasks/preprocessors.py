@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
@@ -26,7 +25,7 @@ OutputFeaturesType, SequenceLengthType = OutputFeatures, SequenceLength
 
 @with_python_form(python_forms.rekey)
 @map_over_dataset
-def rekey(x: Mapping[str, object], key_map: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+def rekey(x: Mapping[str, object], key_map: Mapping[str, str] | None = None) -> Mapping[str, object]:
     """Renames features: `{"en": "hi", "id": 3}` with `{"inputs": "en", "targets": ""}` → `{"inputs": "hi",
     "targets": ""}`.
 
@@ -86,7 +85,7 @@ def tokenize_and_append_eos(
 
 @with_python_form(python_forms.print_dataset)
 @map_over_dataset
-def print_dataset(features: Mapping[str, object], summarize: int = 3) -> Mapping[str, Any]:
+def print_dataset(features: Mapping[str, object], summarize: int = 3) -> Mapping[str, object]:
     """Prints every example as it passes, the first and last `summarize` entries of each feature. For debugging
     pipelines."""
     tf = tensorflow("print_dataset")

@@ -70,7 +70,7 @@ class DType(str):
         """The NumPy dtype; strings are object arrays of `bytes`; bfloat16 needs ml_dtypes (of TensorFlow or JAX)."""
         return numpy_dtype(BYTES if self.is_string else self.name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (DType, (self.name,))
 
 

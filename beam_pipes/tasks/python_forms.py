@@ -20,6 +20,7 @@ from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_leng
 from beam_pipes.tasks.signatures import function_name, parameters
 
 OutputFeatures = Mapping[str, Feature]
+F = TypeVar("F", bound=Callable[..., object])
 Example = Mapping[str, Any]
 
 
@@ -31,7 +32,7 @@ def rekey(x: Example, key_map: Mapping[str, str] | None = None) -> Example:
 
 def tokenize(
     example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
-) -> dict[str, Any]:
+) -> dict[str, object]:
     def encode(name: str, feature: Feature, value: object) -> object:
         return _encode(name, feature, value, eos_of(name, feature) if with_eos and feature.add_eos else None)
 
@@ -51,8 +52,8 @@ def _encode(name: str, feature: Feature, value: object, eos: int | None) -> obje
                 feature=name,
             )
         return np.stack(rows) if rows else np.zeros((0, 0), np.int32)
-    encoded: Any = feature.vocabulary.encode(value)
-    encoded = np.asarray(encoded, np.int32) if isinstance(encoded, list) else encoded
+    ids = feature.vocabulary.encode(value)
+    encoded = np.asarray(ids, np.int32) if isinstance(ids, list) else ids
     if eos is None:
         return encoded
     if np.ndim(encoded) > 1:
@@ -66,7 +67,7 @@ def _encode(name: str, feature: Feature, value: object, eos: int | None) -> obje
 
 def tokenize_and_append_eos(
     example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return tokenize(example, output_features, copy_pretokenized, with_eos=True)
 
 
@@ -76,13 +77,13 @@ def print_dataset(features: Example, summarize: int = 3) -> Example:
     return features
 
 
-def append_eos(example: Example, output_features: OutputFeatures) -> dict[str, Any]:
+def append_eos(example: Example, output_features: OutputFeatures) -> dict[str, object]:
     return append_eos_after_trim(example, output_features, None)
 
 
 def append_eos_after_trim(
     example: Example, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return append_eos_to_features(
         example,
         output_features,
@@ -107,7 +108,7 @@ def trim_array(value: Any, length: Length) -> Any:
 
 def trim_features(
     example: Example, sequence_length: SequenceLength | None, output_features: OutputFeatures
-) -> dict[str, Any]:
+) -> dict[str, object]:
     lengths = sequence_length or {}
     return {
         name: trim_array(value, lengths.get(name)) if name in output_features else value
@@ -115,14 +116,14 @@ def trim_features(
     }
 
 
-def truncate_inputs_left(example: Example, sequence_length: SequenceLength | None = None) -> dict[str, Any]:
+def truncate_inputs_left(example: Example, sequence_length: SequenceLength | None = None) -> dict[str, object]:
     length = axis_lengths((sequence_length or {}).get("inputs"))[0]
     if length is None:
         return dict(example)
     return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
 
 
-def preprocess_tensorflow_examples(example: Example, inputs_format: str, targets_format: str) -> dict[str, Any]:
+def preprocess_tensorflow_examples(example: Example, inputs_format: str, targets_format: str) -> dict[str, object]:
     def fill(template: str) -> bytes:
         pieces = [
             _as_bytes(example[piece[1:-1]]) if re.fullmatch(r"{\w+}", piece) else piece.encode()
@@ -140,7 +141,7 @@ def _as_bytes(value: object) -> bytes:
 class PythonMap:
     """A Python function of one example as a preprocessor. Made by `python_map`."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., object]) -> None:
         self.fn = fn
         self.takes_generator = "rng" in parameters(fn)
         functools.update_wrapper(self, fn)
@@ -170,10 +171,10 @@ def python_map(fn: Callable[..., object]) -> PythonMap:
     return PythonMap(fn)
 
 
-def with_python_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def with_python_form(form: Callable[..., object]) -> Callable[[F], F]:
     """Gives a tf.data preprocessor a second form, a Python function of one example that means the same."""
 
-    def decorate(preprocessor: Callable[..., object]) -> Callable[..., object]:
+    def decorate(preprocessor: F) -> F:
         preprocessor.__dict__["python_form"] = form
         return preprocessor
 
@@ -188,7 +189,7 @@ def tokenize_features(
     output_features: OutputFeatures,
     copy_pretokenized: bool,
     encode: Callable[[str, Feature, Any], object],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Output features encoded by `encode(name, feature, value)`, others unchanged; the text as `_pretokenized`."""
     result: dict[str, object] = {}
     for name, value in example.items():
@@ -207,7 +208,7 @@ def append_eos_to_features(
     output_features: OutputFeatures,
     sequence_length: SequenceLength | None,
     *,
-    trim: Callable[[Value, Any], Value],
+    trim: Callable[[Value, Length], Value],
     append: Callable[[str, Value, int], Value],
 ) -> dict[str, Value]:
     """Appends EOS to every output feature with `add_eos`: `append(name, value, eos)`.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class DatasetProviderRegistry:
     """Base of registries. A subclass has its own `_REGISTRY` and says what it holds in `_PROVIDER_TYPE`."""
 
-    _REGISTRY: ClassVar[dict[str, Any]] = {}
+    _REGISTRY: ClassVar[dict[str, object]] = {}
     _PROVIDER_TYPE: ClassVar[type] = DatasetProviderBase
 
     @classmethod
@@ -50,7 +50,7 @@ class DatasetProviderRegistry:
         maybe_record_provenance(sys._getframe(), name, type(provider).__name__)
 
     @classmethod
-    def add(cls, name: str, provider_cls: type[Any], provider_kwargs: Mapping[str, Any]) -> Any:
+    def add(cls, name: str, provider_cls: type[Any], provider_kwargs: Mapping[str, object]) -> Any:
         """Makes an object of a class and its arguments, and registers it; for registries of other kinds.
 
         Raises:
@@ -121,7 +121,7 @@ class DatasetProviderRegistry:
 class TaskRegistry(DatasetProviderRegistry):
     """Tasks by name."""
 
-    _REGISTRY: ClassVar[dict[str, Any]] = {}
+    _REGISTRY: ClassVar[dict[str, object]] = {}
     _PROVIDER_TYPE: ClassVar[type] = Task
 
     @classmethod
@@ -130,10 +130,10 @@ class TaskRegistry(DatasetProviderRegistry):
         name: str,
         source: DataSourceInterface,
         output_features: Mapping[str, Feature],
-        preprocessors: Sequence[Any] | None = None,
-        postprocess_fn: Callable[..., Any] | None = None,
+        preprocessors: Sequence[object] | None = None,
+        postprocess_fn: Callable[..., object] | None = None,
         metric_fns: Sequence[MetricFn] | None = None,
-        metric_objs: Sequence[Any] | None = None,
+        metric_objs: Sequence[object] | None = None,
         task_cls: type[Task] = Task,
         source_info: SourceInfo | None = None,
         **kwargs: Any,

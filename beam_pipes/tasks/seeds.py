@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -106,7 +106,7 @@ def map_seed_manager(
         _manager.reset(token)
 
 
-def set_preprocessor_seed(preprocessor_fn: Callable[..., object], seed: int | None = None) -> Callable[..., Any]:
+def set_preprocessor_seed(preprocessor_fn: Callable[..., object], seed: int | None = None) -> Callable[..., TfDataset]:
     """The preprocessor with its own seed: it draws the same whatever seed its task is loaded with."""
     import functools
 

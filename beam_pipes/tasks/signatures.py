@@ -11,16 +11,18 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from beam_pipes.errors import TaskError
+
+R = TypeVar("R")
 
 DELIMITER = "/"
 
 
 def flatten_dict(nested_dct: Mapping[str, object], delimiter: str = DELIMITER) -> dict[str, Any]:
     """`{"a": {"b": 1}, "c": 2}` → `{"a/b": 1, "c": 2}`."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in nested_dct.items():
         if isinstance(value, Mapping):
             inner = flatten_dict(value, delimiter)
@@ -30,7 +32,7 @@ def flatten_dict(nested_dct: Mapping[str, object], delimiter: str = DELIMITER) -
     return flat
 
 
-def unflatten_dict(dct: Mapping[str, Any], delimiter: str = DELIMITER) -> dict[str, Any]:
+def unflatten_dict(dct: Mapping[str, object], delimiter: str = DELIMITER) -> dict[str, Any]:
     """`{"a/b": 1, "c": 2}` → `{"a": {"b": 1}, "c": 2}`."""
     nested: dict[str, Any] = {}
     for name, value in dct.items():
@@ -85,7 +87,7 @@ def injectable(transform: object) -> frozenset[str]:
     return _fields(transform) | (parameters(transform).keys() - bound_names(transform))
 
 
-def add_kwargs_to_transform(transform: Any, **kwargs: object) -> Any:
+def add_kwargs_to_transform(transform: Callable[..., R], **kwargs: object) -> Callable[..., R]:
     """A function or a callable dataclass with those arguments that it takes: `f(ds, output_features)` → `f(ds)`.
 
     Fields of a dataclass are replaced, whatever they hold. What a `functools.partial` has bound stays. A function with
@@ -94,7 +96,8 @@ def add_kwargs_to_transform(transform: Any, **kwargs: object) -> Any:
     fields = _fields(transform)
     replaced = {name: value for name, value in kwargs.items() if name in fields}
     if replaced:
-        transform = dataclasses.replace(transform, **replaced)
+        replace: Callable[..., Callable[..., R]] = dataclasses.replace
+        transform = replace(transform, **replaced)
     accepted = injectable(transform) - fields
     bound = {name: value for name, value in kwargs.items() if name in accepted}
     return functools.partial(transform, **bound) if bound else transform

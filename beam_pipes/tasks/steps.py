@@ -11,8 +11,9 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
+from beam_pipes.engine.graph import Stage
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
 from beam_pipes.tasks.column_forms import TokenColumn
@@ -26,7 +27,7 @@ from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, funct
 if TYPE_CHECKING:
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
-BoundStep = Callable[[Any, int], Iterable[Any]]
+BoundStep = Callable[[object, int], Iterable[object]]
 
 _NOTHING = object()
 
@@ -40,31 +41,34 @@ class StepContext:
     sequence_length: SequenceLength | None = None
 
     @property
-    def injected(self) -> dict[str, Any]:
+    def injected(self) -> dict[str, object]:
         return {"output_features": self.output_features, "sequence_length": self.sequence_length}
 
 
 class Step:
     """One preprocessor."""
 
-    def __init__(self, preprocessor: Any) -> None:
+    def __init__(self, preprocessor: object) -> None:
         self.preprocessor = preprocessor
         function = preprocessor
-        bound: dict[str, Any] = {}
+        bound: dict[str, object] = {}
         while isinstance(function, functools.partial):
             bound = {**function.keywords, **bound}
             if function.args:
                 bound, function = {}, functools.partial(function.func, *function.args)
                 break
             function = function.func
-        self.is_pipeline = hasattr(function, "transform") and hasattr(function, "input_type")
+        self._pipeline = function if _is_pipeline(function) else None
+        self.is_pipeline = self._pipeline is not None
         self.is_python_map = isinstance(function, PythonMap)
         self.name = str(getattr(function, "name", "")) if self.is_pipeline else function_name(preprocessor)
         form = function.fn if isinstance(function, PythonMap) else getattr(function, "python_form", None)
         # A dataclass is filled directly: a partial around it would hide its fields.
         self._python_form: Callable[..., object] | None = functools.partial(form, **bound) if form and bound else form
         columns = getattr(function, "column_form", None)
-        self._column_form: Callable[..., object] | None = columns and functools.partial(columns, **bound)
+        self._column_form: Callable[..., Mapping[str, TokenColumn]] | None = columns and functools.partial(
+            columns, **bound
+        )
         self._function = function
         if isinstance(function, type) and (self.is_pipeline or issubclass(function, CacheDatasetPlaceholder)):
             raise TaskError(
@@ -108,10 +112,10 @@ class Step:
         return bool(getattr(function, "takes_seeds", False) or getattr(function, "takes_generator", False))
 
     def _check_arguments(self) -> None:
-        if self.is_pipeline:
-            if isinstance(self._function.output_type, Mapping):
+        if self._pipeline is not None:
+            if isinstance(self._pipeline.output_type, Mapping):
                 raise TaskError(
-                    f"pipeline {self.name!r} has several outputs {sorted(self._function.output_type)}; a step of a "
+                    f"pipeline {self.name!r} has several outputs {sorted(self._pipeline.output_type)}; a step of a "
                     "task has one",
                     step=self.name,
                 )
@@ -135,6 +139,7 @@ class Step:
         """The step applied to a `tf.data.Dataset`."""
         if self.has_dataset_form:
             current_seed_manager().begin_step()
+            assert callable(self.preprocessor)
             return add_kwargs_to_transform(self.preprocessor, **context.injected)(dataset)
         step = self.bind(context)
         return dataset_from_examples(
@@ -150,7 +155,7 @@ class Step:
     def bind_columns(self, context: StepContext) -> Callable[[Mapping[str, TokenColumn]], Mapping[str, TokenColumn]]:
         """The step on columns of many examples."""
         assert self._column_form is not None
-        return add_kwargs_to_transform(self._column_form, **context.injected)  # type: ignore[no-any-return]
+        return add_kwargs_to_transform(self._column_form, **context.injected)
 
     def bind(self, context: StepContext) -> BoundStep:
         """The step on single examples: called with one and its position, it gives what it makes of it.
@@ -161,9 +166,10 @@ class Step:
         # A pipeline may draw whenever it likes, so it always has a seed.
         takes_seed = self.is_pipeline or self.takes_seeds
         seed = current_seed_manager().next_step(name=self.name) if takes_seed else None
-        if self.is_pipeline:
+        if self._pipeline is not None:
             assert seed is not None
-            return functools.partial(self._run_pipeline, context, seed, RecordContext(seed=seed.seed, unit=self.name))
+            record = RecordContext(seed=seed.seed, unit=self.name)
+            return functools.partial(self._run_pipeline, self._pipeline, context, seed, record)
         assert self._python_form is not None
         function = add_kwargs_to_transform(self._python_form, **context.injected)
         return functools.partial(self._run_function, context, function, seed)
@@ -186,13 +192,19 @@ class Step:
         return [normalised(one, features) for one in made or ()]
 
     def _run_pipeline(
-        self, context: StepContext, seed: StepSeed, record: RecordContext, example: object, position: int
+        self,
+        pipeline: Stage,
+        context: StepContext,
+        seed: StepSeed,
+        record: RecordContext,
+        example: object,
+        position: int,
     ) -> Iterable[object]:
         record.record_id_of = functools.partial(_record_id, seed, example)
         record.index = position
         previous = set_context(record)
         try:
-            made = self._function.transform(example)
+            made = pipeline.transform(example)
         except Exception as error:
             raise self._failure(context, position, example, error) from error
         finally:
@@ -211,6 +223,10 @@ class Step:
 
     def __repr__(self) -> str:
         return f"Step({self.name})"
+
+
+def _is_pipeline(function: object) -> TypeGuard[Stage]:
+    return hasattr(function, "transform") and hasattr(function, "input_type")
 
 
 def _over(step: BoundStep, examples: Iterable[object]) -> Iterator[object]:
@@ -275,7 +291,7 @@ def _once(stream: Iterable[object], context: StepContext) -> object:
     iterator = iter(stream)
     peeked: list[object] = []
 
-    def examples() -> Iterator[Any]:
+    def examples() -> Iterator[object]:
         if not peeked:
             peeked.extend(_take_one(iterator))
             yield from peeked

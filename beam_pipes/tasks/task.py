@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.in_python.examples import ExampleValue
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import (
     DatasetProviderBase,
@@ -23,6 +24,8 @@ from beam_pipes.tasks.steps import CacheDatasetPlaceholder, Step, StepContext, r
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
+
+T = TypeVar("T")
 
 SHUFFLE_BUFFER_SIZE = 1000
 
@@ -66,13 +69,13 @@ class Task(DatasetProviderBase):
         name: str,
         source: DataSourceInterface,
         output_features: Mapping[str, Feature],
-        preprocessors: Sequence[Any] | None = None,
-        postprocess_fn: Callable[..., Any] | None = None,
+        preprocessors: Sequence[object] | None = None,
+        postprocess_fn: Callable[..., object] | None = None,
         metric_fns: Sequence[MetricFn] | None = None,
-        metric_objs: Sequence[Any] | None = None,
+        metric_objs: Sequence[object] | None = None,
         shuffle_buffer_size: int | None = SHUFFLE_BUFFER_SIZE,
         source_info: SourceInfo | None = None,
-        preprocessing_fn: Callable[[dict[str, Any]], Mapping[str, Any]] | str | None = None,
+        preprocessing_fn: Callable[[dict[str, Any]], Mapping[str, object]] | str | None = None,
     ) -> None:
         self._name = checked_name(name, "Task")
         if isinstance(source, type) or not hasattr(source, "get_dataset"):
@@ -96,15 +99,15 @@ class Task(DatasetProviderBase):
         self._split_steps()
 
     def _split_steps(self) -> None:
-        cuts = [i for i, p in enumerate(self._preprocessors) if isinstance(p, CacheDatasetPlaceholder)]
+        cuts = [(i, p) for i, p in enumerate(self._preprocessors) if isinstance(p, CacheDatasetPlaceholder)]
         if len(cuts) > 1:
             raise TaskError(
                 "`CacheDatasetPlaceholder` can appear at most once in the preprocessing pipeline. Found multiple in "
                 f"'{self.name}'.",
                 task=self.name,
             )
-        self._placeholder: CacheDatasetPlaceholder | None = self._preprocessors[cuts[0]] if cuts else None
-        cut = cuts[0] if cuts else 0
+        cut, placeholder = cuts[0] if cuts else (0, None)
+        self._placeholder = placeholder
         self._offline_steps = tuple(Step(p) for p in self._preprocessors[:cut])
         online = self._preprocessors[cut + 1 if cuts else 0 :]
         if self._preprocessing_fn is not None:
@@ -163,7 +166,7 @@ class Task(DatasetProviderBase):
         return self._preprocessors
 
     @property
-    def preprocessing_fn(self) -> Callable[[dict[str, Any]], Mapping[str, Any]] | str | None:
+    def preprocessing_fn(self) -> Callable[[dict[str, Any]], Mapping[str, object]] | str | None:
         """What is learned when the task is cached, and applied to cached examples."""
         return self._preprocessing_fn
 
@@ -203,7 +206,7 @@ class Task(DatasetProviderBase):
 
     __repr__ = __str__
 
-    def replace(self, **kwargs: Any) -> Task:
+    def replace(self, **kwargs: object) -> Task:
         """A task like this one, with some arguments changed."""
         unknown = sorted(kwargs.keys() - set(_REPLACEABLE))
         if unknown:
@@ -217,7 +220,8 @@ class Task(DatasetProviderBase):
             del arguments["preprocessing_fn"]  # which a subclass written for SeqIO does not know
         if self._source_info is not None:
             arguments["source_info"] = self._source_info
-        return type(self)(**{**arguments, **kwargs})
+        make: Callable[..., Task] = type(self)
+        return make(**{**arguments, **kwargs})
 
     def num_input_examples(self, split: str) -> int | None:
         return self._source.num_input_examples(split)
@@ -281,7 +285,7 @@ class Task(DatasetProviderBase):
         with map_seed_manager(seed, shard_info=shard_info):
             return run_over_dataset(self._online_steps, dataset, self.step_context(sequence_length))
 
-    def run_offline(self, examples: Iterator[object], *, seed: int) -> Iterator[dict[str, Any]]:
+    def run_offline(self, examples: Iterator[object], *, seed: int) -> Iterator[dict[str, ExampleValue]]:
         """Streams raw examples of one shard through the offline steps; see `in_python.task_examples.run_offline`."""
         from beam_pipes.tasks.in_python.task_examples import run_offline
 
@@ -391,7 +395,7 @@ class Task(DatasetProviderBase):
         return iterate_examples(self, options)
 
 
-def _listed(values: object, what: str, task: str) -> tuple[Any, ...]:
+def _listed(values: Iterable[T] | None, what: str, task: str) -> tuple[T, ...]:
     if values is None or isinstance(values, Iterable):
         return tuple(values or ())
     raise TaskError(f"{what} of task '{task}' should be a list, got {values!r}: put it in brackets", task=task)

@@ -162,7 +162,7 @@ def _restore(states: tuple[Any, Any]) -> None:
     np.random.set_state(states[1])
 
 
-def _moved_generators(run: Callable[[], Any]) -> list[str]:
+def _moved_generators(run: Callable[[], object]) -> list[str]:
     """Which of the global generators a call draws from."""
     before = _generator_states()
     run()
@@ -175,7 +175,7 @@ def _moved(before: Any, after: Any) -> bool:
     return not all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def _fresh_ones_agree(stage: object, run: Callable[[Any], str]) -> bool:
+def _fresh_ones_agree(stage: object, run: Callable[[object], str]) -> bool:
     try:
         return len({run(copy.deepcopy(stage)) for _ in range(2)}) == 1
     except Exception:

@@ -42,7 +42,7 @@ _ELSEWHERE = (
 
 
 def check_declaration(
-    declaration: Declaration | str | Any,
+    declaration: object,
     *,
     max_records: int = 256,
     batch_sizes: Sequence[int] = (1, 7, 64),
@@ -101,7 +101,7 @@ def check_declaration(
     )
 
 
-def assert_robust(declaration: Declaration | str | Any, **options: Any) -> Verdict:
+def assert_robust(declaration: object, **options: Any) -> Verdict:
     """`check_declaration`, for a test: raises `AssertionError` with the whole verdict unless it is robust.
 
     def test_my_declaration() -> None:

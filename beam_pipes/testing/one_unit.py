@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.building.declaration import Declaration
@@ -47,14 +47,14 @@ class Run:
 
     outcomes: dict[int, Outcome]
     accounts: list[UnitAccount]
-    changed: dict[int, Any]
+    changed: dict[int, Sequence[object]]
 
 
 class Records:
     """Ids of records, for a batch whose columns are given."""
 
     def __init__(self, ids: Sequence[str]) -> None:
-        self.values: list[Any] = [None] * len(ids)
+        self.values: list[object] = [None] * len(ids)
         self._ids = ids
 
     def record_id(self, index: int) -> str:
@@ -138,11 +138,11 @@ class _element_method_only:
             del vars(self._stage)["transform_batch"]
 
 
-def _digest(values: Mapping[str | None, Any], failure: str | None) -> str:
+def _digest(values: Mapping[str | None, Iterable[object]], failure: str | None) -> str:
     return f"failed: {failure}" if failure is not None else value_digest([list(each) for each in values.values()])
 
 
-def _input_digest(values: Mapping[Ref, Any]) -> str:
+def _input_digest(values: Mapping[Ref, Iterable[object]]) -> str:
     return value_digest([list(each) for each in values.values()])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.analyse import analyse
@@ -127,7 +127,7 @@ def take_sample(declaration: Declaration, *, max_records: int) -> Sample:
     )
 
 
-def first_difference(declaration: Declaration, sample: Sample) -> tuple[str, Any, Any] | None:
+def first_difference(declaration: Declaration, sample: Sample) -> tuple[str, object, object] | None:
     """Reads the sample again: the id of the first record that changed, its old and its new value."""
     again = list(_records(declaration, sample.shards, sample.records_per_shard))
     for position, record_id in enumerate(sample.ids):
@@ -139,7 +139,7 @@ def first_difference(declaration: Declaration, sample: Sample) -> tuple[str, Any
     return None if len(again) == len(sample.ids) else (again[len(sample.ids)][0], None, again[len(sample.ids)][1])
 
 
-def _records(declaration: Declaration, shards: tuple[SourceShard, ...], per_shard: int) -> Iterator[tuple[str, Any]]:
+def _records(declaration: Declaration, shards: tuple[SourceShard, ...], per_shard: int) -> Iterator[tuple[str, object]]:
     source = SampledSource(source=declaration.source, shards=shards, records_per_shard=per_shard)
     for shard in shards:
         left = per_shard

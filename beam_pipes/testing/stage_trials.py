@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from beam_pipes.engine.account import UnitAccount
 from beam_pipes.engine.statistics import Statistic, from_json, to_json
@@ -307,7 +306,7 @@ def _statistics(one: OneUnit, reference: Run, again: Run) -> Iterator[Finding]:
                 )
 
 
-def _json_of(statistic: Statistic | None) -> dict[str, Any] | None:
+def _json_of(statistic: Statistic | None) -> dict[str, object] | None:
     return None if statistic is None else to_json(statistic)
 
 
@@ -318,7 +317,7 @@ def _merged(accounts: Sequence[UnitAccount]) -> UnitAccount:
     return total
 
 
-def _counts(account: UnitAccount) -> dict[str, Any]:
+def _counts(account: UnitAccount) -> dict[str, object]:
     try:
         counts = account.to_json()
         json.dumps(counts)
@@ -327,7 +326,7 @@ def _counts(account: UnitAccount) -> dict[str, Any]:
     return {name: value for name, value in counts.items() if name != "partly_dropped"}
 
 
-def _thawed(values: dict[str | None, Frozen]) -> list[Any]:
+def _thawed(values: dict[str | None, Frozen]) -> list[object]:
     return [value.thaw() for value in values.values()]
 
 

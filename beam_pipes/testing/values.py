@@ -71,7 +71,7 @@ class Frozen:
             raise TypeError(self.problem)
         return (self._data,)
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: tuple[Any]) -> None:
         (self._data,), self._value, self.problem = state, None, None
 
 
@@ -112,7 +112,7 @@ def brief_value(value: Any) -> str:
     return _short.repr(value)
 
 
-def _parts(value: object) -> list[Any]:
+def _parts(value: object) -> list[object]:
     if isinstance(value, Mapping):
         return list(value.values())
     if isinstance(value, (list, tuple, set, frozenset)):

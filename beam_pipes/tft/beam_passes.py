@@ -27,7 +27,7 @@ from beam_pipes.extras import require
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, Any]]
+PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, object]]
 
 # By its own name: `DirectRunner` looks for another one on the network first.
 _RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
@@ -41,7 +41,7 @@ _PURPOSE = "the analysis of a preprocessing_fn"
 class Inputs(NamedTuple):
     """How inputs look: name → `tf.io` feature, and the schema of their record batches."""
 
-    feature_spec: Mapping[str, Any]
+    feature_spec: Mapping[str, object]
     arrow_schema: pa.Schema
 
 
@@ -134,7 +134,7 @@ class _Analysis:
         )
         return bool(keys_read)
 
-    def entries(self, pipeline: beam.Pipeline, data: beam.PCollection) -> Iterator[tuple[bytes, Any]]:
+    def entries(self, pipeline: beam.Pipeline, data: beam.PCollection) -> Iterator[tuple[bytes, beam.PCollection]]:
         """The entries of `data` alone, each with a PCollection of its values.
 
         What `AnalyzeDatasetWithCache` does, without what comes after the entries: the SavedModel, and later phases,
@@ -189,7 +189,7 @@ class _ReadAnalysis(beam.DoFn):  # type: ignore[misc]
         self._keys = list(keys)
         self._schema = inputs.arrow_schema
 
-    def process(self, path: str) -> Iterator[Any]:
+    def process(self, path: str) -> Iterator[beam.pvalue.TaggedOutput]:
         pa = require("pyarrow", purpose=_PURPOSE)
         records = read_records(path)
         for key, count in json.loads(next(records))["entries"]:
@@ -200,7 +200,7 @@ class _ReadAnalysis(beam.DoFn):  # type: ignore[misc]
             yield beam.pvalue.TaggedOutput(_INPUTS, pa.ipc.read_record_batch(record, self._schema))
 
 
-def read_batches(path: str) -> Iterator[Any]:
+def read_batches(path: str) -> Iterator[pa.RecordBatch]:
     """The record batches of an Arrow stream."""
     pa = require("pyarrow", purpose=_PURPOSE)
     with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from beam_pipes.extras import require
 
 if TYPE_CHECKING:
+    import tensorflow as tf
     from google.protobuf.descriptor import FieldDescriptor
     from google.protobuf.message import Message
     from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
@@ -73,7 +74,7 @@ def _renaming(library: FunctionDefLibrary, numbers: Mapping[str, str], scratch: 
     return rewrite
 
 
-def _name_captured(function: FunctionDef, concrete: Mapping[str, Any]) -> None:
+def _name_captured(function: FunctionDef, concrete: Mapping[str, tf.types.experimental.ConcreteFunction]) -> None:
     """Names what a function takes from around it by position: TensorFlow's names hold numbers of the process.
 
     Callers give these by position; only the names of what a user calls a function with mean something.
@@ -108,7 +109,7 @@ def _order(function: FunctionDef) -> None:
         sources = {each.lstrip("^").partition(":")[0] for each in operations[name].input}
         sorter.add(name, *sorted(sources & operations.keys()))
     sorter.prepare()
-    ordered: list[Any] = []
+    ordered: list[Message] = []
     while sorter.is_active():
         ready = sorted(sorter.get_ready())
         ordered += [operations[name] for name in ready]

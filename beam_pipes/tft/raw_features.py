@@ -26,7 +26,7 @@ from beam_pipes.cache.dtypes import BOOL, INTEGERS
 from beam_pipes.cache.feature_values import exact_array
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import SpecError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfTensor, require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +118,7 @@ class RawFeatures:
 
     # Examples → columns
 
-    def columns(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def columns(self, examples: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
         """Examples as a batch: name → array (B, *shape); of a varying feature all values, and `name/lengths` (B,).
 
             columns([{"age": 3, "words": ["to", "be"]}, {"age": 5, "words": []}])  →
@@ -127,7 +127,7 @@ class RawFeatures:
         Other entries of the examples are left out. Raises `SpecError`, naming feature and example, for what is missing
         or does not fit.
         """
-        made: dict[str, Any] = {}
+        made: dict[str, np.ndarray] = {}
         for feature in self.features:
             convert = _text_values if feature.dtype == "string" else _numbers
             values = []
@@ -175,7 +175,7 @@ class RawFeatures:
 
     # Columns → tensors
 
-    def feature_spec(self) -> dict[str, Any]:
+    def feature_spec(self) -> dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature]:
         """Name → `tf.io.FixedLenFeature`, `VarLenFeature` or `RaggedFeature`: how `tf.io.parse_example` reads them."""
         tf = require("tensorflow", purpose="a preprocessing_fn")
         made = {}
@@ -189,7 +189,7 @@ class RawFeatures:
                 made[feature.name] = tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
         return made
 
-    def tensors(self, batch: Mapping[str, object]) -> dict[str, Any]:
+    def tensors(self, batch: Mapping[str, object]) -> dict[str, TfTensor]:
         """The features that `batch` has, as the preprocessing_fn takes them.
 
         `batch` is what a loader gives with `ragged="values"`, what `columns` gives, or what `tf.io.parse_example`

@@ -30,7 +30,7 @@ from beam_pipes.typed import Pipeline
 if TYPE_CHECKING:
     from beam_pipes.tft.beam_passes import Inputs
 
-PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, Any]]
+PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, object]]
 
 # Examples in a batch of tensors. Batches are re-cut, so that results do not depend on how a source cuts them.
 BATCH_EXAMPLES = 1024
@@ -201,7 +201,7 @@ class _ShardInputs(Accumulator):
     def __init__(self, learned: TransformFn) -> None:
         self._learned = learned
         self._raw = learned.raw_features
-        self._examples: list[Mapping[str, Any]] = []
+        self._examples: list[Mapping[str, object]] = []
         self._places: list[tuple[Sequence[str], int]] = []
         self._directory = tempfile.TemporaryDirectory(prefix="beam-pipes-tft-")
         self._path = os.path.join(self._directory.name, "examples.arrow")
@@ -293,10 +293,10 @@ class ApplyTransformFn(Pipeline):
     result: Result
     keep: tuple[str, ...] = ()
 
-    def transform(self, example: dict[str, Any]) -> list[dict[str, Any]]:
+    def transform(self, example: Mapping[str, object]) -> list[dict[str, object]]:
         return self.transform_batch([example])[0]
 
-    def transform_batch(self, examples: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    def transform_batch(self, examples: Sequence[Mapping[str, object]]) -> list[list[dict[str, object]]]:
         """All examples at once: a call costs a millisecond, an example in it a few microseconds."""
         function: TransformFunction = self.result.value()
         taken = sorted(set(self.keep) & set(function.outputs))

@@ -86,7 +86,7 @@ class TransformFunction:
         """The names of the transformed features, sorted."""
         return sorted(self._inputs_of)
 
-    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, batch: Mapping[str, object]) -> dict[str, Any]:
         """Raises `SpecError` for features that the function does not take, or not in this form."""
         tf = require("tensorflow", purpose=_PURPOSE)
         lengths = {f"{name}/lengths" for name in batch}
@@ -122,7 +122,7 @@ class TransformFunction:
             result.update({each: batch[each] for each in (name, f"{name}/lengths") if each in batch})
         return result
 
-    def examples(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def examples(self, examples: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
         """Examples → transformed examples of NumPy arrays: strings are `bytes`, and varying features separate arrays.
 
         Raises `SpecError`, naming the feature, for what does not fit.
@@ -132,14 +132,14 @@ class TransformFunction:
         tf = require("tensorflow", purpose=_PURPOSE)
         with tf.device("/cpu:0"):
             made = self(self.raw_features.columns(examples))
-            rows: list[dict[str, Any]] = [{} for _ in examples]
+            rows: list[dict[str, object]] = [{} for _ in examples]
             for name in sorted(made):
                 for row, value in zip(rows, _rows(tf, name, made[name], len(examples)), strict=True):
                     row[name] = value
         return rows
 
 
-def _names(tf: ModuleType, signature: Mapping[str, Any]) -> list[str]:
+def _names(tf: ModuleType, signature: Mapping[str, object]) -> list[str]:
     """The features of the flat inputs of a function, each with the number of its component."""
     return [
         f"{name}\0{at}"
@@ -148,7 +148,7 @@ def _names(tf: ModuleType, signature: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _ancestors(tensors: Sequence[Any]) -> set[str]:
+def _ancestors(tensors: Sequence[tf.Tensor]) -> set[str]:
     """The names of all operations that some tensors are computed from."""
     seen: set[str] = set()
     waiting = [tensor.op for tensor in tensors]
@@ -160,7 +160,9 @@ def _ancestors(tensors: Sequence[Any]) -> set[str]:
     return seen
 
 
-def _rows(tf: ModuleType, name: str, value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor, count: int) -> list[Any]:
+def _rows(
+    tf: ModuleType, name: str, value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor, count: int
+) -> Sequence[object]:
     """One transformed feature, row by row."""
     if isinstance(value, tf.SparseTensor):
         if value.shape.rank != 2:

@@ -165,7 +165,7 @@ def with_building(command: Callable[..., None]) -> Callable[..., None]:
     """A command as typer sees it: a parameter of the class `Building` is replaced by its options, and one of
     `Declaring` likewise.
     """
-    groups: dict[str, type[Any]] = {}
+    groups: dict[str, type[Building | Declaring]] = {}
     shown: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         if parameter.annotation not in (Building, Declaring):

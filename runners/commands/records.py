@@ -10,9 +10,9 @@ import collections
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any, get_args
+from typing import IO, Annotated, get_args
 
 import typer
 from rich.table import Table
@@ -73,7 +73,7 @@ def print_trace(trace: RecordTrace) -> None:
         console.print(f"{split}: {len(payloads)} records, {sum(map(len, payloads)):,} bytes", markup=False)
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """`repr` of a value, cut off where it is long."""
     text = repr(value)
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
@@ -86,7 +86,7 @@ def _cells(stage: StageTrace) -> tuple[str, ...]:
     return stage.name, _values(stage.inputs), outputs, ", ".join(stage.drops), statistics_text(stage.statistics)
 
 
-def _values(columns: Any) -> str:
+def _values(columns: Mapping[str | None, Sequence[object]]) -> str:
     lines = []
     for name, values in columns.items():
         prefix = "" if name is None else f"{name}: "
@@ -326,7 +326,7 @@ def _export_file(path: str | None) -> Iterator[IO[str] | None]:
         yield file
 
 
-def exported(letter: DeadLetter) -> dict[str, Any]:
+def exported(letter: DeadLetter) -> dict[str, object]:
     """A dead letter as a line of an exported file: its record as `text` where it is UTF-8, else as `base64`."""
     try:
         record = {"text": letter.record.decode("utf-8")}

@@ -140,7 +140,7 @@ class ValueCounts(Accumulator):
             return
         (self._kind,) = kinds
         key, counts = _KEYS[self._kind], self._counts
-        values: list[Any] = sorted(counts)  # all of one kind
+        values = sorted(counts)  # all of one kind
         for start in range(0, len(values), BLOCK_ROWS):
             yield [(key(value), counts[value]) for value in values[start : start + BLOCK_ROWS]]
         counts.clear()

@@ -12,12 +12,15 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.transforms.analyzers.sample import SampleOfShard, merge_samples, read_sample
+
+if TYPE_CHECKING:
+    import tokenizers
 
 # What this class decides: input and output, and what makes training repeatable.
 _OURS = ("input", "sentence_iterator", "model_writer", "model_prefix", "num_threads", "vocab_size", "model_type")
@@ -54,7 +57,7 @@ class SentencePieceModel(Analyzer):
     model_type: str = "unigram"
     max_bytes: int = 16 << 20
     seed: int = 0
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +87,7 @@ class SentencePieceModel(Analyzer):
             )
         Path(target).write_bytes(model.getvalue())
 
-    def read(self, path: str) -> Any:
+    def read(self, path: str) -> object:
         library = require("sentencepiece", purpose="SentencePieceModel")
         return library.SentencePieceProcessor(model_file=path)
 
@@ -157,11 +160,11 @@ class TokenizersModel(Analyzer):
             tokenizer.train_from_iterator((str(row.value) for row in read_sample(sample)), trainer)
         Path(target).write_text(tokenizer.to_str(pretty=True) + "\n", encoding="utf-8")
 
-    def read(self, path: str) -> Any:
+    def read(self, path: str) -> object:
         library = require("tokenizers", purpose="TokenizersModel")
         return library.Tokenizer.from_file(path)
 
-    def _untrained(self) -> tuple[Any, Any]:
+    def _untrained(self) -> tuple[tokenizers.Tokenizer, tokenizers.trainers.Trainer]:
         library = require("tokenizers", purpose="TokenizersModel")
         models, before, trainers = library.models, library.pre_tokenizers, library.trainers
         common = {

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -214,7 +214,7 @@ class Transcripts:
     audio_field: str = "audio"
     text_field: str = "text"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def fingerprint_config(self) -> Mapping[str, object]:
@@ -222,7 +222,7 @@ class Transcripts:
         digests = [file.digest() for file in self.files]
         return {"files": digests, "audio_field": self.audio_field, "text_field": self.text_field}
 
-    def row(self, path: str) -> Mapping[str, Any] | None:
+    def row(self, path: str) -> Mapping[str, object] | None:
         """The row about a file; None if there is none."""
         for named, row in self._rows.get(_bare(path).name, ()):
             if _is_same_file(named, path):
@@ -230,9 +230,9 @@ class Transcripts:
         return None
 
     @functools.cached_property
-    def _rows(self) -> Mapping[str, list[tuple[str, Mapping[str, Any]]]]:
+    def _rows(self) -> Mapping[str, list[tuple[str, Mapping[str, object]]]]:
         """Name of a file without its suffix → its names in rows, and these rows."""
-        found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+        found: dict[str, list[tuple[str, Mapping[str, object]]]] = {}
         for file in self.files:
             for row in rows_of_manifest(os.fspath(file)):
                 named = os.path.normpath(str(row[self.audio_field])).replace(os.sep, "/")
@@ -281,7 +281,7 @@ def _is_same_file(named: str, path: str) -> bool:
     return one[-shorter:] == other[-shorter:]
 
 
-def rows_of_manifest(path: str) -> Iterator[Mapping[str, Any]]:
+def rows_of_manifest(path: str) -> Iterator[Mapping[str, object]]:
     """The rows of a manifest. Raises `DatasetError` for an invalid line."""
     with open(path, encoding="utf-8-sig", newline="") as lines:
         if path.endswith((".jsonl", ".json")):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfTensor, require
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.encoders import EncDecFeatureConverter, encoder_decoder_features
@@ -160,7 +160,7 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
         length = self._row_length(task_feature_lengths)
         self._check_present(ds.element_spec)
 
-        def keep(example: dict[str, Any]) -> dict[str, Any]:
+        def keep(example: dict[str, TfTensor]) -> dict[str, TfTensor]:
             return {
                 name: tf.ensure_shape(example[name], [length], name=f"{name}_should_have_the_task_feature_length")
                 for name in self.BATCH_FEATURES
@@ -190,7 +190,7 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
     def planned_features(self, output_features: Iterable[str]) -> Sequence[str]:
         return self.BATCH_FEATURES
 
-    def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]:
+    def planned_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, int | None]:
         """Every kept feature has the length of the row."""
         lengths = self.get_model_feature_lengths(task_feature_lengths)
         return {name: one_length(name, length) for name, length in lengths.items()}
@@ -261,7 +261,7 @@ class PrePackedEncDecFeatureConverter(EncDecFeatureConverter):
             )
         super().__init__(pack=False, **kwargs)
 
-    def convert_rows(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+    def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return EncDecFeatureConverter(bos_id=self.bos_id).convert_rows(
             {name: value for name, value in rows.items() if name in self.TASK_FEATURES}
         ) | {name: rows[name] for name in self.passthrough_features}

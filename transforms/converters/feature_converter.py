@@ -61,7 +61,7 @@ class FeatureConverter(abc.ABC):
     FeatureSpec: TypeAlias = Spec
     TASK_FEATURES: ClassVar[Mapping[str, Spec]]
     MODEL_FEATURES: ClassVar[Mapping[str, Spec]]
-    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, Any] | None] = None
+    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, object] | None] = None
     _ROWS_ARE_PACKED: ClassVar[bool] = False  # the task's own features say where each example begins
 
     def __init__(
@@ -264,7 +264,7 @@ class FeatureConverter(abc.ABC):
             return joined
 
         if self._pack:
-            padded: dict[str, Any] = dict(row_lengths)
+            padded: dict[str, Length] = dict(row_lengths)
         else:
             padded = {name: [sizes.get(axis) for axis in range(max(sizes) + 1)] for name, sizes in limits.items()}
             for name, sizes in limits.items() if adds_layout else ():
@@ -395,7 +395,7 @@ class GrainFeatureConverter(FeatureConverter):
     `grain.MapDataset.source(cache["train"])`. `convert_examples` of every other converter needs no Grain at all.
     """
 
-    def get_grain_transforms(self, task_feature_lengths: Mapping[str, Length], batch_size: int) -> Any:
+    def get_grain_transforms(self, task_feature_lengths: Mapping[str, Length], batch_size: int) -> object:
         """The transformations that make batches of model features, in order."""
         raise NotImplementedError(
             "Need to implement the `get_grain_transforms` method which returns grain.Transformations."

@@ -29,7 +29,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -348,13 +348,13 @@ class DropDuplicates(Pipeline):
         super().__init__(input_type=type_, output_type=type_, name=name)
         self.results = results
 
-    def transform(self, input_object: Any) -> list[Any]:
+    def transform(self, input_object: object) -> list[object]:
         context = current_context()
         assert context is not None  # set by whoever calls `transform`, see `Pipeline`
         for result in self.results:
             duplicates = result.value()
             if context.record_id in duplicates:
-                dropped: list[Any] = self.drop(duplicates.reason)
+                dropped: list[object] = self.drop(duplicates.reason)
                 return dropped
         return [input_object]
 

@@ -196,7 +196,7 @@ def _equal(places: Places, directory: str, rows_in_memory: int) -> tuple[Array, 
 DIGEST_BYTES = 16
 
 
-def content_digest(value: Any) -> bytes:
+def content_digest(value: object) -> bytes:
     """16 bytes (BLAKE2b) that name the content of `value`.
 
     Among 10^9 different records, two get the same digest with a probability of 10^-21: practically never.
@@ -225,7 +225,7 @@ def content_digest(value: Any) -> bytes:
     return digest.digest()
 
 
-def _feed(value: Any, update: Any) -> None:
+def _feed(value: object, update: Callable[[bytes], object]) -> None:
     """Feeds `update` with bytes that no other value produces: each part begins with its kind and its size."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -264,12 +264,12 @@ def _feed(value: Any, update: Any) -> None:
         )
 
 
-def _feed_sized(kind: bytes, data: bytes, update: Any) -> None:
+def _feed_sized(kind: bytes, data: bytes, update: Callable[[bytes], object]) -> None:
     update(kind + b"%d;" % len(data))
     update(data)
 
 
-def _feed_array(array: np.ndarray, update: Any) -> None:
+def _feed_array(array: np.ndarray, update: Callable[[bytes], object]) -> None:
     update(b"a%d;" % array.ndim + b"".join(b"%d;" % size for size in array.shape))
     if array.dtype.hasobject or array.dtype.kind in "SUV":
         update(b"O")
@@ -281,7 +281,7 @@ def _feed_array(array: np.ndarray, update: Any) -> None:
     update(np.ascontiguousarray(array, dtype=little).tobytes())
 
 
-Normalizer = Callable[[Any], Any]
+Normalizer = Callable[[Any], object]
 
 
 def lower(text: str) -> str:

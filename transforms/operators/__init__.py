@@ -12,7 +12,6 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.functions import class_of, function_of
@@ -116,16 +115,16 @@ def families_of(family: str) -> list[str]:
 
 
 @functools.cache
-def _function(name: str) -> Any:
+def _function(name: str) -> Callable[..., object]:
     return function_of(operator_class(name))
 
 
 @functools.cache
-def _class(name: str) -> Any:
+def _class(name: str) -> type:
     return class_of(operator_class(name))
 
 
-_Module = tuple[Callable[[str], Any], Callable[[], list[str]]]
+_Module = tuple[Callable[[str], object], Callable[[], list[str]]]
 
 
 def functions(package: str) -> _Module:
@@ -165,10 +164,10 @@ def _classes(module: str, family: str) -> _Module:
     return _module(module, family, names, _class)
 
 
-def _module(module: str, family: str, names: dict[str, str], make: Callable[[str], Any]) -> _Module:
+def _module(module: str, family: str, names: dict[str, str], make: Callable[[str], object]) -> _Module:
     own_families = families_of(family)
 
-    def load(name: str) -> Any:
+    def load(name: str) -> object:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}.{nearest(name, listed())}")
         made = make(names[name])

@@ -12,15 +12,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import MissingExtraError
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
+from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, Namespace, Value
+from beam_pipes.graph.tensors import Array, Namespace, Row, Value
 
 
 def known_axes(
@@ -61,17 +64,23 @@ def positive_axes(operator: Operator, axes: Sequence[int], ndim: int) -> tuple[i
     return tuple(found)
 
 
-def dtype_of(array: Array) -> np.dtype[Any]:
+def dtype_of(array: Value) -> np.dtype:
     """The NumPy dtype of an array of NumPy, JAX or torch."""
     return np.dtype(str(array.dtype).rpartition(".")[2])
 
 
-def cast_to(xp: Namespace, array: Value, dtype: np.dtype[Any]) -> Value:
+@overload
+def cast_to(xp: ModuleType, array: Value, dtype: np.dtype) -> Array: ...
+@overload
+def cast_to(xp: Namespace, array: Value, dtype: np.dtype) -> Value: ...
+
+
+def cast_to(xp: Any, array: Any, dtype: np.dtype) -> Any:
     """`astype` in any namespace: fractions are cut off, integers wrap around."""
     return array.astype(dtype, copy=False) if xp is np else xp.astype(array, getattr(xp, dtype.name))
 
 
-def placed_like(xp: Namespace, array: np.ndarray[Any, Any], like: Value) -> Value:
+def placed_like(xp: Namespace, array: np.ndarray, like: Value) -> Value:
     """A NumPy array as one of the namespace, on the device of `like`."""
     return xp.asarray(array, device=like.device) if hasattr(like, "detach") else xp.asarray(array)
 
@@ -85,7 +94,13 @@ def opencv() -> Any:
         return None
 
 
-def saturated(xp: Namespace, values: Value, dtype: np.dtype[Any]) -> Value:
+@overload
+def saturated(xp: ModuleType, values: npt.ArrayLike, dtype: np.dtype) -> Array: ...
+@overload
+def saturated(xp: Namespace, values: Value, dtype: np.dtype) -> Value: ...
+
+
+def saturated(xp: Any, values: Any, dtype: np.dtype) -> Any:
     """Values as `dtype`: `[-3, 0.5, 2.5, 300, nan]` → uint8 `[0, 1, 3, 255, 0]`.
 
     Fractions are rounded, halves away from zero; values outside the dtype are clamped; NaN is zero as an integer. As
@@ -120,7 +135,7 @@ def saturated(xp: Namespace, values: Value, dtype: np.dtype[Any]) -> Value:
     return xp.where(under, xp.full_like(inside, bounds.min, dtype=full), made)
 
 
-def value_range(dtype: np.dtype[Any]) -> float:
+def value_range(dtype: np.dtype) -> float:
     """The largest value of an integer dtype, 1 for floats and bool: what `1.0` means in it."""
     return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
 
@@ -206,7 +221,7 @@ class Reshape(Operator):
             return str(self.layout)
         return spec.layout if ndim is not None and ndim == spec.ndim else ""
 
-    def _shape_of(self, extents: Sequence[int], shape: Any, rel_shape: Any) -> tuple[int, ...]:
+    def _shape_of(self, extents: Sequence[int], shape: Row | None, rel_shape: Row | None) -> tuple[int, ...]:
         """The shape of one output."""
         size = math.prod(extents)
         if shape is not None:
@@ -233,11 +248,13 @@ class Reshape(Operator):
             raise ValueError(f"{size} elements of shape {tuple(extents)} do not make shape {tuple(wanted)}")
         return tuple(wanted)
 
-    def run(self, sample: Any, data: Array, shape_input: Array | None = None, *, shape: Any, rel_shape: Any) -> Any:
+    def run(
+        self, sample: Sample, data: Array, shape_input: Array | None = None, *, shape: Row | None, rel_shape: Row | None
+    ) -> Array:
         return data.reshape(self._shape_of(data.shape, shape if shape_input is None else shape_input, rel_shape))
 
     def run_arrays(
-        self, xp: Namespace, data: Value, shape_input: Value = None, *, shape: Value, rel_shape: Value
+        self, xp: Namespace, data: Value, shape_input: Value | None = None, *, shape: Row | None, rel_shape: Row | None
     ) -> Value:
         if shape_input is not None:
             raise ValueError("on the device the shape should be given as shape=, computed on the host")
@@ -273,19 +290,23 @@ class Reinterpret(Reshape):
         )
         return super().infer(spec, *inputs[1:]) if given else spec
 
-    def run(self, sample: Any, data: Array, shape_input: Array | None = None, *, shape: Any, rel_shape: Any) -> Any:
-        seen = self._seen(data)
+    def run(
+        self, sample: Sample, data: Array, shape_input: Array | None = None, *, shape: Row | None, rel_shape: Row | None
+    ) -> Array:
+        seen: Array = self._seen(data)
         if shape_input is None and shape is None and rel_shape is None and self.src_dims is None:
             return seen
         return super().run(sample, seen, shape_input, shape=shape, rel_shape=rel_shape)
 
-    def run_arrays(self, xp: Namespace, data: Value, *shapes: Value, shape: Value, rel_shape: Value) -> Value:
-        seen = self._seen(data)
+    def run_arrays(
+        self, xp: Namespace, data: Value, *shapes: Value | None, shape: Row | None, rel_shape: Row | None
+    ) -> Value:
+        seen: Array = self._seen(data)
         if not shapes and shape is None and rel_shape is None and self.src_dims is None:
             return seen
         return super().run_arrays(np, seen, *shapes, shape=shape, rel_shape=rel_shape)
 
-    def _seen(self, data: Array) -> Any:
+    def _seen(self, data: Any) -> Any:
         if self.dtype is None or data.dtype == self.dtype:
             return data
         if data.ndim == 0 or data.shape[-1] * data.itemsize % self.dtype.itemsize:
@@ -298,7 +319,7 @@ class Elementwise(Operator):
 
     devices = ("cpu", "gpu")
     #: What is computed, from the namespace and operands of one dtype.
-    function: ClassVar[Callable[..., Any]]
+    function: ClassVar[Callable[..., Value]]
     keeps_integers: ClassVar[bool] = False
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
@@ -317,7 +338,7 @@ class Elementwise(Operator):
             raise self.refuse(f"samples of shapes {' and '.join(map(str, known))} do not go together") from None
         return TensorSpec(dtype, shape, layout)
 
-    def _dtype(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    def _dtype(self, dtypes: Sequence[np.dtype]) -> np.dtype:
         floats = [dtype for dtype in dtypes if dtype.kind == "f"]
         if floats:
             return np.result_type(*floats)
@@ -346,7 +367,7 @@ def _cubic_root(xp: Namespace, x: Value) -> Value:
     return xp.cbrt(x) if hasattr(xp, "cbrt") else xp.sign(x) * xp.abs(x) ** (1 / 3)
 
 
-def _function(name: str, inputs: str, words: str, function: Callable[..., Any], *, keeps: bool = False) -> None:
+def _function(name: str, inputs: str, words: str, function: Callable[..., Value], *, keeps: bool = False) -> None:
     """Declares the class of `math.<name>`."""
     example = f"`{name}({inputs.replace(' ', ', ')})`: {words}, element by element."
     members = {"__doc__": example, "__module__": __name__, "inputs": tuple(inputs.split())}

@@ -11,10 +11,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.transforms.audio.spectra import SCALES, resample, triangles
@@ -72,7 +74,7 @@ class MelFilterBank(Operator):
             return self._layout.index("f")
         return max(ndim - 2, 0)
 
-    def filters(self, bins: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def filters(self, bins: int) -> npt.NDArray[np.float32]:
         """(nfilter, bins) float32: the weight of each bin in each filter."""
         return _filters(
             bins, self.sample_rate, self.freq_low, self._top, self.nfilter, self.mel_formula, self.normalize
@@ -86,7 +88,7 @@ class MelFilterBank(Operator):
         moved = xp.moveaxis(values, axis, -1)
         rows = xp.reshape(moved, (moved.shape[0], -1, moved.shape[-1]))
         if xp is np:
-            made = np.zeros((*rows.shape[:2], self.nfilter), np.float32)
+            made: Value = np.zeros((*rows.shape[:2], self.nfilter), np.float32)
             for frames, out in zip(rows, made, strict=True):
                 _multiply_bands(frames, table, out)
         else:
@@ -99,7 +101,7 @@ class MelFilterBank(Operator):
 _FILTERS_AT_ONCE, _MOST_PRODUCTS = 16, 1 << 18
 
 
-def _multiply_bands(frames: Array, table: Any, out: Any) -> None:
+def _multiply_bands(frames: Array, table: Array, out: Array) -> None:
     """`out = frames @ table.T`, without most of the zeros of the table."""
     for at in range(0, len(table), _FILTERS_AT_ONCE):
         some = table[at : at + _FILTERS_AT_ONCE]
@@ -116,7 +118,7 @@ def _multiply_bands(frames: Array, table: Any, out: Any) -> None:
 @functools.lru_cache(maxsize=16)
 def _filters(
     bins: int, sample_rate: float, low: float, high: float, count: int, scale: str, normalize: bool
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+) -> npt.NDArray[np.float32]:
     frequencies = np.arange(bins) * (sample_rate / (2 * (bins - 1))) if bins > 1 else np.zeros(1)
     found = triangles(frequencies, f_min=low, f_max=high, n_mels=count, scale=scale, normalize=normalize)
     return found.astype(np.float32)
@@ -177,7 +179,7 @@ class Spectrogram(Operator):
         step = int(self.window_step)
         return 1 + (length if self.center_windows else length - int(self.window_length)) // step
 
-    def _places(self, length: int) -> tuple[Any, Any]:
+    def _places(self, length: int) -> tuple[Array, Array]:
         """Which sample of the wave is at each place of the concatenated frames, and whether it is within the wave."""
         frames = self._num_frames(length)
         if length < 1 or frames < 1:
@@ -200,15 +202,15 @@ class Spectrogram(Operator):
     def run_arrays(self, xp: Namespace, waves: Value) -> Value:
         places, inside = self._places(waves.shape[1])
 
-        def constant(array: Array) -> Any:
+        def constant(array: Array) -> Value:
             return placed_like(xp, array, waves)
 
         whole = xp.take(cast_to(xp, waves, np.dtype("float32")), constant(places), axis=1)
         if not self.reflect_padding:
             whole = whole * constant(inside.astype(np.float32))
         if xp is np:
-            frames = sliding_window_view(whole, self.window_length, axis=1)[:, :: self.window_step]
-            power = _powers(frames, self._weights(), self._points)
+            frames: Any = sliding_window_view(whole, self.window_length, axis=1)[:, :: self.window_step]
+            power: Value = _powers(frames, self._weights(), self._points)
         else:
             starts = np.arange(0, len(places) - self.window_length + 1, self.window_step)[:, None]
             within = starts + np.arange(self.window_length)
@@ -219,7 +221,7 @@ class Spectrogram(Operator):
         return made if self.layout == "tf" else xp.permute_dims(made, (0, 2, 1))
 
 
-def _powers(frames: Array, weights: Any, points: int) -> Any:
+def _powers(frames: Array, weights: Array, points: int) -> Array:
     """(n, frames, window) float32 → (n, frames, points // 2 + 1) float32: the power of each frame's spectrum."""
     cv2 = opencv()
     if cv2 is None or points % 2 or cv2.getOptimalDFTSize(points) != points:
@@ -260,7 +262,7 @@ class ToDecibels(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0].replace(dtype=np.dtype("float32"))
 
-    def run_arrays(self, xp: Namespace, data: Value) -> Value:
+    def run_arrays(self, xp: Namespace, data: Value) -> Any:
         values = cast_to(xp, data, np.dtype("float32"))
         if self.reference:
             scaled = values * (1.0 / self.reference)
@@ -298,7 +300,7 @@ class Audio(Operator):
         wave = TensorSpec(self.dtype, (None,), "t") if self.downmix else TensorSpec(self.dtype, (None, None), "tc")
         return [wave, TensorSpec.of("float32", ())]
 
-    def run(self, sample: Any, data: Array, *, sample_rate: float) -> tuple[Any, Any]:
+    def run(self, sample: Sample, data: Array, *, sample_rate: float) -> tuple[Array, Array]:
         soundfile = require("soundfile", purpose="fn.decoders.audio")
         try:
             wave, rate = soundfile.read(io.BytesIO(data.tobytes()), dtype="float32", always_2d=True)
@@ -308,7 +310,7 @@ class Audio(Operator):
             raise ValueError(f"the sound file of {data.size} bytes contains no samples")
         return self.finished(wave, rate, sample_rate)
 
-    def finished(self, wave: Array, rate: float, sample_rate: float) -> tuple[Any, Any]:
+    def finished(self, wave: Array, rate: float, sample_rate: float) -> tuple[Array, Array]:
         """A decoded wave, (samples, channels) float32, converted by the arguments, and its rate."""
         if self.downmix:
             wave = wave.mean(axis=1, dtype=np.float32) if wave.shape[1] > 1 else wave[:, 0]
@@ -344,7 +346,16 @@ class AudioResample(Mapped):
         shape = inputs[0].shape
         return super().infer(inputs[0] if shape is None else inputs[0].replace(shape=(None, *shape[1:])))
 
-    def run(self, sample: Any, wave: Array, *, in_rate: Any, out_rate: Any, scale: Any, out_length: Any) -> Any:
+    def run(
+        self,
+        sample: Sample,
+        wave: Array,
+        *,
+        in_rate: float | None,
+        out_rate: float | None,
+        scale: float | None,
+        out_length: Any,
+    ) -> Any:
         given = [scale, out_length, None if in_rate is None or out_rate is None else out_rate / in_rate]
         if sum(one is not None for one in given) != 1 or not wave.size:
             raise ValueError("give scale, out_length, or in_rate and out_rate, and a wave with samples")
@@ -384,7 +395,7 @@ def _by_sinc(wave: Array, length: int, factor: float, quality: float) -> Any:
     return made
 
 
-def _sinc_weights(distances: Any, lobes: int) -> Any:
+def _sinc_weights(distances: Array, lobes: int) -> Any:
     """The windowed sinc, from a table of 32 values per lobe; zero beyond the lobes."""
     ramp = np.arange(-32 * lobes, 32 * lobes + 1)
     table = np.sinc(ramp / 32) * (0.5 + 0.5 * np.cos(np.pi * ramp * 2 / len(ramp)))
@@ -409,7 +420,7 @@ def _by_phases(wave: Array, length: int, ratio: Fraction, lobes: int) -> Any:
 
 
 @functools.lru_cache(maxsize=16)
-def _phases(up: int, down: int, lobes: int) -> tuple[int, int, list[tuple[int, Any]]]:
+def _phases(up: int, down: int, lobes: int) -> tuple[int, int, list[tuple[int, Array]]]:
     """Samples that are made of so many, and for some of them each time the first sample, with `lobes` of zeros in front
     of the wave, and the weights (samples, made ones)."""
     times = -(-_PHASES_AT_ONCE // up)
@@ -437,7 +448,7 @@ class PreemphasisFilter(Mapped):
         if self.border not in ("clamp", "reflect", "zero"):
             raise self.argument_error(f"border should be 'clamp', 'reflect' or 'zero', got {self.border!r}.")
 
-    def run(self, sample: Any, wave: Array, *, preemph_coeff: float) -> Any:
+    def run(self, sample: Sample, wave: Array, *, preemph_coeff: float) -> Any:
         values = wave.astype(np.float32)
         before = np.roll(values, 1)
         second = values[1:2] if len(values) > 1 else values[:1]
@@ -461,7 +472,9 @@ class NonsilentRegion(Operator):
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         return [TensorSpec.of("int32", ()), TensorSpec.of("int32", ())]
 
-    def run(self, sample: Any, wave: Array, *, cutoff_db: float, window_length: int, reference_power: float) -> Any:
+    def run(
+        self, sample: Sample, wave: Array, *, cutoff_db: float, window_length: int, reference_power: float
+    ) -> tuple[np.int32, np.int32]:
         length = max(1, min(window_length, len(wave)))
         sums = np.concatenate([[0.0], np.cumsum(np.square(wave, dtype=np.float64))])
         powers = (sums[length:] - sums[:-length]) / length
@@ -482,7 +495,7 @@ class PowerSpectrum(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec.of_rank("float32", inputs[0].ndim, inputs[0].layout)
 
-    def run(self, sample: Any, data: Array) -> Any:
+    def run(self, sample: Sample, data: Array) -> Any:
         spectrum = np.abs(np.fft.rfft(data, n=self.nfft, axis=self.axis))
         return (spectrum**self.power).astype(np.float32)
 
@@ -509,12 +522,12 @@ class MFCC(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec.of_rank("float32", inputs[0].ndim, inputs[0].layout)
 
-    def run(self, sample: Any, spectrogram: Array) -> Any:
+    def run(self, sample: Sample, spectrogram: Array) -> Array:
         moved = np.moveaxis(spectrogram, self.axis, 0).astype(np.float64)
         made = np.tensordot(self._table(len(moved))[: self.n_mfcc], moved, axes=1)
         return np.ascontiguousarray(np.moveaxis(made, 0, self.axis), np.float32)
 
-    def _table(self, size: int) -> Any:
+    def _table(self, size: int) -> Array:
         """(size, size): the basis of the transform, row by row."""
         kind, n, k = self.dct_type, np.arange(size)[None, :], np.arange(size)[:, None]
         period = size - 1 if kind == 1 else size

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.operator import Argument, Constant, Node, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array
@@ -57,7 +57,7 @@ class AffineMap(Operator):
         return made.astype(np.float32)
 
 
-def about(linear: Array, center: Any) -> Array:
+def about(linear: Array, center: Array | None) -> Array:
     """A linear map, (d, d), about a fixed point; the origin without one."""
     if center is None:
         return np.column_stack([linear, np.zeros(len(linear))])
@@ -71,7 +71,7 @@ class Translation(AffineMap):
 
     offset = Argument("floats", doc="what is added, a number an axis")
 
-    def matrix(self, *, offset: Any) -> Array:
+    def matrix(self, *, offset: Array) -> Array:
         return np.column_stack([np.eye(len(offset)), offset])
 
 
@@ -82,7 +82,7 @@ class Scale(AffineMap):
     center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
     ndim = Constant("int", default=None, doc="how many axes there are, where scale is one number")
 
-    def matrix(self, *, scale: Any, center: Any) -> Array:
+    def matrix(self, *, scale: Array, center: Array | None) -> Array:
         return about(np.diag(np.broadcast_to(scale, self.ndim or len(scale))), center)
 
 
@@ -96,7 +96,7 @@ class Rotation(AffineMap):
     axis = Argument("floats", default=None, doc="three numbers, the direction that is turned about")
     center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
 
-    def matrix(self, *, angle: float, axis: Any, center: Any) -> Array:
+    def matrix(self, *, angle: float, axis: Array | None, center: Array | None) -> Array:
         cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
         if axis is None:
             return about(np.array([[cosine, -sine], [sine, cosine]]), center)
@@ -117,7 +117,7 @@ class Shear(AffineMap):
     angles = Argument("floats", default=None, doc="the same as angles in degrees, whose tangents are the parts")
     center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
 
-    def matrix(self, *, shear: Any, angles: Any, center: Any) -> Array:
+    def matrix(self, *, shear: Array | None, angles: Any, center: Array | None) -> Array:
         if (shear is None) == (angles is None):
             raise ValueError("give one of shear and angles")
         parts = np.tan(np.radians(angles)) if shear is None else shear
@@ -138,7 +138,7 @@ class Crop(AffineMap):
     to_end = Argument("floats", default=1.0, doc="where it ends")
     absolute = Constant("bool", default=False, doc="whether starts and ends change places where they are reversed")
 
-    def matrix(self, *, from_start: Any, from_end: Any, to_start: Any, to_end: Any) -> Array:
+    def matrix(self, *, from_start: Array, from_end: Array, to_start: Array, to_end: Array) -> Array:
         try:
             ends = np.array(np.broadcast_arrays(from_start, from_end, to_start, to_end), np.float64)
         except ValueError:
@@ -159,7 +159,7 @@ class Combine(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0].replace(dtype=np.dtype("float32"))
 
-    def run(self, sample: Sample, *transforms: Array) -> Any:
+    def run(self, sample: Sample, *transforms: Array) -> Array:
         order = reversed(transforms) if self.reverse_order else transforms
         return functools.reduce(joined, [np.asarray(one, np.float64) for one in order]).astype(np.float32)
 
@@ -186,7 +186,7 @@ class CoordTransform(Operator):
         shape = inputs[0].shape
         return inputs[0].replace(dtype=self.dtype, shape=None if shape is None else (*shape[:-1], None))
 
-    def run(self, sample: Sample, data: Array, *, M: Any, T: Any, MT: Any) -> Any:  # noqa: N803 - DALI's names
+    def run(self, sample: Sample, data: Array, *, M: Array | None, T: Array | None, MT: Array | None) -> Any:  # noqa: N803 - DALI's names
         ndim = data.shape[-1]
         if MT is not None:
             if MT.size % (ndim + 1):
@@ -196,7 +196,7 @@ class CoordTransform(Operator):
             M = np.eye(ndim) * (1.0 if M is None else M[0])  # noqa: N806
         elif M.size % ndim:
             raise ValueError(f"M should have rows of {ndim} numbers, got {M.size} in all")
-        made = data.astype(np.float64) @ M.reshape(-1, ndim).T + (0 if T is None else T.ravel())
+        made: Array = data.astype(np.float64) @ M.reshape(-1, ndim).T + (0 if T is None else T.ravel())
         return saturated(np, made, self.dtype)
 
 
@@ -225,12 +225,12 @@ class _Boxes(Operator):
     inputs: ClassVar[tuple[str, ...]] = ("boxes",)
     ltrb = Constant("bool", default=False, doc="whether boxes are two corners, or left, top, width, height")
 
-    def infer(self, *inputs: TensorSpec) -> Any:
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
         if inputs[0].shape is not None and (len(inputs[0].shape) > 2 or inputs[0].shape[-1:] not in ((4,), (None,))):
             raise self.refuse(f"expected boxes of four numbers, (n, 4), got {inputs[0]}")
         return inputs[0].replace(dtype=np.dtype("float32"))
 
-    def _moved(self, boxes: Array, move: Any) -> Any:
+    def _moved(self, boxes: Array, move: Callable[[Array], Array]) -> Array:
         """Boxes whose corners, (…, 2, 2), were mapped by `move`, which may exchange them."""
         corners = np.asarray(boxes, np.float64).reshape(*boxes.shape[:-1], 2, 2)
         if not self.ltrb:
@@ -247,7 +247,7 @@ class BbFlip(_Boxes):
     horizontal = Argument("int", default=1, doc="mirrors left and right where it is not 0")
     vertical = Argument("int", default=0, doc="mirrors top and bottom where it is not 0")
 
-    def run(self, sample: Sample, boxes: Array, *, horizontal: int, vertical: int) -> Any:
+    def run(self, sample: Sample, boxes: Array, *, horizontal: int, vertical: int) -> Array:
         mirrored = np.array([bool(horizontal), bool(vertical)])
         return self._moved(boxes, lambda corners: np.where(mirrored, 1 - corners, corners))
 
@@ -261,7 +261,7 @@ class BBoxPaste(_Boxes):
     paste_x = Argument("float", default=0.5, doc="where the image lies: 0 at the left, 1 at the right")
     paste_y = Argument("float", default=0.5, doc="where the image lies: 0 at the top, 1 at the bottom")
 
-    def run(self, sample: Sample, boxes: Array, *, ratio: float, paste_x: float, paste_y: float) -> Any:
+    def run(self, sample: Sample, boxes: Array, *, ratio: float, paste_x: float, paste_y: float) -> Array:
         if ratio < 1:
             raise ValueError(f"ratio should be at least 1, got {ratio}")
         start = np.array([paste_x, paste_y]) * (ratio - 1)
@@ -328,11 +328,17 @@ class RandomBBoxCrop(Operator):
         shapes = [("float32", (2,)), ("float32", (2,)), ("float32", (None, 4)), ("int32", (None,)), ("int32", (None,))]
         return [TensorSpec.of(*one) for one in shapes[: self.output_count()]]
 
-    def result(self, nodes: Sequence[Any]) -> object:
+    def result(self, nodes: Sequence[Node]) -> object:
         return list(nodes) if self._with_labels else [*nodes[:3], *nodes[4:]]
 
     def run(
-        self, sample: Sample, boxes: Array, labels: Array | None = None, *, crop_shape: Any, input_shape: Any
+        self,
+        sample: Sample,
+        boxes: Array,
+        labels: Array | None = None,
+        *,
+        crop_shape: Array | None,
+        input_shape: Array | None,
     ) -> Any:
         corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
         if self._layout == "xyWH":
@@ -350,7 +356,9 @@ class RandomBBoxCrop(Operator):
         made = (start * pixels, extent * pixels, inside.reshape(-1, 4))
         return (*(one.astype(np.float32) for one in made), chosen, *([places] if self.output_bbox_indices else []))
 
-    def _window(self, draws: Any, corners: Array, size: Any, pixels: Array) -> tuple[Array, Array, Array]:
+    def _window(
+        self, draws: np.random.Generator, corners: Array, size: Array | None, pixels: Array
+    ) -> tuple[Array, Array, Array]:
         """Where a window begins, its extent, both 0 to 1, and which boxes it keeps."""
         whole = np.zeros(2), np.ones(2), np.ones(len(corners), np.bool_)
         options = [*self.thresholds, *([None] if self.allow_no_crop and size is None else [])]
@@ -373,7 +381,7 @@ class RandomBBoxCrop(Operator):
             raise ValueError("no window of crop_shape overlaps the boxes as thresholds ask; give lower ones")
         return whole
 
-    def _extent(self, draws: Any) -> Any:
+    def _extent(self, draws: np.random.Generator) -> Array | None:
         """A random width and height; None if their ratio is not allowed."""
         (least, most), (low, high) = self.aspect_ratio, self.scaling
         extent = draws.uniform(low, high, 2)
@@ -383,7 +391,7 @@ class RandomBBoxCrop(Operator):
         ratio = extent[0] / extent[1]
         return extent if least * (1 - 1e-9) <= ratio <= most * (1 + 1e-9) else None
 
-    def _kept(self, corners: Array, start: Array, extent: Array, threshold: float) -> Any:
+    def _kept(self, corners: Array, start: Array, extent: Array, threshold: float) -> Array | None:
         """Which boxes a window keeps; None if it does not meet the conditions."""
         area = np.prod(corners[:, 1] - corners[:, 0], axis=1)
         common = np.minimum(corners[:, 1], start + extent) - np.maximum(corners[:, 0], start)

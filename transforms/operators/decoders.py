@@ -11,8 +11,9 @@ import numpy as np
 
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant, Device, Operator
+from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array
+from beam_pipes.graph.tensors import Array, Value
 from beam_pipes.graph.types import DALIImageType
 from beam_pipes.transforms.operators.image.affine import with_size
 from beam_pipes.transforms.operators.image.crops import Cropping
@@ -61,10 +62,10 @@ class Image(Operator):
             raise self.refuse(f"expected the bytes of files, uint8[·], got {spec}")
         return TensorSpec(self.dtype, (None, None, CHANNELS.get(self.output_type)), "HWC")
 
-    def run(self, sample: Any, data: Array) -> Any:
+    def run(self, sample: Sample, data: Array) -> Array:
         return in_full_range(self.decoded(np.ascontiguousarray(data).data), self.dtype)
 
-    def decoded(self, data: memoryview) -> Any:
+    def decoded(self, data: memoryview) -> Array:
         """(height, width, channels) uint8, or uint16 if the file has 16 bits. Raises `ValueError` for invalid bytes."""
         if not len(data):
             raise ValueError("there are no bytes to decode")
@@ -80,7 +81,7 @@ class Image(Operator):
                 f"expected a JPEG, PNG or WebP file, found {len(data)} bytes that begin with {start!r}"
             ) from error
 
-    def _jpeg(self, data: memoryview) -> Any:
+    def _jpeg(self, data: memoryview) -> Array:
         simplejpeg = require("simplejpeg", purpose="fn.decoders.image")
         kind = self.output_type
         try:
@@ -92,7 +93,7 @@ class Image(Operator):
                 if kind == DALIImageType.GRAY or (kind == DALIImageType.ANY_DATA and colours == "Gray")
                 else ("BGR" if kind == DALIImageType.BGR else "RGB")
             )
-            image = simplejpeg.decode_jpeg(
+            image: Array = simplejpeg.decode_jpeg(
                 data, space, fastdct=self.use_fast_idct, fastupsample=not self.jpeg_fancy_upsampling
             )
         except ValueError as error:
@@ -103,7 +104,7 @@ class Image(Operator):
             image = turned(image, _orientation(data))
         return image
 
-    def _by_pillow(self, data: memoryview) -> Any:
+    def _by_pillow(self, data: memoryview) -> Array:
         pillow = require("PIL.Image", purpose="fn.decoders.image")
         try:
             with pillow.open(io.BytesIO(data)) as file:
@@ -113,7 +114,7 @@ class Image(Operator):
             raise ValueError(f"the image file of {len(data)} bytes is damaged: {error}") from error
         return turned(image, orientation)
 
-    def _converted(self, file: Any) -> Any:
+    def _converted(self, file: Any) -> Array:
         if file.mode.startswith("I;16"):
             image = np.asarray(file).astype(np.uint16)[:, :, None]
             if self.output_type in (DALIImageType.GRAY, DALIImageType.ANY_DATA):
@@ -142,7 +143,7 @@ class ImageCrop(Image, Cropping):
         spec = super().infer(*inputs)
         return with_size(spec, "HWC", *self.prepare(spec), self.dtype)
 
-    def run(self, sample: Any, data: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, data: Array, **given: Any) -> Array:
         return self.cut_one(super().run(sample, data), "HWC", given)
 
 
@@ -157,8 +158,8 @@ class ImageSlice(Image, Slice):
         return Slice.infer(self, super().infer(*inputs), *inputs[1:])
 
     def run(  # type: ignore[override]
-        self, sample: Any, data: Array, *windows: Array, **given: Any
-    ) -> Any:
+        self, sample: Sample, data: Array, *windows: Array, **given: Any
+    ) -> Value:
         return Slice.run(self, sample, super().run(sample, data), *windows, **given)
 
 
@@ -169,7 +170,7 @@ class ImageRandomCrop(Image):
     random_area, random_aspect_ratio = RandomResizedCrop.random_area, RandomResizedCrop.random_aspect_ratio
     num_attempts = RandomResizedCrop.num_attempts
 
-    def run(self, sample: Any, data: Array) -> Any:
+    def run(self, sample: Sample, data: Array) -> Array:
         image = super().run(sample, data)
         draws = sample.uniform(4 * self.num_attempts).reshape(-1, 4)
         top, left, height, width = random_window(self, image.shape[0], image.shape[1], draws)
@@ -187,7 +188,7 @@ class PeekImageShape(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec(self.dtype, (3,))
 
-    def run(self, sample: Any, data: Array) -> Any:
+    def run(self, sample: Sample, data: Array) -> Array:
         pillow = require("PIL.Image", purpose="fn.peek_image_shape")
         with pillow.open(io.BytesIO(data.tobytes())) as file:
             turns = self.adjust_orientation and int(file.getexif().get(_ORIENTATION_TAG, 1)) > 4
@@ -195,22 +196,25 @@ class PeekImageShape(Operator):
             return np.array([*size, CHANNELS.get(self.image_type, len(file.getbands()))], self.dtype)
 
 
-def to_ycbcr(image: Array) -> Any:
+def to_ycbcr(image: Array) -> Array:
     """RGB as YCbCr of BT.601, uint8 and uint16 alike: white is (235, 128, 128), black (16, 128, 128)."""
     wider = (int(np.iinfo(image.dtype).max) + 1) // 256
     limits = np.array([16, 128, 128]) * wider
     colours = image.astype(np.float32) @ (YCBCR.T * (wider * 255 / np.iinfo(image.dtype).max)).astype(np.float32)
-    return np.floor(colours + (limits + 0.5).astype(np.float32)).astype(image.dtype)
+    made: Array = np.floor(colours + (limits + 0.5).astype(np.float32)).astype(image.dtype)
+    return made
 
 
-def in_full_range(image: Array, dtype: np.dtype[Any]) -> Any:
+def in_full_range(image: Array, dtype: np.dtype) -> Array:
     """Pixels of uint8 or uint16 as another dtype, the range of one stretched to that of the other."""
     if image.dtype == dtype:
         return image
     most = float(np.iinfo(image.dtype).max)
     if dtype.kind == "f":
-        return (image.astype(np.float32) * np.float32(1 / most)).astype(dtype)
-    return np.floor(image * (float(np.iinfo(dtype).max) / most) + 0.5).astype(dtype)
+        made: Array = (image.astype(np.float32) * np.float32(1 / most)).astype(dtype)
+        return made
+    made = np.floor(image * (float(np.iinfo(dtype).max) / most) + 0.5).astype(dtype)
+    return made
 
 
 def _has_exif(data: memoryview) -> bool:
@@ -229,7 +233,7 @@ def _orientation(data: memoryview) -> int:
         return int(file.getexif().get(_ORIENTATION_TAG, 1))
 
 
-def turned(image: Array, orientation: int) -> Any:
+def turned(image: Array, orientation: int) -> Array:
     """An image turned upright by its Exif orientation (1 to 8)."""
     if orientation in (5, 6, 7, 8):
         image = image.transpose(1, 0, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.graph.types import BatchInfo, SampleInfo
 
 CYCLES = ("no", "quiet", "raise")
+
+
+T = TypeVar("T")
 
 
 class ExternalSource(Fed):
@@ -80,7 +83,7 @@ class ExternalSource(Fed):
             elif layout and len(layout) != ndim:
                 raise self.argument_error(f"layout {layout!r} names {len(layout)} axes, and ndim is {ndim}.")
 
-    def _spread(self, name: str, values: list[Any]) -> list[Any]:
+    def _spread(self, name: str, values: list[T]) -> list[T]:
         count = self.output_count()
         values = values * count if len(values) == 1 else values
         if len(values) != count:
@@ -144,7 +147,7 @@ class ExternalSource(Fed):
             raise GraphError(f"{self.name}: {which} should give samples of rank {ndim}, got {column[0].ndim}.")
 
 
-def _is_callback(source: Any) -> bool:
+def _is_callback(source: object) -> bool:
     return callable(source) and not inspect.isgeneratorfunction(source) and not inspect.isclass(source)
 
 
@@ -161,7 +164,7 @@ def _host(value: Any) -> Any:
     return np.array(value)
 
 
-def _takes_an_argument(function: Callable[..., Any]) -> bool:
+def _takes_an_argument(function: Callable[..., object]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -207,7 +210,7 @@ class CalledStream(_SourceStream):
     def next(self, place: FeedPlace) -> list[TensorList] | None:
         operator = self.operator
         if operator.batch:
-            told: Any = BatchInfo(place.iteration, place.epoch) if operator.batch_info else place.iteration
+            told: object = BatchInfo(place.iteration, place.epoch) if operator.batch_info else place.iteration
             try:
                 return operator.columns(operator.source(told) if self._is_told else operator.source())
             except StopIteration:
@@ -234,7 +237,7 @@ class IteratedStream(_SourceStream):
 
     def __init__(self, operator: ExternalSource) -> None:
         super().__init__(operator)
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Iterator[object] | None = None
         self._epoch = 0
         source = operator.source
         # An object whose own `__iter__` returns itself may begin again there, as that of DALI's tutorial does.
@@ -247,7 +250,7 @@ class IteratedStream(_SourceStream):
         if iterator is None:
             iterator = self._begin(place.epoch)
             self._iterator, self._epoch = iterator, place.epoch
-        given: list[Any] = []
+        given: list[object] = []
         # Not by `for` or `islice`: they call `__iter__`, where a source may begin again.
         while len(given) < (1 if self.operator.batch else place.size):
             one = next(iterator, _END)
@@ -261,11 +264,11 @@ class IteratedStream(_SourceStream):
             return self.operator.columns(given[0]) if given else None
         return self._of_samples(given)
 
-    def _begin(self, epoch: int) -> Iterator[Any]:
+    def _begin(self, epoch: int) -> Iterator[object]:
         if self._is_once and self._was_asked:
             raise self._gone_through(epoch)
         source = self.operator.source
-        found: Iterator[Any] = iter(source() if callable(source) else source)
+        found: Iterator[object] = iter(source() if callable(source) else source)
         return found
 
     def _gone_through(self, epoch: int) -> GraphError:
@@ -297,7 +300,7 @@ class PushedStream(_SourceStream):
         self.waiting: collections.deque[list[TensorList]] = collections.deque()
         self._last: list[TensorList] | None = None
 
-    def feed(self, batch: Any) -> None:
+    def feed(self, batch: object) -> None:
         """Adds a batch to the waiting ones."""
         self.waiting.append(self.operator.columns(batch))
 
@@ -363,14 +366,14 @@ class PythonFunction(Operator):
     def output_count(self) -> int:
         return int(self.num_outputs)
 
-    def result(self, nodes: Any) -> Any:
+    def result(self, nodes: Sequence[Node]) -> object:
         return None if not nodes else super().result(nodes)
 
     @property
     def mixes_samples(self) -> bool:
         return bool(self.batch_processing)
 
-    def run(self, sample: Sample, *inputs: Array) -> Any:
+    def run(self, sample: Sample, *inputs: Array) -> object:
         made = self.function(*inputs)
         if self.num_outputs == 0:
             return ()
@@ -380,7 +383,7 @@ class PythonFunction(Operator):
     def run_batch(self) -> Any:
         return self._run_batch if self.batch_processing else None
 
-    def _run_batch(self, samples: Samples, *columns: TensorList) -> Any:
+    def _run_batch(self, samples: Samples, *columns: TensorList) -> TensorList | tuple[TensorList, ...]:
         made = self.function(*[list(column) for column in columns])
         if self.num_outputs == 1:
             return TensorList(list(made))

@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Namespace, TensorList, Value
+from beam_pipes.graph.tensors import Array, Namespace, TensorList, Value
 from beam_pipes.transforms.operators.arrays import axes_in, known_axes, positive_axes, saturated
 
 
@@ -181,7 +181,7 @@ class Pad(Operator):
             made[axis] = self._aligned(position, max(shape[axis], largest[axis] if least < 0 else least))
         return tuple(made)
 
-    def run_batch(self, samples: Samples, data: TensorList, *, shape: Any, fill_value: Any) -> TensorList:
+    def run_batch(self, samples: Samples, data: TensorList, *, shape: Any, fill_value: Array) -> TensorList:
         if not len(data):
             return TensorList([])
         if len({one.ndim for one in data}) > 1:
@@ -262,15 +262,15 @@ class OneHot(Operator):
         if own == (1,):
             data, own = xp.reshape(data, (-1,)), ()
         axis = 1 + self._axis(len(own))
-        classes = xp.reshape(
+        classes: Any = xp.reshape(
             xp.asarray(np.arange(self.num_classes, dtype="int32")), (self.num_classes,) + (1,) * (len(own) + 1 - axis)
         )
         if type(data).__module__.partition(".")[0] == "torch":
             classes = classes.to(data.device)
         values = saturated(np, np.array([self.on_value, self.off_value]), self.dtype)
         chosen = xp.expand_dims(data, axis=axis) == classes
-        on = xp.full(chosen.shape, values[0].item(), dtype=getattr(xp, self.dtype.name))
-        off = xp.full(chosen.shape, values[1].item(), dtype=getattr(xp, self.dtype.name))
+        on: Any = xp.full(chosen.shape, values[0].item(), dtype=getattr(xp, self.dtype.name))
+        off: Any = xp.full(chosen.shape, values[1].item(), dtype=getattr(xp, self.dtype.name))
         if type(data).__module__.partition(".")[0] == "torch":
             on, off = on.to(data.device), off.to(data.device)
         return xp.where(chosen, on, off)

@@ -15,7 +15,7 @@ from beam_pipes.graph.tensors import Array, Namespace, TensorList, Value
 from beam_pipes.transforms.operators.arrays import saturated
 
 # Draws for (n, count) → values of any dtype.
-Draw = Callable[[Samples, int], Any]
+Draw = Callable[[Samples, int], Array]
 
 
 class Drawing(Operator):
@@ -39,7 +39,7 @@ class Drawing(Operator):
             return tuple(int(extent) for extent in self.constants["shape"])
         return () if like is None else like.shape
 
-    def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]], **arguments: Any) -> dict[str, Any]:
+    def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]], **arguments: Any) -> dict[str, Array]:
         """The draws for a device, made on the host: the same numbers."""
         # A shape without memory: nobody looks at the values.
         like = [TensorList(np.broadcast_to(np.zeros((), np.bool_), (len(samples), *shape))) for shape in shapes]
@@ -54,7 +54,7 @@ class Drawing(Operator):
         return values
 
 
-def drawn(samples: Samples, like: TensorList | None, shape: Any, draw: Draw) -> TensorList:
+def drawn(samples: Samples, like: TensorList | None, shape: Sequence[Array] | None, draw: Draw) -> TensorList:
     """Values of the shape that each sample should have. A value depends only on its place, not on the shape."""
     size = len(samples)
     shapes: list[tuple[int, ...]] = [()] * size
@@ -94,7 +94,13 @@ class Uniform(Drawing):
         return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
 
     def run_batch(
-        self, samples: Samples, shape_like: TensorList | None = None, *, range: Any, values: Any, shape: Any
+        self,
+        samples: Samples,
+        shape_like: TensorList | None = None,
+        *,
+        range: Array,
+        values: Array | None,
+        shape: Sequence[Array] | None,
     ) -> TensorList:
         if values is not None:
             return drawn(samples, shape_like, shape, lambda some, count: self._chosen(some, count, values))
@@ -103,7 +109,7 @@ class Uniform(Drawing):
             raise ValueError(f"range should have the lower number first, got {low[wrong][0]}, {high[wrong][0]}")
         return drawn(samples, shape_like, shape, lambda some, count: self._between(some, count, low, high))
 
-    def _between(self, samples: Samples, count: int, low: Any, high: Any) -> Any:
+    def _between(self, samples: Samples, count: int, low: Array, high: Array) -> Any:
         made = saturated(np, low + samples.uniform(count) * (high - low), self.dtype)
         if self.dtype.kind != "f":
             return made
@@ -132,7 +138,13 @@ class Normal(Drawing):
         return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
 
     def run_batch(
-        self, samples: Samples, shape_like: TensorList | None = None, *, mean: Any, stddev: Any, shape: Any
+        self,
+        samples: Samples,
+        shape_like: TensorList | None = None,
+        *,
+        mean: Array,
+        stddev: Array,
+        shape: Sequence[Array] | None,
     ) -> TensorList:
         if np.any(wrong := stddev < 0):
             raise ValueError(f"stddev should not be negative, got {stddev[wrong][0]}")
@@ -145,7 +157,7 @@ class Normal(Drawing):
         )
 
 
-def _standard(samples: Samples, count: int) -> Any:
+def _standard(samples: Samples, count: int) -> Array:
     """Standard normal numbers by Box and Muller; the one at a place does not depend on `count`."""
     pairs = samples.uniform(2 * count)
     radius = np.sqrt(-2.0 * np.log1p(-pairs[:, ::2]))
@@ -165,7 +177,12 @@ class CoinFlip(Drawing):
         return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
 
     def run_batch(
-        self, samples: Samples, shape_like: TensorList | None = None, *, probability: Any, shape: Any
+        self,
+        samples: Samples,
+        shape_like: TensorList | None = None,
+        *,
+        probability: Array,
+        shape: Sequence[Array] | None,
     ) -> TensorList:
         wrong = ~((probability >= 0) & (probability <= 1))
         if np.any(wrong):
@@ -199,7 +216,13 @@ class Choice(Drawing):
         return TensorSpec(a.dtype, (*own, *a.shape[1:]))
 
     def run_batch(
-        self, samples: Samples, a: TensorList, shape_like: TensorList | None = None, *, p: Any, shape: Any
+        self,
+        samples: Samples,
+        a: TensorList,
+        shape_like: TensorList | None = None,
+        *,
+        p: Sequence[Array] | None,
+        shape: Sequence[Array] | None,
     ) -> TensorList:
         sizes = np.array([int(one) if one.ndim == 0 else len(one) for one in a], np.int64)
         if len(sizes) and sizes.min() < 1:
@@ -210,7 +233,7 @@ class Choice(Drawing):
         ]
         return TensorList(made)
 
-    def _places(self, samples: Samples, count: int, sizes: Any, p: Any) -> Any:
+    def _places(self, samples: Samples, count: int, sizes: Array, p: Sequence[Array] | None) -> Any:
         uniform = samples.uniform(count)
         if p is None:
             return np.minimum((uniform * sizes[:, None]).astype(np.int64), sizes[:, None] - 1)

@@ -12,7 +12,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Namespace, TensorList, Value
+from beam_pipes.graph.tensors import Array, Namespace, TensorList, Value
 from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, known_axes, positive_axes, saturated
 
 
@@ -64,13 +64,15 @@ class Normalize(Operator):
             shape[left[0]] = values.shape[1]
         return xp.reshape(values, tuple(shape))
 
-    def _normalized(self, xp: Namespace, values: Value, mean: Value, variance: Value, stddev: Value) -> Value:
+    def _normalized(
+        self, xp: Namespace, values: Value, mean: Value, variance: Value | None, stddev: Value | None
+    ) -> Value:
         if stddev is None:
             stddev = xp.sqrt(variance + self.epsilon)
         factor = xp.where(stddev == 0, xp.zeros_like(stddev), self.scale / xp.where(stddev == 0, stddev + 1, stddev))
         return saturated(xp, (values - mean) * factor + self.shift, self.dtype)
 
-    def run_arrays(self, xp: Namespace, data: Value, *, mean: Value, stddev: Value) -> Value:
+    def run_arrays(self, xp: Namespace, data: Value, *, mean: Value | None, stddev: Value | None) -> Value:
         values = data if dtype_of(data) == np.float64 else cast_to(xp, data, np.dtype("float32"))
         axes = self._axes(data.ndim)
         over = ((0,) if self.batch else ()) + axes
@@ -91,9 +93,11 @@ class Normalize(Operator):
     def mixes_samples(self) -> bool:
         return self.batch and any(self.constants.get(name, "a node") is None for name in ("mean", "stddev"))
 
-    def _over_batch(self, samples: Samples, data: TensorList, *, mean: Any, stddev: Any) -> Any:
+    def _over_batch(
+        self, samples: Samples, data: TensorList, *, mean: Array | None, stddev: Array | None
+    ) -> Value | TensorList:
         if not len(data) or data.dense is not None:
-            return self.run_arrays(np, data.dense, mean=mean, stddev=stddev) if len(data) else TensorList([])
+            return self.run_arrays(np, data.as_array(), mean=mean, stddev=stddev) if len(data) else TensorList([])
         ndim = data[0].ndim + 1
         axes = self._axes(ndim)
         wide = [np.asarray(one, np.float32)[None] for one in data]
@@ -103,6 +107,7 @@ class Normalize(Operator):
             middles = [middle] * len(wide)
         else:
             middles = [self._given(np, mean[i : i + 1], ndim, axes) for i in range(len(wide))]
+        stddevs: list[Value | None]
         variance, stddevs = None, [None] * len(wide)
         if stddev is None:
             squares = sum(
@@ -134,7 +139,7 @@ class Reduction(Operator):
         if self.axes is not None and self.axis_names is not None:
             raise self.argument_error("give one of axes and axis_names.")
 
-    def result_dtype(self, found: np.dtype[Any]) -> Any:
+    def result_dtype(self, found: np.dtype) -> np.dtype:
         """The dtype of the result: as given, else float32, or float64 for float64."""
         return self.dtype or (found if found == np.float64 else np.dtype(np.float32))
 
@@ -155,7 +160,7 @@ class Reduction(Operator):
     def _axes(self, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim)) if self._known is None else positive_axes(self, self._known, ndim)
 
-    def run_arrays(self, xp: Namespace, data: Value, *means: Value) -> Value:
+    def run_arrays(self, xp: Namespace, data: Array, *means: Array) -> Any:
         axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
         wide = data if dtype_of(data).kind in "iub" else data.astype(np.float64)
         made = saturated(np, self.function(wide, axis=axes, keepdims=True), self.result_dtype(dtype_of(data)))
@@ -167,7 +172,7 @@ class Min(Reduction):
 
     function = staticmethod(np.min)
 
-    def result_dtype(self, found: np.dtype[Any]) -> Any:
+    def result_dtype(self, found: np.dtype) -> np.dtype:
         return found
 
 
@@ -183,7 +188,7 @@ class Sum(Reduction):
     dtype = Constant("dtype", default=None, doc="the dtype of the result: int64, uint64 or float32 by default")
     function = staticmethod(np.sum)
 
-    def result_dtype(self, found: np.dtype[Any]) -> Any:
+    def result_dtype(self, found: np.dtype) -> np.dtype:
         whole = {"i": "int64", "u": "uint64", "b": "uint64"}.get(found.kind)
         return np.dtype(whole) if whole and self.dtype is None else super().result_dtype(found)
 
@@ -217,7 +222,7 @@ class Variance(Reduction):
     ddof = Constant("int", default=0, doc="sums are divided by the number of elements less this")
     function: Any = staticmethod(lambda variance: variance)
 
-    def run_arrays(self, xp: Namespace, data: Value, *means: Value) -> Value:
+    def run_arrays(self, xp: Namespace, data: Array, *means: Array) -> Any:
         mean = means[0]
         axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
         shape = [1 if at in axes else extent for at, extent in enumerate(data.shape)]

@@ -8,6 +8,7 @@ fill shapes; `copy`, `cast_like`, `get_property` and `lookup_table` are for samp
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -137,7 +138,7 @@ class ElementExtract(Operator):
             raise self.refuse(f"element_map={self.element_map.tolist()} should count elements of {spec}")
         return [TensorSpec(spec.dtype, spec.shape[1:], spec.layout[1:])] * len(self.element_map)
 
-    def run_arrays(self, xp: Namespace, data: Value) -> Value:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value | tuple[Value, ...]:
         made = tuple(data[:, int(at)] for at in self.element_map)
         return made if len(made) > 1 else made[0]
 
@@ -147,7 +148,7 @@ class Copy(Mapped):
 
     devices = _BOTH
 
-    def run_arrays(self, xp: Namespace, data: Value) -> Value:
+    def run_arrays(self, xp: Namespace, data: Any) -> Value:
         return data.copy() if xp is np else xp.asarray(data, copy=True)
 
 
@@ -179,7 +180,7 @@ class Full(Operator):
             shape = tuple(map(int, self.constants["shape"])) if "shape" in self.constants else None
         return TensorSpec(inputs[0].dtype, shape, self.layout or "")
 
-    def run_batch(self, samples: Samples, value: TensorList, *, shape: Any) -> TensorList:
+    def run_batch(self, samples: Samples, value: TensorList, *, shape: Sequence[Array] | None) -> TensorList:
         shapes = [one.shape for one in value] if shape is None else [tuple(map(int, one)) for one in shape]
         return TensorList([np.broadcast_to(one, size).copy() for one, size in zip(value, shapes, strict=True)])
 
@@ -194,7 +195,7 @@ class Zeros(Full):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return super().infer(TensorSpec(self.dtype, ()))
 
-    def run_batch(self, samples: Samples, *values: TensorList, shape: Any) -> TensorList:
+    def run_batch(self, samples: Samples, *values: TensorList, shape: Sequence[Array] | None) -> TensorList:
         value = np.full(len(samples), self.number, self.dtype)
         return super().run_batch(samples, TensorList(value), shape=shape)
 
@@ -220,7 +221,7 @@ class ZerosLike(Mapped):
     number: ClassVar[int] = 0
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
 
-    def run(self, sample: Sample, data: Array) -> Any:
+    def run(self, sample: Sample, data: Array) -> Array:
         return np.full(data.shape, self.number, data.dtype if self.dtype is None else self.dtype)
 
 
@@ -247,7 +248,7 @@ class GetProperty(Operator):
         self._layout = inputs[0].layout
         return TensorSpec.of("uint8", (None,))
 
-    def run(self, sample: Sample, data: Array) -> Any:
+    def run(self, sample: Sample, data: Array) -> Array:
         return np.frombuffer((self._layout if self.key == "layout" else sample.record_id).encode(), np.uint8)
 
 
@@ -277,7 +278,7 @@ class LookupTable(Operator):
         self._table = saturated(np, table, self.dtype)
         return inputs[0].replace(dtype=self.dtype)
 
-    def run_arrays(self, xp: Namespace, data: Value) -> Value:
+    def run_arrays(self, xp: Namespace, data: Value) -> Any:
         most = len(self._table) - 1  # the place of the default
         return self._table[np.where((data < 0) | (data > most), most, data).astype(np.int64)]
 
@@ -288,7 +289,7 @@ class PermuteBatch(Mapped):
     indices = Argument("ints", doc="a list with a number for each sample of the batch, or one number a sample")
     mixes_samples = True
 
-    def run_batch(self, samples: Samples, data: TensorList, *, indices: Any) -> TensorList:
+    def run_batch(self, samples: Samples, data: TensorList, *, indices: Array) -> TensorList:
         chosen = np.asarray(self.constants.get("indices", indices)).reshape(-1)
         if len(chosen) != len(data) or any((chosen < 0) | (chosen >= len(data))):
             raise ValueError(f"indices should be {len(data)} places in the batch, got {chosen.tolist()}")
@@ -338,7 +339,7 @@ class Read(Operator):
             raise self.refuse(f"expected names as bytes, uint8[·], got {inputs[0]}")
         return TensorSpec.of("uint8", (None,))
 
-    def run(self, sample: Sample, filepaths: Array) -> Any:
+    def run(self, sample: Sample, filepaths: Array) -> Array:
         return np.fromfile(filepaths.tobytes().rstrip(b"\0").decode(), np.uint8)
 
 

@@ -100,7 +100,9 @@ class Slice(Operator):
             begin, stop = max(begin, 0), min(stop, extent)
         return max(stop - begin, 0)
 
-    def _bounds(self, at: int, extent: int, anchor: Any, shape_input: Any, **given: Any) -> tuple[int, int]:
+    def _bounds(
+        self, at: int, extent: int, anchor: Value | None, shape_input: Value | None, **given: Any
+    ) -> tuple[int, int]:
         """(start, stop) of one axis."""
         begin = 0.0
         if anchor is not None:
@@ -125,7 +127,13 @@ class Slice(Operator):
         return int(np.floor(begin + 0.5)), int(np.floor(stop + 0.5))
 
     def _cut(
-        self, xp: Namespace, data: Value, lead: int, anchor: Value, shape_input: Value, given: dict[str, Any]
+        self,
+        xp: Namespace,
+        data: Value,
+        lead: int,
+        anchor: Value | None,
+        shape_input: Value | None,
+        given: dict[str, Any],
     ) -> Value:
         extents = data.shape[lead:]
         axes = self._axes(self._layout, len(extents))
@@ -137,11 +145,11 @@ class Slice(Operator):
         return cut if self.dtype is None else saturated(xp, cut, self.dtype)
 
     def run(
-        self, sample: Any, data: Array, anchor: Array | None = None, shape_input: Array | None = None, **given: Any
-    ) -> Any:
+        self, sample: object, data: Array, anchor: Array | None = None, shape_input: Array | None = None, **given: Any
+    ) -> Value:
         return self._cut(np, data, 0, anchor, shape_input, given)
 
-    def run_arrays(self, xp: Namespace, data: Value, *windows: Value, **given: Any) -> Value:
+    def run_arrays(self, xp: Namespace, data: Value, *windows: Value, **given: Any) -> Value | list[Value]:
         if windows and xp is np:
             return [self.run(None, one, *window, **given) for one, *window in zip(data, *windows, strict=True)]
         if windows:
@@ -224,5 +232,5 @@ def _filled(xp: Namespace, like: Value, shape: tuple[int, ...], fill: Sequence[f
     return xp.asarray(copied, device=device) if _is_torch(like) else xp.asarray(copied)
 
 
-def _is_torch(array: Array) -> bool:
+def _is_torch(array: Value) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"

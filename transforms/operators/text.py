@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class Pack(Operator):
         shape = (int(self.length),)
         return [TensorSpec(spec.dtype, shape), TensorSpec.of("int32", shape), TensorSpec.of("int32", shape)]
 
-    def run_batch(self, samples: Samples, sequences: TensorList) -> tuple[Any, Any, Any]:
+    def run_batch(self, samples: Samples, sequences: TensorList) -> tuple[Array, Array, Array]:
         size = len(sequences)
         kept = [one[: self.length] if self.truncate else one for one in sequences]
         lengths = np.array([len(one) for one in kept], np.int64)
@@ -122,7 +121,7 @@ class PadBatch(Operator):
         wanted = int(self.length or longest)
         return -(-wanted // int(self.multiple_of)) * int(self.multiple_of)
 
-    def run_batch(self, samples: Samples, sequences: TensorList) -> tuple[Any, Any]:
+    def run_batch(self, samples: Samples, sequences: TensorList) -> tuple[Array | TensorList, Array | TensorList]:
         lengths = np.array([len(one) for one in sequences], np.int64)
         if self.truncate:
             lengths = np.minimum(lengths, self.length)
@@ -185,7 +184,7 @@ class Tokenize(Operator):
                 f"dtype should hold ids below {self._vocabulary.vocab_size}, and {self.dtype} does not."
             )
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {**super().fingerprint_config(), "vocabulary": self._vocabulary.fingerprint()}
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
@@ -204,7 +203,7 @@ class Tokenize(Operator):
         except UnicodeDecodeError as error:
             raise ValueError(f"the text is not UTF-8: {error}") from error
 
-    def _finished(self, ids: Any) -> Any:
+    def _finished(self, ids: Sequence[int]) -> Array:
         if not self.append_eos:
             return np.array(ids[: self.max_length], self.dtype)
         kept = list(ids) if self.max_length is None else list(ids)[: self.max_length - 1]

@@ -14,11 +14,11 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from beam_pipes.errors import DeclarationError, UnsupportedFormatError, logger
 from beam_pipes.extras import require
 from beam_pipes.runners.cache_tasks import cache_tasks, matching_names
+from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.tasks import Task, TaskRegistry, add_global_cache_dirs
 from beam_pipes.tasks.caches.places import (
     COMPLETED,
@@ -176,7 +176,7 @@ def _check_format(output_format: str) -> None:
         )
 
 
-def main(_: Any = None) -> None:
+def main(_: object = None) -> None:
     """Caches the tasks that the flags select.
 
     Raises:
@@ -210,7 +210,7 @@ def main(_: Any = None) -> None:
         print(result)
 
 
-def _options(pipeline_options: Sequence[str], in_workers: bool) -> Any:
+def _options(pipeline_options: Sequence[str], in_workers: bool) -> LocalOptions | BeamOptions:
     """`["--runner=DataflowRunner", "--project=p"]` → the options of that runner; DirectRunner is the local one."""
     from beam_pipes.runners.commands.options import options_for
 

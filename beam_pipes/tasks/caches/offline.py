@@ -17,7 +17,7 @@ from beam_pipes.cache.exact import NotExactError, NotNumbersError, cast_exactly,
 from beam_pipes.cache.spec import Encoding, ExampleSpec, FeatureSpec
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.identity.source_code import import_user_module
-from beam_pipes.tasks.in_python.examples import dtype_name, rank_of
+from beam_pipes.tasks.in_python.examples import ExampleValue, dtype_name, rank_of
 from beam_pipes.tasks.in_python.task_examples import as_mapping, stream_shard
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.task import Task
@@ -43,7 +43,7 @@ class TaskDeclarationParts:
         examples = (example for shard in self.shards[split] for example in self.stream(split, shard, seed=seed))
         return cached_spec(self.task, next(examples, None), encoding=encoding)
 
-    def stream(self, split: str, shard: str, *, seed: int) -> Iterator[dict[str, Any]]:
+    def stream(self, split: str, shard: str, *, seed: int) -> Iterator[dict[str, ExampleValue]]:
         """The cached examples of one shard."""
         return (as_mapping(self.task, example) for example in stream_shard(self.task, split, shard, seed=seed))
 
@@ -64,7 +64,7 @@ def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> T
     return TaskDeclarationParts(task, shards, task_fingerprints(task))
 
 
-def cached_spec(task: Task, example: Mapping[str, Any] | None, *, encoding: Encoding = "raw") -> ExampleSpec:
+def cached_spec(task: Task, example: Mapping[str, ExampleValue] | None, *, encoding: Encoding = "raw") -> ExampleSpec:
     """The spec of a task's cached examples, from one of them; every dimension may vary.
 
     `{"targets": int32 [5], "targets_pretokenized": b"hi"}` → `targets: int32 (None,), targets_pretokenized: bytes ()`.
@@ -156,7 +156,7 @@ def raw_bytes(example: object) -> bytes:
     return serialized
 
 
-def fill_feature(feature: messages.Feature, value: Any) -> None:
+def fill_feature(feature: messages.Feature, value: object) -> None:
     """Fills a `tf.train.Feature` with the elements of a value, in row order."""
     if isinstance(value, (bytes, str)):
         feature.bytes_list.value.append(value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass"))

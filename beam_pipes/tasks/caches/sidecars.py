@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from beam_pipes.tasks.caches.places import (
 )
 from beam_pipes.tasks.in_tensorflow.dataset_map import tfexample_ragged_length_key
 from beam_pipes.tasks.provider import DType
+
+if TYPE_CHECKING:
+    from beam_pipes.cache import messages
 
 #: Version of the layout that `info.{split}.json` names; readers show it, and do not compare it.
 LAYOUT_VERSION = "0.0.20"
@@ -167,7 +170,7 @@ def _write_lists(path: str, examples: Iterator[Mapping[str, object]], split: Spl
     os.replace(temporary, path)
 
 
-def _fill(features: Mapping[str, Any], name: str, spec: FeatureSpec, value: Any) -> None:
+def _fill(features: Mapping[str, messages.Feature], name: str, spec: FeatureSpec, value: Any) -> None:
     if spec.is_text:
         texts = value if spec.shape else [value]
         features[name].bytes_list.value.extend(t.encode() if isinstance(t, str) else t for t in texts)

@@ -12,13 +12,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.errors import StaleCacheError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.tasks.caches.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, exists, read_bytes
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, exists, read_bytes
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.steps import DeclaredTask, Step
 
@@ -136,12 +136,14 @@ def step_digest(step: Step) -> str:
     return step.digest
 
 
-def plain_preprocessor(preprocessor: object) -> Any:
+def plain_preprocessor(preprocessor: object) -> object:
     """The user's function or pipeline itself, with what is bound to it, out of the wrapper of `python_map`."""
     if isinstance(preprocessor, PythonMap):
         return preprocessor.fn
     if isinstance(preprocessor, functools.partial):
-        return functools.partial(plain_preprocessor(preprocessor.func), *preprocessor.args, **preprocessor.keywords)
+        function = plain_preprocessor(preprocessor.func)
+        assert callable(function)
+        return functools.partial(function, *preprocessor.args, **preprocessor.keywords)
     return preprocessor
 
 
@@ -185,7 +187,7 @@ def apply_learned(dataset: TfDataset, *, task: str) -> TfDataset:
     transform = TransformFunction.of(Cache.open(require_cache_dir(task)), TRANSFORM_FN)
     taken = set(transform.raw_features.names)
 
-    def transformed(batch: dict[str, Any]) -> dict[str, Any]:
+    def transformed(batch: dict[str, TfTensor]) -> dict[str, TfTensor]:
         made = transform({name: value for name, value in batch.items() if name in taken})
         return {
             name: tf.RaggedTensor.from_sparse(value) if isinstance(value, tf.SparseTensor) else value

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class _Shard(NamedTuple):
 class _ExamplePiece(Piece):
     __slots__ = ("start", "values")
 
-    def __init__(self, *, file: str, first_ordinal: int, values: Sequence[Any], start: int) -> None:
+    def __init__(self, *, file: str, first_ordinal: int, values: Sequence[object], start: int) -> None:
         super().__init__(file=file, first_ordinal=first_ordinal)
         self.values = values
         self.start = start
@@ -87,7 +87,7 @@ class TaskSource(Source):
         """How many of the offline steps run while the source is read."""
         return num_streamed_steps(self._reference.get().offline_steps())
 
-    def stages(self) -> Mapping[str, Any]:
+    def stages(self) -> Mapping[str, object]:
         task = self._reference.get()
         steps = enumerate(task.offline_steps()[: self.num_streamed])
         return {
@@ -196,7 +196,7 @@ class TaskSource(Source):
                 position += len(values)
         yield from batcher.finish()
 
-    def _examples(self, part: Slice) -> Iterator[Any]:
+    def _examples(self, part: Slice) -> Iterator[object]:
         task = self._reference.get()
         shard = self._shards.get(part.file)
         if shard is None:
@@ -257,7 +257,7 @@ def _shards_of(task: Task, split: str) -> Iterator[_Shard]:
 
 def _chunks(examples: Iterator[object], batch_records: int, batch_bytes: int) -> Iterator[tuple[list[object], int]]:
     """Consecutive examples and about how many bytes they hold: as many as make a batch."""
-    values: list[Any] = []
+    values: list[object] = []
     num_bytes = 0
     for example in examples:
         values.append(example)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.tasks.caches.offline import TaskReference
 from beam_pipes.tasks.caches.sidecars import PRETOKENIZED, STAGE, statistic_name
 from beam_pipes.tasks.caches.task_cache import part_name, plain_preprocessor
+from beam_pipes.tasks.in_python.examples import ExampleValue
 from beam_pipes.tasks.in_python.task_examples import as_mapping
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.seeds import map_seed_manager
@@ -63,7 +64,7 @@ class StepUnit:
         with map_seed_manager(self._seed, keyed_by="content", steps_begun=self._number):
             return self.step.bind(self._reference.get().step_context())
 
-    def transform(self, example: object) -> list[Any]:
+    def transform(self, example: object) -> list[object]:
         try:
             return list(self._apply(example, 0))
         except TaskError as error:
@@ -77,7 +78,7 @@ class StepUnit:
 class FunctionUnit(StepUnit):
     """A step that is a function."""
 
-    def transform_batch(self, examples: list[Any]) -> list[list[Any]]:
+    def transform_batch(self, examples: list[object]) -> list[list[object]]:
         apply = self._apply
         return [list(apply(example, 0)) for example in examples]
 
@@ -89,7 +90,7 @@ class PipelineUnit(StepUnit):
     def on_error(self) -> OnError | None:
         return getattr(self.step.preprocessor, "on_error", None)
 
-    def transform(self, example: object) -> list[Any]:
+    def transform(self, example: object) -> list[object]:
         made = super().transform(example)
         left = vars(self.step.preprocessor)
         self.__dict__.update({what: left[what] for what in ("_stats", "_drops") if what in left})
@@ -127,10 +128,10 @@ class CachedExample:
     def fingerprint_config(self) -> dict[str, object]:
         return {"count_chars": self._count_chars}
 
-    def transform(self, example: object) -> list[dict[str, Any]]:
+    def transform(self, example: object) -> list[dict[str, ExampleValue]]:
         return self.transform_batch([example])[0]
 
-    def transform_batch(self, examples: list[Any]) -> list[list[dict[str, Any]]]:
+    def transform_batch(self, examples: list[object]) -> list[list[dict[str, ExampleValue]]]:
         task = self._reference.get()
         cached = [as_mapping(task, example) for example in examples]
         context = current_context()
@@ -143,18 +144,18 @@ class CachedExample:
         """Marks a stage that leaves `_stats` behind after each call."""
 
     def _statistics(
-        self, features: Mapping[str, Feature], examples: Sequence[Mapping[str, Any]], split: str
+        self, features: Mapping[str, Feature], examples: Sequence[Mapping[str, ExampleValue]], split: str
     ) -> list[Statistic]:
         counted: list[Statistic] = []
         for name, feature in features.items():
             values = [example[name] for example in examples if name in example]
-            arrays = values if is_integers(values) else _as_int64(values)
+            arrays: Sequence[np.ndarray] = values if is_integers(values) else _as_int64(values)
             if arrays:
                 tokens = count_tokens(arrays, _special_ids(feature))
                 counted.append(Counter(statistic_name(split, f"{name}_tokens"), int(tokens.sum())))
                 counted.append(Maximum(statistic_name(split, f"{name}_max_tokens"), int(tokens.max())))
-            texts = [example.get(name + PRETOKENIZED, example.get(name)) for example in examples]
-            texts = [text for text in texts if isinstance(text, bytes)]
+            found = (example.get(name + PRETOKENIZED, example.get(name)) for example in examples)
+            texts = [text for text in found if isinstance(text, bytes)]
             if texts:
                 counted.append(Counter(statistic_name(split, f"{name}_chars"), count_chars(texts)))
             elif self._count_chars and arrays and feature.rank == 1:
@@ -163,11 +164,11 @@ class CachedExample:
         return counted
 
 
-def is_integers(values: Sequence[Any]) -> bool:
+def is_integers(values: Sequence[object]) -> TypeGuard[Sequence[np.ndarray]]:
     """Whether all values are arrays of integers of one dtype."""
     if set(map(type, values)) != {np.ndarray}:
         return False
-    dtypes = {value.dtype for value in values}
+    dtypes = {value.dtype for value in values if isinstance(value, np.ndarray)}
     return len(dtypes) == 1 and dtypes.pop().kind in "iu"
 
 
@@ -233,7 +234,7 @@ class TaskSteps:
     def output_type(self) -> dict[str, type]:
         return dict.fromkeys(self._reference.get().splits, dict)
 
-    def transform(self, example: object) -> dict[str, list[Any]]:
+    def transform(self, example: object) -> dict[str, list[object]]:
         """One raw example → split → what each split would hold of it, as every graph has it; builds use the stages."""
         from beam_pipes.engine.execute import GraphRunner
         from beam_pipes.engine.records import Batch, OneRecord

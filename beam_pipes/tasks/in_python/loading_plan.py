@@ -8,11 +8,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from beam_pipes.errors import LoaderError, TaskError
-from beam_pipes.loader import Loader
+from beam_pipes.loader import Loader, PackingPlan
 from beam_pipes.loader import Mixture as RowMixture
 from beam_pipes.tasks.provider import RowConverter, ShardInfo
 
 if TYPE_CHECKING:
+    from beam_pipes.loader.row_source import PaddedSplit
     from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
 
 
@@ -61,7 +62,7 @@ class TaskRows:
     examples: int
     rows: int
     totals: Mapping[str, TokenTotals] | None
-    open: Callable[[int], Any] = dataclasses.field(repr=False)
+    open: Callable[[int], PackingPlan | PaddedSplit] = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.caches.offline import cached_spec
 from beam_pipes.tasks.column_forms import TokenColumn
-from beam_pipes.tasks.in_python.examples import dtype_name, rank_of
+from beam_pipes.tasks.in_python.examples import ExampleValue, dtype_name, rank_of
 from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.seeds import KeyedBy, fold, map_seed_manager
 from beam_pipes.tasks.steps import BoundStep, Step
@@ -149,7 +149,7 @@ class SteppedSplit:
         examples = self._examples(np.asarray(records, np.int64))
         return {name: self._column(name, [example[name] for example in examples]) for name in features}
 
-    def _examples(self, rows: Int64) -> list[Mapping[str, Any]]:
+    def _examples(self, rows: Int64) -> list[Mapping[str, ExampleValue]]:
         if self._measured is None:
             records, positions = rows % max(1, self._count), rows
         else:
@@ -195,7 +195,7 @@ class SteppedSplit:
             {name: np.array(column, np.int64) for name, column in lengths.items()},
         )
 
-    def _spec_of(self, example: Mapping[str, Any] | None) -> ExampleSpec:
+    def _spec_of(self, example: Mapping[str, ExampleValue] | None) -> ExampleSpec:
         """Features that are read; an example's inner dimensions are taken to be those of all."""
         found = cached_spec(self._task, example)
         missing = [name for name in self._features if name not in found]
@@ -207,7 +207,7 @@ class SteppedSplit:
             features[name] = dataclasses.replace(found[name], shape=(*found[name].shape[:1], *inner))
         return ExampleSpec(features)
 
-    def _check(self, example: Mapping[str, Any], record: int) -> None:
+    def _check(self, example: Mapping[str, ExampleValue], record: int) -> None:
         for name in self._features:
             spec, value = self.spec[name], example.get(name)
             kind = None if value is None else ("bytes" if dtype_name(value) == "string" else dtype_name(value))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.caches.task_cache import cached_source
-from beam_pipes.tasks.in_python.examples import dtype_name, examples_from_dataset, normalised, rank_of
+from beam_pipes.tasks.in_python.examples import ExampleValue, dtype_name, examples_from_dataset, normalised, rank_of
 from beam_pipes.tasks.in_tensorflow.runtime import frugal, with_few_threads
 from beam_pipes.tasks.in_tensorflow.task_dataset import (
     LoadOptions,
@@ -31,6 +31,8 @@ from beam_pipes.tasks.python_forms import trim_array
 from beam_pipes.tasks.seeds import fold, map_seed_manager
 from beam_pipes.tasks.sources.caches import BuiltCacheSource
 from beam_pipes.tasks.steps import DeclaredTask, Step, StepContext, dataset_steps, run_over_dataset, run_over_examples
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
@@ -63,7 +65,7 @@ class _Stream:
 
     def __init__(self, source: DataSourceInterface, options: LoadOptions) -> None:
         self._dataset: object = None
-        self._examples: Iterable[Any] = ()
+        self._examples: Iterable[object] = ()
         if getattr(source, "reads_without_tensorflow", False):
             self._examples = _read_natively(source, options)
             return
@@ -82,7 +84,7 @@ class _Stream:
             self._examples = run_over_examples(remaining, self.examples(), context)
             self._dataset = None
 
-    def examples(self) -> Iterable[Any]:
+    def examples(self) -> Iterable[object]:
         return self._examples if self._dataset is None else examples_from_dataset(with_few_threads(self._dataset))
 
 
@@ -99,7 +101,7 @@ def _read_natively(source: DataSourceInterface, options: LoadOptions) -> Iterato
 
 def _read_epoch(
     source: DataSourceInterface, options: LoadOptions, number: int, generator: np.random.Generator
-) -> Iterable[Any]:
+) -> Iterable[object]:
     split, share = options.split, options.shard_info
     if isinstance(source, BuiltCacheSource):  # shares by record, whatever the shards
         indices = source.indices(shuffle=options.shuffle, seed=options.seed, epoch=number, shard_info=share)
@@ -115,7 +117,7 @@ def _read_epoch(
     return epoch if share is None or by_shard else itertools.islice(epoch, share.index, None, share.num_shards)
 
 
-def shuffled(examples: Iterable[Any], buffer_size: int, generator: np.random.Generator) -> Iterator[Any]:
+def shuffled(examples: Iterable[T], buffer_size: int, generator: np.random.Generator) -> Iterator[T]:
     """Examples out of a buffer, each time one at random.
 
     The buffer grows by one with each example given, from a few to its full size: to fill it first would let the first
@@ -133,7 +135,7 @@ def shuffled(examples: Iterable[Any], buffer_size: int, generator: np.random.Gen
         yield buffer[index]
 
 
-def _checked(task: DeclaredTask, stream: Iterable[object], lengths: SequenceLength) -> Iterator[dict[str, Any]]:
+def _checked(task: DeclaredTask, stream: Iterable[Any], lengths: SequenceLength) -> Iterator[dict[str, Any]]:
     features = task.output_features
     for raw in stream:
         example: dict[str, Any] = normalised(raw, features)
@@ -148,7 +150,7 @@ def _checked(task: DeclaredTask, stream: Iterable[object], lengths: SequenceLeng
         yield example
 
 
-def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) -> Iterator[dict[str, Any]]:
+def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) -> Iterator[dict[str, ExampleValue]]:
     """Raw examples → cached examples, lazily and in order.
 
     Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the step and
@@ -164,7 +166,7 @@ def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) ->
 
 def stream_shard(
     task: DeclaredTask, split: str, shard: str, *, seed: int, num_steps: int | None = None
-) -> Iterator[Any]:
+) -> Iterator[object]:
     """The examples of one shard of the source, after the first `num_steps` offline steps (None: all of them).
 
     If source and first steps are both tf.data, nothing passes through Python between them.
@@ -176,13 +178,13 @@ def stream_shard(
     with map_seed_manager(seed, keyed_by="content"):
         if leading and shard_dataset is not None:
             dataset = run_over_dataset(leading, shard_dataset(split, shard), task.step_context())
-            examples: Iterable[Any] = examples_from_dataset(dataset)
+            examples: Iterable[object] = examples_from_dataset(dataset)
         else:
             examples = task.source.read_shard(split, shard)
         return run_over_examples(steps[len(leading) :], examples, task.step_context())
 
 
-def as_mapping(task: DeclaredTask, example: object) -> dict[str, Any]:
+def as_mapping(task: DeclaredTask, example: object) -> dict[str, ExampleValue]:
     """What is cached of an example, normalised. Raises `TaskError` if it is not a mapping of features."""
     if type(example) is not dict and not isinstance(example, Mapping):
         raise TaskError(
@@ -190,4 +192,4 @@ def as_mapping(task: DeclaredTask, example: object) -> dict[str, Any]:
             f"in a step before the CacheDatasetPlaceholder",
             task=task.name,
         )
-    return normalised(example, task.output_features)  # type: ignore[no-any-return]
+    return normalised(example, task.output_features)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tensorflow import train as tf_train
 
 #: Examples of tensors, flat and nested. For annotations.
-TFDict = Mapping[str, Any]
+TFDict = Mapping[str, TfTensor]
 NestedTFDict = dict[str, Any]
 
 
@@ -131,7 +131,7 @@ def dict_to_tfexample(dct: Mapping[str, object], store_shapes: bool = False) -> 
         TaskError: a tensor is of another type, an integer is beyond int64, or a float beyond float32.
     """
     tf = tensorflow("dict_to_tfexample")
-    features: dict[str, Any] = {}
+    features: dict[str, tf_train.Feature] = {}
     for name, value in dct.items():
         if isinstance(value, tf.RaggedTensor):
             features[name] = _feature(tf, value.flat_values)
@@ -165,7 +165,7 @@ def _feature(tf: ModuleType, tensor: TfTensor) -> tf_train.Feature:
     raise TaskError(f"Unsupported type {tensor.dtype}", dtype=tensor.dtype.name)
 
 
-def _cast(flat: TfTensor, dtype: str) -> list[Any]:
+def _cast(flat: TfTensor, dtype: str) -> list[int | float]:
     try:
         return cast_exactly(flat, np.dtype(dtype), rounds=True).tolist()  # type: ignore[no-any-return]
     except NotExactError as error:
@@ -176,7 +176,7 @@ def _cast(flat: TfTensor, dtype: str) -> list[Any]:
         ) from None
 
 
-def tfexample_to_dict(example: tf_train.Example) -> dict[str, Any]:
+def tfexample_to_dict(example: tf_train.Example) -> dict[str, TfTensor]:
     """Name → eager tensor of a `tf.train.Example` that `dict_to_tfexample` made: int64, float32 or string.
 
     Dense tensors without a stored shape come back as vectors.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 #: More tasks than this are read in turns from Python.
+T = TypeVar("T")
+
 MAX_TASKS_IN_GRAPH = 16
 
 _MEASURED_EXAMPLES = 100
@@ -48,7 +50,7 @@ class MixedTasks(Protocol):
     def output_features(self) -> Mapping[str, Feature]: ...
 
     @property
-    def sample_fn(self) -> Callable[..., Any] | None: ...
+    def sample_fn(self) -> Callable[..., TfDataset] | None: ...
 
     @property
     def reads_tasks_itself(self) -> bool: ...
@@ -138,7 +140,7 @@ def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options
 def _turn_dataset(rates: Sequence[int]) -> TfDataset:
     tf = tensorflow("Mixture.get_dataset")
 
-    def chunks() -> Iterator[Any]:
+    def chunks() -> Iterator[np.ndarray]:
         turns = chairman_turns(rates)
         while True:
             yield np.fromiter((next(turns) for _ in range(1024)), np.int64, 1024)
@@ -154,7 +156,7 @@ def _in_turns(
     exhaustion: Exhaustion,
     kept: Collection[str],
 ) -> object:
-    def examples() -> Iterator[Any]:
+    def examples() -> Iterator[dict[str, object]]:
         makers = [functools.partial(iterate_examples, task, options) for task in tasks]
         for example in take_turns(makers, rates, exhaustion):
             yield {name: value for name, value in example.items() if name in kept}
@@ -167,10 +169,10 @@ def _in_turns(
 
 
 def take_turns(
-    makers: Sequence[Callable[[], Iterable[object]]], rates: Sequence[int], exhaustion: Exhaustion
-) -> Iterator[Any]:
+    makers: Sequence[Callable[[], Iterable[T]]], rates: Sequence[int], exhaustion: Exhaustion
+) -> Iterator[T]:
     """Examples of several iterables in the order of the schedule; each is made when its first turn comes."""
-    iterators: dict[int, Iterator[object]] = {}
+    iterators: dict[int, Iterator[T]] = {}
     finished: set[int] = set()
     active = {index for index, rate in enumerate(rates) if rate}
     turns = chairman_turns(rates)

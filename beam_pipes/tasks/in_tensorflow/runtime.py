@@ -16,7 +16,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import Any
 
 from beam_pipes.extras import TfDataset as TfDataset
 from beam_pipes.extras import TfTensor as TfTensor
@@ -74,8 +73,9 @@ def _matches(pattern: str) -> list[str]:
     return sorted(glob.glob(pattern))
 
 
-def _gfile(purpose: str) -> Any:
-    return require("tensorflow", purpose=purpose).io.gfile
+def _gfile(purpose: str) -> ModuleType:
+    gfile: ModuleType = require("tensorflow", purpose=purpose).io.gfile
+    return gfile
 
 
 _AUTOTUNE = -1  # tf.data.AUTOTUNE, without importing TensorFlow

@@ -12,13 +12,14 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from beam_pipes.cache import Cache, Split
 from beam_pipes.cache.framing import read_records
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SourceError
+from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.order import KeyedPermutation
 from beam_pipes.tasks.caches.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
 from beam_pipes.tasks.in_python.examples import dataset_of
@@ -63,7 +64,7 @@ class BuiltCacheSource(LibrarySource):
         self._check_split(split)
         return [str(index) for index in range(self._records.num_shards)]
 
-    def read_shard(self, split: str, shard: str) -> Iterator[dict[str, Any]]:
+    def read_shard(self, split: str, shard: str) -> Iterator[dict[str, object]]:
         index = self._shard_index(split, shard)
         ends = np.cumsum(self._records.shard_sizes)
         yield from self.examples_at(np.arange(ends[index] - self._records.shard_sizes[index], ends[index]))
@@ -72,7 +73,7 @@ class BuiltCacheSource(LibrarySource):
         self._check_split(split)
         epochs = iter(range(1 << 62))
 
-        def examples() -> Iterator[dict[str, Any]]:
+        def examples() -> Iterator[dict[str, object]]:
             return self.examples_at(self.indices(shuffle=shuffle, seed=seed, epoch=next(epochs), shard_info=shard_info))
 
         return dataset_of(examples, self._element_spec(), name=repr(self))
@@ -98,7 +99,7 @@ class BuiltCacheSource(LibrarySource):
         """The split itself."""
         return self._records
 
-    def examples_at(self, indices: np.ndarray) -> Iterator[dict[str, Any]]:
+    def examples_at(self, indices: np.ndarray) -> Iterator[dict[str, object]]:
         """The examples of some records, in the order asked for."""
         spec = self._records.spec
         plain = [n for n, f in spec.items() if not f.has_shape_feature and not (f.is_text and f.shape)]
@@ -106,7 +107,7 @@ class BuiltCacheSource(LibrarySource):
         for start in range(0, len(indices), _CHUNK):
             chunk = indices[start : start + _CHUNK]
             batch = self._records.gather(chunk, features=plain, ragged="values")
-            columns = {name: _rows(batch, name) for name in plain}
+            columns: dict[str, np.ndarray | Sequence[object]] = {name: _rows(batch, name) for name in plain}
             columns.update({name: list(map(_bytes_of, columns[name])) for name in plain if spec[name].is_text})
             for row, index in enumerate(chunk.tolist()):
                 example = {name: rows[row] for name, rows in columns.items()}
@@ -123,7 +124,7 @@ class BuiltCacheSource(LibrarySource):
         }
 
 
-def _rows(batch: Mapping[str, Any], name: str) -> Sequence[Any]:
+def _rows(batch: Batch, name: str) -> np.ndarray | list[np.ndarray]:
     lengths = batch.get(f"{name}/lengths")
     return batch[name] if lengths is None else np.split(batch[name], np.cumsum(lengths)[:-1])
 
@@ -227,7 +228,7 @@ class CachedDataSource(FileDataSource):
 
     # Natively.
 
-    def read_shard(self, split: str, shard: str) -> Iterator[dict[str, Any]]:
+    def read_shard(self, split: str, shard: str) -> Iterator[dict[str, object]]:
         from beam_pipes.cache.messages import Example
 
         self._shard_index(split, shard)

@@ -15,6 +15,7 @@ from typing import Any
 from beam_pipes.errors import SourceError
 from beam_pipes.tasks.in_tensorflow.runtime import (
     TfDataset,
+    TfTensor,
     is_frugal,
     is_remote,
     list_files,
@@ -27,8 +28,8 @@ from beam_pipes.tasks.signatures import function_name
 from beam_pipes.tasks.sources.data_source import LibrarySource, too_few_files
 
 #: File names → their records; a serialized record → its features. For annotations.
-DatasetReaderType = Callable[[str | Iterable[str]], Any]
-DecodeFnType = Callable[..., Mapping[str, Any]]
+DatasetReaderType = Callable[[str | Iterable[str]], TfDataset]
+DecodeFnType = Callable[..., Mapping[str, object]]
 
 
 class FileDataSource(LibrarySource):
@@ -48,7 +49,7 @@ class FileDataSource(LibrarySource):
 
     def __init__(
         self,
-        read_file_fn: Callable[[Any], Any],
+        read_file_fn: Callable[[Any], object],
         split_to_filepattern: Mapping[str, str | Iterable[str]],
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
@@ -142,8 +143,8 @@ class ProtoDataSource(FileDataSource):
     def __init__(
         self,
         split_to_filepattern: Mapping[str, str | Iterable[str]],
-        decode_proto_fn: Callable[[Any], Any],
-        reader_cls: Callable[[Any], Any] | None = None,
+        decode_proto_fn: Callable[[TfTensor], object],
+        reader_cls: Callable[[Any], TfDataset] | None = None,
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
         file_shuffle_buffer_size: int | None = None,
@@ -264,8 +265,8 @@ class TFExampleDataSource(FileDataSource):
     def __init__(
         self,
         split_to_filepattern: Mapping[str, str | Iterable[str]],
-        feature_description: Mapping[str, Any],
-        reader_cls: Callable[[Any], Any] | None = None,
+        feature_description: Mapping[str, object],
+        reader_cls: Callable[[Any], TfDataset] | None = None,
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
         file_shuffle_buffer_size: int | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
@@ -18,7 +18,7 @@ from beam_pipes.tasks.sources.data_source import LibrarySource
 class DatasetFnCallable(Protocol):
     """What makes the examples of a split: a `tf.data.Dataset`, or any iterable of examples."""
 
-    def __call__(self, split: str, shuffle_files: bool, seed: int | None = None) -> TfDataset | Iterable[Any]: ...
+    def __call__(self, split: str, shuffle_files: bool, seed: int | None = None) -> TfDataset | Iterable[object]: ...
 
 
 class FunctionDataSource(LibrarySource):
@@ -46,7 +46,7 @@ class FunctionDataSource(LibrarySource):
 
     def __init__(
         self,
-        dataset_fn: Callable[..., Any],
+        dataset_fn: Callable[..., TfDataset | Iterable[object]],
         splits: Iterable[str],
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
@@ -81,7 +81,7 @@ class FunctionDataSource(LibrarySource):
             return made
         first = [made]
 
-        def examples() -> Iterator[Any]:
+        def examples() -> Iterator[object]:
             # The first pass reads what was made to look at; later ones call the function again.
             yield from first.pop() if first else self._call(split, shuffle, seed)
 
@@ -95,7 +95,7 @@ class FunctionDataSource(LibrarySource):
                 raise
             return dataset_from_examples(lambda: known, features={}, name=name).take(0)
 
-    def _call(self, split: str, shuffle: bool, seed: int | None) -> TfDataset | Iterable[Any]:
+    def _call(self, split: str, shuffle: bool, seed: int | None) -> TfDataset | Iterable[object]:
         if "seed" in parameters(self._dataset_fn):
             return self._dataset_fn(split=split, shuffle_files=shuffle, seed=seed)
         return self._dataset_fn(split=split, shuffle_files=shuffle)
@@ -103,12 +103,12 @@ class FunctionDataSource(LibrarySource):
     def list_shards(self, split: str) -> Sequence[str]:
         return [split]
 
-    def read_shard(self, split: str, shard: str) -> Iterator[Any]:
+    def read_shard(self, split: str, shard: str) -> Iterator[object]:
         self._check_split(split)
         self._shard_index(split, shard)
         made = self._call(split, False, None)
         return examples_from_dataset(made) if _is_dataset(made) else (normalised(example) for example in made)
 
 
-def _is_dataset(value: object) -> bool:
+def _is_dataset(value: object) -> TypeGuard[TfDataset]:
     return hasattr(value, "element_spec") and hasattr(value, "as_numpy_iterator")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
@@ -44,10 +44,10 @@ class TfdsDataSource(LibrarySource):
         self,
         tfds_name: str | None = None,
         tfds_data_dir: str | None = None,
-        splits: Iterable[str] | Mapping[str, Any] | None = None,
+        splits: Iterable[str] | Mapping[str, object] | None = None,
         caching_permitted: bool = True,
         decoders: object = None,
-        tfds_builder_kwargs: Mapping[str, Any] | None = None,
+        tfds_builder_kwargs: Mapping[str, object] | None = None,
         read_only: bool = False,
     ) -> None:
         self._named_splits = None if splits is None else tuple(splits)
@@ -158,9 +158,9 @@ class LazyTfdsLoader:
         self,
         name: str | None = None,
         data_dir: str | None = None,
-        split_map: Mapping[str, Any] | None = None,
+        split_map: Mapping[str, object] | None = None,
         decoders: object = None,
-        builder_kwargs: Mapping[str, Any] | None = None,
+        builder_kwargs: Mapping[str, object] | None = None,
         read_only: bool = False,
     ) -> None:
         if name is not None:
@@ -214,7 +214,9 @@ class LazyTfdsLoader:
     @property
     def tfds_splits(self) -> Mapping[str, TfdsSplit] | None:
         """The splits that name their own data set; None if there is one for all."""
-        return self._split_map if self._own_splits else None
+        if not self._own_splits:
+            return None
+        return {name: own for name, own in (self._split_map or {}).items() if isinstance(own, TfdsSplit)}
 
     def __repr__(self) -> str:
         return f"LazyTfdsLoader(name={self._name}, data_dir={self._data_dir}, split_map={self._split_map})"
@@ -230,6 +232,7 @@ class LazyTfdsLoader:
                 split=split,
             )
         own = self._split_map[split]
+        assert isinstance(own, TfdsSplit)
         return own.dataset, own.data_dir
 
     def resolved_tfds_name(self, split: str | None = None) -> str | None:
@@ -277,7 +280,7 @@ class LazyTfdsLoader:
             builder.download_and_prepare()
         return builder
 
-    def _tfds_split(self, split: str | None) -> str | None:
+    def _tfds_split(self, split: str | None) -> object:
         if self._split_map is None or split is None:
             return split
         mapped = self._split_map[split]
@@ -294,7 +297,7 @@ class LazyTfdsLoader:
         """`["mnist:3.0.1", "train[:80%]"]`: data set with its version, and the split as TFDS has it."""
         return [str(self.resolved_tfds_name(split)), str(self._tfds_split(split))]
 
-    def files(self, split: str) -> list[Any]:
+    def files(self, split: str) -> list[tfds.core.utils.shard_utils.FileInstruction]:
         """Which part of which file of a split is read: `FileInstruction` of TFDS, for `load_shard`."""
         return list(self._split_info(split).file_instructions)
 

@@ -70,7 +70,7 @@ def _is_numeric(value: object) -> bool:
         return False
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     """Nested lists of numbers and bytes."""
     if hasattr(value, "to_list"):
         value = value.to_list()
@@ -127,7 +127,7 @@ class DataInjector:
         TaskError: at the end, if the source has been changed in between.
     """
 
-    def __init__(self, task_name: str, per_split_data: Mapping[str, Any]) -> None:
+    def __init__(self, task_name: str, per_split_data: Mapping[str, object]) -> None:
         self._task = TaskRegistry.get(task_name)
         self._data = dict(per_split_data)
 
@@ -247,7 +247,7 @@ def test_postprocessing(
 
 def _convert(
     task_name: str,
-    raw_data: Mapping[str, Any],
+    raw_data: Mapping[str, object],
     converter: DatasetConverter,
     lengths: SequenceLength | None,
     examples: Sequence[Mapping[str, Any]],
@@ -266,7 +266,7 @@ def _convert(
 
 def test_task(
     task_name: str,
-    raw_data: Mapping[str, Any],
+    raw_data: Mapping[str, object],
     output_feature_name: str = "targets",
     feature_encoder: DatasetConverter | None = None,
     seed: int | None = None,

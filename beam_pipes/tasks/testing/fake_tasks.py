@@ -104,7 +104,7 @@ class FakeTaskTest(unittest.TestCase):
         self,
         name: str,
         source: DataSourceInterface,
-        preprocessors: Sequence[Any] = DEFAULT_PREPROCESSORS,
+        preprocessors: Sequence[object] = DEFAULT_PREPROCESSORS,
         output_features: Mapping[str, Feature] | None = None,
         **kwargs: Any,
     ) -> Task:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
@@ -20,6 +20,9 @@ from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary
 from beam_pipes.tasks.vocabularies.sentence_piece import SentencePieceVocabulary
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 #: `sentencepiece/sentencepiece.model` and `bertwordpiece/vocab.txt`, of 26 pieces and of four words.
 TEST_DATA_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
@@ -201,7 +204,7 @@ class MockVocabulary(Vocabulary):
 
 def sentencepiece_vocab(
     extra_ids: int = 0,
-    normalizer_spec_overrides: object = None,
+    normalizer_spec_overrides: Message | None = None,
     reverse_extra_ids: bool = True,
     use_fast_tokenizer: bool = False,
 ) -> SentencePieceVocabulary:

@@ -12,8 +12,8 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, get_args
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes, tensorflow
@@ -62,11 +62,11 @@ class BertWordPieceVocabulary(Vocabulary):
 
     def __init__(
         self,
-        vocab_lookup_table: Any,
+        vocab_lookup_table: str | os.PathLike[str] | Mapping[str, int] | Iterable[str | bytes],
         suffix_indicator: str = "##",
         max_bytes_per_word: int = 100,
         max_chars_per_token: int | None = None,
-        token_out_type: Any = "int64",
+        token_out_type: object = "int64",
         unknown_token: str = "[UNK]",
         split_unknown_characters: bool = False,
         lower_case: bool = False,
@@ -221,7 +221,7 @@ def _normalization_form(form: str | None) -> _FORMS | None:
     raise TaskError(f"unknown normalization_form {form!r}; choose one of: {', '.join(get_args(_FORMS))}", form=form)
 
 
-def _read_pieces(table: Any) -> list[str]:
+def _read_pieces(table: str | os.PathLike[str] | Mapping[str, int] | Iterable[str | bytes]) -> list[str]:
     if isinstance(table, (str, os.PathLike)):
         lines = read_bytes(table).decode("utf-8").split("\n")
         pieces = [line.rstrip("\r") for line in lines]

@@ -133,7 +133,9 @@ def _pattern(pre_tokenizer: Mapping[str, Any] | None) -> str:
     raise UnlikeTiktoken(f"its pre-tokenizer is {told}, which is more than one expression")
 
 
-def _ranks(vocab: Mapping[str, int], merges: Sequence[Any], added: set[str], *, proved: bool) -> dict[bytes, int]:
+def _ranks(
+    vocab: Mapping[str, int], merges: Sequence[str | Sequence[str]], added: set[str], *, proved: bool
+) -> dict[bytes, int]:
     made: dict[str, int] = {}
     last = -1
     for merge in merges:
@@ -155,7 +157,7 @@ def _ranks(vocab: Mapping[str, int], merges: Sequence[Any], added: set[str], *, 
     return {bytes(map(letters.__getitem__, token)): rank for token, rank in made.items()}
 
 
-def _require_own_ids(made: Mapping[str, int], merges: Sequence[Any]) -> None:
+def _require_own_ids(made: Mapping[str, int], merges: Sequence[str | Sequence[str]]) -> None:
     """Every token must result from merging its own bytes with `tokenizers`."""
     library = require("tokenizers", purpose="TokenizersVocabulary")
     pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in merges]
@@ -260,7 +262,7 @@ class TiktokenVocabulary(Vocabulary):
 
     def __init__(
         self,
-        encoding: Any,
+        encoding: str | os.PathLike[str] | tiktoken.Encoding,
         *,
         pattern: str | None = None,
         special_tokens: Mapping[str, int] | None = None,

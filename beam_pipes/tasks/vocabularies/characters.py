@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
 from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _SPECIAL_IDS = 3
 _BYTES = 256
@@ -170,7 +173,7 @@ class PartialCodepointVocabulary(Vocabulary):
         return cls(codepoints, extra_ids)
 
     @staticmethod
-    def convert_dict_to_tf(d: Mapping[object, object], default_value: object = None) -> Any:
+    def convert_dict_to_tf(d: Mapping[object, object], default_value: object = None) -> tf.lookup.StaticHashTable:
         """A dict as a table of TensorFlow: `table[tensor]` looks up every entry."""
         tf = tensorflow(TF_PURPOSE)
         initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(list(d)), tf.constant(list(d.values())))

@@ -7,12 +7,12 @@ import hashlib
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import read_bytes, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, read_bytes, tensorflow
 from beam_pipes.tasks.vocabularies.vocabulary import (
     TF_PURPOSE,
     Vocabulary,
@@ -20,6 +20,10 @@ from beam_pipes.tasks.vocabularies.vocabulary import (
     decode_through_python,
     encode_through_python,
 )
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from sentencepiece import SentencePieceProcessor
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -44,7 +48,7 @@ class SentencePieceVocabulary(Vocabulary):
         self,
         sentencepiece_model_file: str,
         extra_ids: int = 0,
-        normalizer_spec_overrides: Any = None,
+        normalizer_spec_overrides: Message | None = None,
         reverse_extra_ids: bool = True,
         use_fast_tokenizer: bool = False,
     ) -> None:
@@ -66,7 +70,7 @@ class SentencePieceVocabulary(Vocabulary):
         self._lock = threading.Lock()
 
     @property
-    def _model(self) -> tuple[Any, bytes]:
+    def _model(self) -> tuple[SentencePieceProcessor, bytes]:
         loaded = self.__dict__.get("_loaded")
         if loaded is None:
             with self._lock:
@@ -79,7 +83,7 @@ class SentencePieceVocabulary(Vocabulary):
         _ = self._model
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> SentencePieceProcessor:
         """The `SentencePieceProcessor`."""
         return self._model[0]
 
@@ -151,21 +155,21 @@ class SentencePieceTfTokenizer:
     def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
         self._vocabulary = vocabulary
 
-    def tokenize(self, input: Any) -> Any:
+    def tokenize(self, input: object) -> TfTensor:
         return encode_through_python(self._vocabulary, input)
 
-    def detokenize(self, input: object) -> Any:
+    def detokenize(self, input: object) -> TfTensor:
         return decode_through_python(self._vocabulary, input, self._vocabulary.tokenizer.decode)
 
-    def vocab_size(self) -> Any:
+    def vocab_size(self) -> TfTensor:
         return tensorflow(TF_PURPOSE).constant(self._vocabulary.vocab_size, "int32")
 
-    def id_to_string(self, input: object) -> Any:
+    def id_to_string(self, input: object) -> TfTensor:
         """The piece of each id."""
         pieces = [self._vocabulary.tokenizer.id_to_piece(i) for i in range(self._vocabulary.vocab_size)]
         return tensorflow(TF_PURPOSE).gather(pieces, input)
 
-    def string_to_id(self, input: object) -> Any:
+    def string_to_id(self, input: object) -> TfTensor:
         """The id of each piece; the id of unknown pieces if there is none."""
         tf = tensorflow(TF_PURPOSE)
 
@@ -183,7 +187,7 @@ def _sha256(model: bytes) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _load(path: str, extra_ids: int, normalizer: bytes | None, reverse: bool) -> tuple[Any, bytes]:
+def _load(path: str, extra_ids: int, normalizer: bytes | None, reverse: bool) -> tuple[SentencePieceProcessor, bytes]:
     sentencepiece = require("sentencepiece", purpose="SentencePieceVocabulary")
     model = read_bytes(path)
     if extra_ids or normalizer:

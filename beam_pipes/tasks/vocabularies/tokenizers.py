@@ -13,7 +13,7 @@ import hashlib
 import importlib.metadata
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
 from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _Ids = TypeVar("_Ids", list[int], np.ndarray)
 
@@ -104,7 +107,7 @@ class TokenizersVocabulary(Vocabulary):
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: str | os.PathLike[str] | Tokenizer,
         *,
         eos_token: str | None = None,
         pad_token: str | None = None,
@@ -136,7 +139,7 @@ class TokenizersVocabulary(Vocabulary):
 
     def _load(self) -> None:
         library = require("tokenizers", purpose="TokenizersVocabulary")
-        self._tokenizer = library.Tokenizer.from_str(self._json)
+        self._tokenizer: Tokenizer = library.Tokenizer.from_str(self._json)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._ids: dict[str, int | None] = {}
@@ -162,7 +165,7 @@ class TokenizersVocabulary(Vocabulary):
         self._load()
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer:
         """The `tokenizers.Tokenizer`."""
         return self._tokenizer
 
@@ -229,7 +232,7 @@ class TokenizersVocabulary(Vocabulary):
 
     def _by_library(self, text: str) -> list[int]:
         _check_unicode(text)
-        return self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens).ids  # type: ignore[no-any-return]
+        return self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens).ids
 
     def _batch_by_library(self, texts: list[str]) -> list[list[int]]:
         if len(texts) < 2:  # no threads are started for the one that is compared
@@ -292,7 +295,7 @@ class TokenizersVocabulary(Vocabulary):
         _log.warning("%s: tokenizers encodes from here on. Build again with backend='tokenizers'.", self._quick)
 
     def _decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True)  # type: ignore[no-any-return]
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def config(self) -> dict[str, object]:
         return {

@@ -161,7 +161,7 @@ def as_text(s: object) -> str:
     return s.decode("utf-8", "replace") if isinstance(s, bytes) else str(s)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -174,7 +174,7 @@ class PassThroughVocabulary(Vocabulary):
         eos_id: decoding stops at it; None for no end.
     """
 
-    def __init__(self, size: int, eos_id: Any = None) -> None:
+    def __init__(self, size: int, eos_id: int | None = None) -> None:
         self._size = size
         self._eos_id = eos_id
         super().__init__()
@@ -262,7 +262,7 @@ def encode_through_python(vocabulary: Vocabulary, s: TfTensor) -> TfTensor:
 
 
 def decode_through_python(
-    vocabulary: Vocabulary, ids: TfTensor, decode: Callable[[list[int]], Any] | None = None
+    vocabulary: Vocabulary, ids: TfTensor, decode: Callable[[list[int]], object] | None = None
 ) -> TfTensor:
     """`decode` as an operation over the last axis: `[..., length]` ids → `[...]` strings. None is the vocabulary's."""
     decode = decode or vocabulary.decode

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -69,9 +68,7 @@ def _radians(degrees: float) -> np.float32:
 _TILE = 256
 
 
-def _nearest(
-    image: Array, matrix: Array, size: tuple[int, int], fill_value: float | None, dtype: np.dtype[Any]
-) -> Array:
+def _nearest(image: Array, matrix: Array, size: tuple[int, int], fill_value: float | None, dtype: np.dtype) -> Array:
     """The nearest pixels, at places that are counted in float32, step by step along rows, as DALI does: so that places
     between two pixels take the same one."""
     rows = np.arange(size[0], dtype=np.float32)[:, None] + np.float32(0.5)
@@ -98,7 +95,7 @@ def warped(
     *,
     interpolation: DALIInterpType,
     fill_value: float | None,
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
 ) -> Array:
     """(H, W, C) → (*size, C): OpenCV's `warpAffine` if it supports the dtype, else `sampled`."""
     height, width, channels = image.shape
@@ -111,8 +108,7 @@ def warped(
         # OpenCV rounds places to 1/1024 of a pixel for the nearest one: on edges it takes the neighbour.
         return _nearest(image, matrix, size, fill, dtype)
     if not fits:
-        exact: Array = sampled(np, image[None], matrix[None], size, interpolation, fill, dtype)[0]
-        return exact
+        return np.asarray(sampled(np, image[None], matrix[None], size, interpolation, fill, dtype)[0])
     cv2 = require("cv2", purpose="fn.warp_affine")
     shifted = matrix.copy()
     shifted[:, 2] += matrix[:, :2] @ (0.5, 0.5) - 0.5
@@ -136,7 +132,7 @@ def sampled(
     size: tuple[int, int],
     interpolation: DALIInterpType,
     fill_value: float | None,
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
 ) -> Value:
     """(n, H, W, C), (n, 2, 3) → (n, *size, C): the reference for `warped`, used on devices.
 
@@ -144,7 +140,7 @@ def sampled(
     """
     n, height, width, channels = images.shape
 
-    def constant(array: Array) -> Any:
+    def constant(array: Array) -> Value:
         return placed_like(xp, array, images)
 
     precise = np.dtype("float64") if xp is np else np.dtype("float32")
@@ -152,7 +148,7 @@ def sampled(
     rows, columns = np.meshgrid(np.arange(size[0]) + 0.5, np.arange(size[1]) + 0.5, indexing="ij")
     rows, columns = constant(rows.astype(precise).reshape(1, -1)), constant(columns.astype(precise).reshape(1, -1))
 
-    def coordinate(which: int) -> Any:
+    def coordinate(which: int) -> Value:
         m = matrices[:, which, :]
         return m[:, 0:1] * columns + m[:, 1:2] * rows + m[:, 2:3]
 
@@ -160,7 +156,7 @@ def sampled(
     flat = xp.reshape(cast_to(xp, images, np.dtype("float32")), (n * height * width, channels))
     first = xp.reshape(constant(np.arange(n, dtype=np.int64) * height * width), (n, 1))
 
-    def taken(row: Any, column: Any) -> Any:
+    def taken(row: Value, column: Value) -> Value:
         held_row, held_column = xp.clip(row, 0, height - 1), xp.clip(column, 0, width - 1)
         index = xp.reshape(first + held_row * width + held_column, (-1,))
         found = xp.reshape(xp.take(flat, index, axis=0), (n, -1, channels))
@@ -169,7 +165,7 @@ def sampled(
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
         return xp.where(xp.expand_dims(inside, axis=-1), found, xp.full_like(found, fill_value))
 
-    def whole(values: Array) -> Any:
+    def whole(values: Value) -> Value:
         # Far beyond the image all places are alike; held before they are integers.
         return cast_to(xp, xp.clip(xp.floor(values), -2.0, float(max(height, width) + 1)), np.dtype("int64"))
 
@@ -213,7 +209,7 @@ def layout_of(layout: str, ndim: int) -> str:
 
 
 def with_size(
-    spec: TensorSpec, layout: str, height: int | None, width: int | None, dtype: np.dtype[Any] | None
+    spec: TensorSpec, layout: str, height: int | None, width: int | None, dtype: np.dtype | None
 ) -> TensorSpec:
     """The spec of images of another size."""
     made = spec.replace(dtype=dtype if dtype is not None else spec.dtype, layout=spec.layout or layout)
@@ -224,7 +220,7 @@ def with_size(
     return made.replace(shape=tuple(shape))
 
 
-def on_hwc(image: Array, layout: str, function: Callable[[Any], Any]) -> Any:
+def on_hwc(image: Array, layout: str, function: Callable[[Array], Array]) -> Array:
     """Applies a function of one HWC image to an image, or to each frame, of any layout."""
     names = layout_of(layout, image.ndim)
     if names == "HWC":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.types import DALIImageType
@@ -26,20 +27,20 @@ class LinearColours(Mapped):
     rounds_by_place = True
     dtype = Constant("dtype", default=None, doc=_DTYPE_DOC)
 
-    def _applied(self, xp: Namespace, values: Value, own: np.dtype[Any], **given: Any) -> Value:
+    def _applied(self, xp: Namespace, values: Value, own: np.dtype, **given: Any) -> Value:
         dtype = own if self.dtype is None else self.dtype
         brightness, contrast = given.get("brightness", 1.0), given.get("contrast", 1.0)
         centre = middle_of(own) if given.get("contrast_center") is None else given["contrast_center"]
         added = brightness * (centre - contrast * centre) + given.get("brightness_shift", 0.0) * value_range(dtype)
         return saturated(xp, values * (brightness * contrast) + added, dtype)
 
-    def run(self, sample: Any, image: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Value:
         if image.dtype == np.uint8:
             # One of 256 values each: computed once, looked up for every element.
             return self._applied(np, np.arange(256, dtype=np.float32), image.dtype, **given)[image]
         return self._applied(np, image.astype(np.float32), image.dtype, **given)
 
-    def run_arrays(self, xp: Namespace, images: Value, **given: Any) -> Value:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Value | None) -> Value:
         shape = (-1,) + (1,) * (images.ndim - 1)
         single = np.dtype("float32")
         wide = {
@@ -93,7 +94,7 @@ class Twist(Mapped):
             raise self.refuse(f"expected images of 3 channels (RGB), got {spec}")
         return super().infer(spec)
 
-    def run_arrays(self, xp: Namespace, images: Value, **given: Any) -> Value:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Value) -> Value:
         if images.shape[-1] != 3:
             raise ValueError(f"expected 3 channels (RGB), got {images.shape[-1]}")
         single = np.dtype("float32")
@@ -167,7 +168,7 @@ class ColorSpaceConversion(Operator):
             raise self.refuse(f"expected {self.image_type.name} images, uint8 of {channels} channels, got {spec}")
         return spec if spec.shape is None else spec.replace(shape=(*spec.shape[:-1], CHANNELS[self.output_type]))
 
-    def run(self, sample: Any, image: Array) -> Any:
+    def run(self, sample: Sample, image: Array) -> Array:
         values = image.astype(np.float64)
         if self.image_type == DALIImageType.YCbCr:
             values = (values - (16, 128, 128)) @ np.linalg.inv(YCBCR).T
@@ -189,7 +190,7 @@ RGB_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -
 YIQ_TO_RGB = np.linalg.inv(RGB_TO_YIQ)
 
 
-def middle_of(dtype: np.dtype[Any]) -> float:
+def middle_of(dtype: np.dtype) -> float:
     """The middle of a dtype's range: 128 for uint8, 16384 for int16, 0.5 for floats."""
     return (float(np.iinfo(dtype).max) + 1) / 2 if dtype.kind in "iu" else 0.5
 

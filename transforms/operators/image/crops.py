@@ -90,10 +90,10 @@ class Cropping(Operator):
             made.append((start, start + size))
         return made
 
-    def cut_one(self, image: Array, names: str, given: dict[str, Any]) -> Any:
+    def cut_one(self, image: Array, names: str, given: dict[str, Any]) -> Array:
         """The window of one image on the host."""
         spans = self.bounds((image.shape[names.index("H")], image.shape[names.index("W")]), given)
-        return self._at(np, image, names, 0, spans)
+        return np.asarray(self._at(np, image, names, 0, spans))
 
     def cut_all(self, xp: Namespace, images: Value, names: str, given: dict[str, Any]) -> Value:
         """The windows of images of one shape; by gathering if their positions differ."""
@@ -175,7 +175,7 @@ class Crop(Cropping):
         self._known = self.prepare(spec)
         return self._layout
 
-    def run(self, sample: Any, image: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Array:
         cut = self.cut_one(image, layout_of(self._layout, image.ndim), given)
         return cut if self.dtype is None else saturated(np, cut, self.dtype)
 
@@ -203,7 +203,7 @@ class Flip(Operator):
         names = layout_of(self._layout, ndim)
         return names.index("H"), names.index("W")
 
-    def run(self, sample: Any, image: Array, *, horizontal: int, vertical: int) -> Any:
+    def run(self, sample: Sample, image: Array, *, horizontal: int, vertical: int) -> Array:
         places = [slice(None)] * image.ndim
         rows, columns = self._axes(image.ndim)
         if vertical:
@@ -213,7 +213,7 @@ class Flip(Operator):
         return image[tuple(places)]
 
     def run_arrays(self, xp: Namespace, images: Value, *, horizontal: Value, vertical: Value) -> Value:
-        def where(condition: Any, flipped: Any, plain: Any) -> Any:
+        def where(condition: Value, flipped: Value, plain: Value) -> Value:
             return xp.where(xp.reshape(condition != 0, (-1,) + (1,) * (plain.ndim - 1)), flipped, plain)
 
         rows, columns = self._axes(images.ndim - 1)
@@ -265,7 +265,7 @@ class CropMirrorNormalize(Cropping):
         extents = {"H": height, "W": width, "C": channels}
         return TensorSpec(self.dtype, tuple(extents[name] for name in self.output_layout), self.output_layout)
 
-    def run(self, sample: Sample, image: Array, *, mirror: int, mean: Any, std: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, *, mirror: int, mean: Array, std: Array, **given: Any) -> Array:
         names = layout_of(self._layout, image.ndim)
         cut = self.cut_one(image, names, given)
         if names == "HWC":
@@ -291,7 +291,7 @@ class CropMirrorNormalize(Cropping):
             inside[...] = saturated(np, values, self.dtype)
         return made
 
-    def _line(self, mean: Any, std: Any, channels: int) -> tuple[Any, Any]:
+    def _line(self, mean: Value, std: Value, channels: int) -> tuple[Value, Value]:
         """Factor and offset of each channel, (n, channels) float32."""
         mean = np.broadcast_to(np.asarray(mean, np.float64), (len(mean), channels))
         std = np.broadcast_to(np.asarray(std, np.float64), (len(std), channels))

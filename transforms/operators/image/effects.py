@@ -39,13 +39,13 @@ class GaussianBlur(_OfImages):
     window_size = Argument("ints", default=0, doc="an odd number of pixels, or (height, width); 0: as sigma says")
     dtype = Constant("dtype", default=None, doc="float32; the dtype of the input by default")
 
-    def run(self, sample: Sample, image: Array, *, sigma: Any, window_size: Any) -> Any:
+    def run(self, sample: Sample, image: Array, *, sigma: Array | None, window_size: Array | None) -> Array:
         cv2 = require("cv2", purpose="fn.gaussian_blur")
         pairs = np.broadcast_arrays(np.asarray(sigma, np.float64), np.asarray(window_size), np.zeros(2))
         rows, columns = (_bell(float(one), int(size)) for one, size, _ in zip(*pairs, strict=True))
         dtype = image.dtype if self.dtype is None else self.dtype
 
-        def blurred(one: Any) -> Any:
+        def blurred(one: Array) -> Any:
             made = cv2.sepFilter2D(one.astype(np.float32), -1, columns, rows, borderType=cv2.BORDER_REFLECT_101)
             return saturated(np, made.reshape(one.shape), dtype)
 
@@ -67,12 +67,12 @@ class JpegCompressionDistortion(_OfImages):
 
     quality = Argument("int", default=50, doc="of JPEG, 1 to 100")
 
-    def run(self, sample: Sample, image: Array, *, quality: int) -> Any:
+    def run(self, sample: Sample, image: Array, *, quality: int) -> Array:
         cv2 = require("cv2", purpose="fn.jpeg_compression_distortion")
         if not 1 <= quality <= 100:
             raise ValueError(f"quality should be in [1, 100], got {quality}")
 
-        def distorted(one: Any) -> Any:
+        def distorted(one: Array) -> Any:
             _, file = cv2.imencode(".jpg", one[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
             return cv2.imdecode(file, cv2.IMREAD_COLOR)[:, :, ::-1]
 
@@ -103,7 +103,7 @@ class Erase(Mapped):
             )
         return inputs[0]
 
-    def run(self, sample: Sample, data: Array, *, anchor: Any, shape: Any, fill_value: Any) -> Any:
+    def run(self, sample: Sample, data: Array, *, anchor: Array | None, shape: Array | None, fill_value: Array) -> Any:
         names = self._layout or "HWC"[: data.ndim]
         axes = [names.index(one) for one in self.axis_names or names.replace("C", "")]
         if self.axis_names is None and self.axes is not None:
@@ -161,7 +161,7 @@ class Paste(Operator):
         shape = inputs[0].shape
         return inputs[0] if shape is None else inputs[0].replace(shape=(None, None, *shape[2:]))
 
-    def run(self, sample: Sample, image: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Array:
         if given["ratio"] < 1:
             raise ValueError(f"ratio should be at least 1, got {given['ratio']}")
         size = [int(max(np.float32(given["ratio"]) * one, given["min_canvas_size"])) for one in image.shape[:2]]
@@ -219,7 +219,7 @@ class MultiPaste(Operator):
     def run_batch(self) -> Any:
         return self._run_batch if self.mixes_samples else None
 
-    def _run_batch(self, samples: Samples, images: TensorList, *, in_ids: Any, **given: Any) -> TensorList:
+    def _run_batch(self, samples: Samples, images: TensorList, *, in_ids: Sequence[Array], **given: Any) -> TensorList:
         made = []
         for at, ids in enumerate(in_ids):
             own = {name: None if values is None else values[at] for name, values in given.items()}
@@ -232,10 +232,10 @@ class MultiPaste(Operator):
                 raise OperatorError(f"{self.name}: sample {at} of the batch: {error}.", operator=self.name) from error
         return TensorList(made)
 
-    def run(self, sample: Sample, *images: Array, in_ids: None, **given: Any) -> Any:
+    def run(self, sample: Sample, *images: Array, in_ids: None, **given: Any) -> Array:
         return self._pasted(images, images[0], **given)
 
-    def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Any, **given: Any) -> Array:
+    def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Array | None, **given: Any) -> Array:
         if output_size is None and any(one.shape != own.shape for one in images):
             found = ", ".join(str(one.shape) for one in (own, *images))
             raise ValueError(f"images should have one shape where output_size is not given, got {found}")
@@ -278,7 +278,7 @@ class Gaussian(Mapped):
     mean = Argument("float", default=0.0, doc="the mean of the noise")
     stddev = Argument("float", default=1.0, doc="its standard deviation")
 
-    def run(self, sample: Sample, data: Array, *, mean: float, stddev: float) -> Any:
+    def run(self, sample: Sample, data: Array, *, mean: float, stddev: float) -> Array:
         return saturated(np, data + sample.generator.normal(mean, stddev, data.shape), data.dtype)
 
 
@@ -308,7 +308,7 @@ class SaltAndPepper(Mapped):
         self._layout = inputs[0].layout
         return inputs[0]
 
-    def run(self, sample: Sample, data: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, data: Array, **given: Any) -> Array:
         names = self._layout or " " * (data.ndim - 1) + "C"
         shape = [
             1 if name == "C" and not self.per_channel else size for name, size in zip(names, data.shape, strict=True)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from beam_pipes.graph.tensors import Array
@@ -121,7 +122,7 @@ class _Kept(threading.local):
     def __init__(self) -> None:
         self.arrays: dict[str, Array] = {}
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         """Nothing: the kept tables do not affect results, so a cache does not become stale."""
         return {}
 
@@ -129,7 +130,7 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def scratch(name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+def scratch(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
     """An uninitialised array of this thread, shared with later callers that use the same `name`."""
     size = math.prod(shape)
     if size * np.dtype(dtype).itemsize > _MOST_SCRATCH_BYTES:

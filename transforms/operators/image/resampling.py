@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from beam_pipes.extras import require
-from beam_pipes.graph.tensors import Array, Namespace, Value
+from beam_pipes.graph.tensors import Array, Namespace, Row, Value
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
 from beam_pipes.transforms.operators.image.exact_linear import linearly_resized
@@ -74,15 +74,15 @@ def wanted_size(extents: Sequence[float], given: Sequence[float], mode: str, max
 def target_of(
     extents: Sequence[int],
     *,
-    size: Any = None,
+    size: Row | None = None,
     resize_x: float = 0.0,
     resize_y: float = 0.0,
     resize_shorter: float = 0.0,
     resize_longer: float = 0.0,
     mode: str = "default",
     max_size: Sequence[float] = (),
-    roi_start: Any = None,
-    roi_end: Any = None,
+    roi_start: Row | None = None,
+    roi_end: Row | None = None,
     roi_relative: bool = False,
     subpixel_scale: bool = True,
 ) -> Target:
@@ -208,7 +208,7 @@ def resampled_windows(
     *,
     starts: Value,
     extents: Value,
-    nearest: Value,
+    nearest: Value | None,
     size: int,
     min_filter: DALIInterpType,
     mag_filter: DALIInterpType,
@@ -236,7 +236,7 @@ def _weights(
     interpolation: DALIInterpType,
     starts: Value,
     scales: Value,
-    nearest: Value,
+    nearest: Value | None,
     size: int,
     length: int,
     antialias: bool,
@@ -284,7 +284,7 @@ def resized(
     min_filter: DALIInterpType,
     mag_filter: DALIInterpType,
     antialias: bool,
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
 ) -> Array:
     """(H, W, C) → (target.height, target.width, C) as `dtype`. Within 1 of `resample` for integers."""
     flips = [start > end for start, end in (target.rows, target.columns)]

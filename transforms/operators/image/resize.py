@@ -123,7 +123,7 @@ class Resize(Operator):
     def _filters(self) -> dict[str, DALIInterpType]:
         return {"min_filter": self.min_filter or self.interp_type, "mag_filter": self.mag_filter or self.interp_type}
 
-    def run(self, sample: Any, image: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Array:
         names = layout_of(self._layout, image.ndim)
         target = target_of((image.shape[names.index("H")], image.shape[names.index("W")]), **given, **self._shared())
         dtype = image.dtype if self.dtype is None else self.dtype
@@ -169,7 +169,7 @@ class ResizeCropMirror(Resize, Cropping):
         spec = super().infer(*inputs)
         return with_size(spec, self._layout, *self.prepare(spec), self.dtype)
 
-    def run(self, sample: Any, image: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Array:
         mirror = given.pop("mirror")
         window = {name: given.pop(name) for name in Cropping.arguments if name in given}
         names = layout_of(self._layout, image.ndim)
@@ -221,11 +221,11 @@ class RandomResizedCrop(Operator):
         height, width = int(self.size[0]), int(self.size[-1])
         return with_size(inputs[0], self._layout, height, width, self.dtype)
 
-    def window(self, height: int, width: int, draws: Any) -> tuple[int, int, int, int]:
+    def window(self, height: int, width: int, draws: Array) -> tuple[int, int, int, int]:
         """(top, left, height, width) of the window in an image."""
         return random_window(self, height, width, draws)
 
-    def run(self, sample: Sample, image: Array) -> Any:
+    def run(self, sample: Sample, image: Array) -> Array:
         names = layout_of(self._layout, image.ndim)
         height, width = image.shape[names.index("H")], image.shape[names.index("W")]
         draws = sample.uniform(_DRAWS_EACH * self.num_attempts).reshape(-1, _DRAWS_EACH)
@@ -241,7 +241,7 @@ class RandomResizedCrop(Operator):
             image, names, lambda one: resized(one, target, antialias=self.antialias, dtype=dtype, **self._filters)
         )
 
-    def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+    def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]]) -> dict[str, Array]:
         """`windows` (n, 4) int32, as `window` gives them; where a filter is INTERP_NN, the nearest rows and columns."""
         names = layout_of(self._layout, len(shapes[0]))
         height, width = shapes[0][names.index("H")], shapes[0][names.index("W")]
@@ -257,7 +257,7 @@ class RandomResizedCrop(Operator):
         return made
 
     def run_arrays(
-        self, xp: Namespace, images: Value, *, windows: Value, rows: Value = None, columns: Value = None
+        self, xp: Namespace, images: Value, *, windows: Value, rows: Value | None = None, columns: Value | None = None
     ) -> Value:
         names = layout_of(self._layout, images.ndim - 1)
         values = cast_to(xp, images, np.dtype("float32"))
@@ -276,12 +276,12 @@ class RandomResizedCrop(Operator):
         return saturated(xp, values, dtype_of(images) if self.dtype is None else np.dtype(self.dtype))
 
 
-def _stack(places: Sequence[Any], size: int) -> Any:
+def _stack(places: Sequence[Array], size: int) -> Array:
     """(n, size) int32."""
     return np.array(places, np.int32).reshape(-1, size)
 
 
-def random_window(operator: Any, height: int, width: int, draws: Any) -> tuple[int, int, int, int]:
+def random_window(operator: Any, height: int, width: int, draws: Array) -> tuple[int, int, int, int]:
     """(top, left, height, width) of the window in an image; `draws` (attempts, 4) uniform numbers in [0, 1)."""
     (least_area, most_area), (least, most) = operator.random_area, operator.random_aspect_ratio
     for area, ratio, top, left in draws:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, Namespace, Value
+from beam_pipes.graph.tensors import Array, Namespace, Row, Value
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.image.affine import (
     INTERPOLATIONS,
@@ -62,7 +62,7 @@ class Rotate(Operator):
                 height = width = None
         return with_size(spec, self._layout, height, width, self.dtype)
 
-    def run(self, sample: Any, image: Array, *, angle: float, size: Any) -> Any:
+    def run(self, sample: Sample, image: Array, *, angle: float, size: Row | None) -> Array:
         names = layout_of(self._layout, image.ndim)
         own = image.shape[names.index("H")], image.shape[names.index("W")]
         if not math.isfinite(angle):
@@ -82,7 +82,7 @@ class Rotate(Operator):
             ),
         )
 
-    def run_arrays(self, xp: Namespace, images: Value, *, angle: Value, size: Value) -> Value:
+    def run_arrays(self, xp: Namespace, images: Value, *, angle: Value, size: Row | None) -> Value:
         if size is None and not self.keep_size:
             raise ValueError(
                 "on the device rotate needs keep_size=True or size=: the canvas would depend on the angle of each image"
@@ -139,14 +139,16 @@ class WarpAffine(Operator):
             raise self.refuse("give matrix, or a second input")
         return with_size(spec, self._layout, *known_size(self, spec, self._layout), self.dtype)
 
-    def _map(self, matrix: Any) -> Any:
+    def _map(self, matrix: Array | None) -> Array:
         values = np.asarray(matrix, np.float64)
         if values.size != 6:
             raise ValueError(f"the matrix should be six numbers, row by row, got shape {values.shape}")
         values = values.reshape(2, 3)
         return values if self.inverse_map else inverse(values)
 
-    def run(self, sample: Any, image: Array, matrix_input: Array | None = None, *, matrix: Any, size: Any) -> Any:
+    def run(
+        self, sample: Sample, image: Array, matrix_input: Array | None = None, *, matrix: Array | None, size: Row | None
+    ) -> Array:
         names = layout_of(self._layout, image.ndim)
         mapped = self._map(matrix if matrix_input is None else matrix_input)
         target = output_size(size, (image.shape[names.index("H")], image.shape[names.index("W")]))
@@ -164,7 +166,7 @@ class WarpAffine(Operator):
         )
 
     def run_arrays(
-        self, xp: Namespace, images: Value, matrix_input: Value = None, *, matrix: Value, size: Value
+        self, xp: Namespace, images: Value, matrix_input: Value | None = None, *, matrix: Value, size: Row | None
     ) -> Value:
         matrices = matrix if matrix_input is None else matrix_input
         matrices = xp.reshape(matrices, (images.shape[0], 2, 3))
@@ -177,14 +179,14 @@ class WarpAffine(Operator):
         return warped_arrays(self, xp, images, self._layout, matrices, size)
 
 
-def check_interpolation(operator: Any) -> None:
+def check_interpolation(operator: Rotate | WarpAffine) -> None:
     """Raises `OperatorArgumentError` for an interpolation that warps do not have."""
     if operator.interp_type not in INTERPOLATIONS:
         offered = ", ".join(f"types.{one.name}" for one in INTERPOLATIONS)
         raise operator.argument_error(f"interp_type should be one of {offered}, got types.{operator.interp_type.name}.")
 
 
-def output_size(size: Any, own: tuple[int, int]) -> tuple[int, int]:
+def output_size(size: Row | None, own: tuple[int, int]) -> tuple[int, int]:
     """(height, width) of the output: as given, or that of the input."""
     if size is None:
         return own
@@ -193,7 +195,7 @@ def output_size(size: Any, own: tuple[int, int]) -> tuple[int, int]:
     return rounded(float(size[0])), rounded(float(size[1]))
 
 
-def known_size(operator: Any, spec: TensorSpec, layout: str) -> tuple[int | None, int | None]:
+def known_size(operator: Rotate | WarpAffine, spec: TensorSpec, layout: str) -> tuple[int | None, int | None]:
     """The size of the output as known at definition."""
     if "size" not in operator.constants:
         return None, None
@@ -207,7 +209,9 @@ def known_size(operator: Any, spec: TensorSpec, layout: str) -> tuple[int | None
     return spec.shape[layout.index("H")], spec.shape[layout.index("W")]
 
 
-def warped_arrays(operator: Value, xp: Namespace, images: Value, layout: str, matrices: Value, size: Value) -> Value:
+def warped_arrays(
+    operator: Rotate | WarpAffine, xp: Namespace, images: Value, layout: str, matrices: Value, size: Row | None
+) -> Value:
     """A warp on arrays, of images HWC or HW."""
     names = layout_of(layout, images.ndim - 1)
     if names not in ("HWC", "HW"):

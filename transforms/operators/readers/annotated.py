@@ -63,7 +63,7 @@ class Webdataset(Reader):
     def output_count(self) -> int:
         return len(self.ext)
 
-    def infer(self, *inputs: TensorSpec) -> Any:
+    def infer(self, *inputs: TensorSpec) -> TensorSpec | list[TensorSpec]:
         self._dtypes = [np.dtype(getattr(one, "value", one)) for one in self._given_dtypes]
         made = [TensorSpec(dtype, (None,)) for dtype in self._dtypes]
         return made if len(made) > 1 else made[0]
@@ -89,7 +89,7 @@ class Webdataset(Reader):
                 found.append((number, files))
         archives = [file_bytes(path) for path in self.paths]
 
-        def load(index: int) -> list[Any]:
+        def load(index: int) -> list[Array]:
             number, files = found[index]
             bounds = [files.get(output, (0, 0)) for output in range(len(self.ext))]
             raw = [np.array(archives[number][first : first + size]) for first, size in bounds]
@@ -176,7 +176,7 @@ class COCO(Reader):
         chosen = [one for one in chosen if boxes.get(one["id"]) or not self.skip_empty]
         paths = [os.path.join(self.file_root, one["file_name"]) for one in chosen]
 
-        def load(index: int) -> list[Any]:
+        def load(index: int) -> list[Array]:
             image = chosen[index]
             found = boxes.get(image["id"], [])
             size = (image["width"], image["height"]) if self.ratio else (1, 1)
@@ -184,7 +184,11 @@ class COCO(Reader):
             corners = np.cumsum(corners, axis=1, dtype=np.float32) if self.ltrb else corners
             corners = np.divide(corners, size, dtype=np.float32)
             labels = [one["category_id"] if self.avoid_class_remapping else ids[one["category_id"]] for one in found]
-            made = [np.fromfile(paths[index], np.uint8), corners.reshape(-1, 4), np.array(labels, np.int32)]
+            made: list[Array] = [
+                np.fromfile(paths[index], np.uint8),
+                corners.reshape(-1, 4),
+                np.array(labels, np.int32),
+            ]
             made += _polygons(found, np.array(size, np.float32)) if self.polygon_masks else []
             made += [_labels_of_pixels(found, labels, image)] if self.pixelwise_masks else []
             return [*made, *([np.array([image["id"]], np.int32)] if self.image_ids else [])]
@@ -192,7 +196,7 @@ class COCO(Reader):
         return Described([f"{one['file_name']}@0" for one in chosen], _by_name([self.annotations_file, *paths]), load)
 
 
-def _polygons(found: Sequence[Any], size: Any) -> list[Any]:
+def _polygons(found: Sequence[Mapping[str, Any]], size: Array) -> list[Array]:
     rows, vertices = [], [np.zeros((0, 2), np.float32)]
     begin = 0
     for number, one in enumerate(found):
@@ -210,7 +214,7 @@ def _labels_of_pixels(found: Sequence[Any], labels: Sequence[int], image: Mappin
     masks = require("pycocotools.mask", purpose="pixelwise_masks of fn.readers.coco")
     height, width = image["height"], image["width"]
     made = np.zeros((height, width, 1), np.int32)
-    runs: dict[int, list[Any]] = {}
+    runs: dict[int, list[object]] = {}
     for one, label in zip(found, labels, strict=True):
         told = one["segmentation"]
         is_compressed = isinstance(told, dict) and isinstance(told["counts"], (str, bytes))
@@ -243,7 +247,7 @@ class NemoAsr(Reader):
     def output_count(self) -> int:
         return 1 + sum(self._reads)
 
-    def infer(self, *inputs: TensorSpec) -> Any:
+    def infer(self, *inputs: TensorSpec) -> TensorSpec | list[TensorSpec]:
         self._audio = Audio({"downmix": self.downmix, "dtype": self.dtype}, name=self.name)
         wave, rate = self._audio.infer(TensorSpec())
         others = [rate, TensorSpec.of("uint8", (None,)), TensorSpec.of("int64", (1,))]
@@ -269,7 +273,7 @@ class NemoAsr(Reader):
         most = self.max_duration or float("inf")
         kept = [(at, *one) for at, one in enumerate(entries) if self.min_duration <= one[1] <= most]
 
-        def load(index: int) -> list[Any]:
+        def load(index: int) -> list[Array]:
             number, path, duration, told = kept[index]
             soundfile = require("soundfile", purpose="fn.readers.nemo_asr")
             rate = soundfile.info(path).samplerate

@@ -21,7 +21,7 @@ from beam_pipes.graph.functions import LISTS, TFRecordFeature, float32, string
 from beam_pipes.graph.tensors import Array
 from beam_pipes.transforms.operators.readers.wire_walk import Values, WireForm, decode_varints
 
-Column = Any  # (n, …) where all samples have one shape, else a list of arrays
+Column = Array | list[Array]  # (n, …) where all samples have one shape, else a list of arrays
 
 # Below this many records, parsing them one by one is as fast.
 LEAST_RECORDS = 4
@@ -233,7 +233,7 @@ def _value_shape(feature: TFRecordFeature, count: int) -> tuple[int, ...] | None
     return (count // row, *feature.partial_shape)
 
 
-def _sample(name: str, feature: TFRecordFeature, found: Any) -> Array:
+def _sample(name: str, feature: TFRecordFeature, found: messages.Feature | None) -> Array:
     """The sample of one feature of a parsed record; the default if the record has none."""
     kind = None if found is None else found.WhichOneof("kind")
     if kind is None:

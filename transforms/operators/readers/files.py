@@ -9,14 +9,14 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from beam_pipes.graph.operator import Constant
 from beam_pipes.graph.reader import Indices, Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.sources.file_source import FileContent, Files
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
@@ -227,7 +227,7 @@ class File(Reader):
         pattern = [f"{name}/{glob}" for name in classes for glob in globs]
         return ClassedFiles(root=self.file_root, pattern=pattern, classes=self._classes)
 
-    def from_source(self, value: FileContent) -> Sequence[Any]:
+    def from_source(self, value: FileContent) -> Sequence[Array]:
         return [np.frombuffer(value.content, np.uint8), np.array([self._classes.label_of(value.path)], np.int32)]
 
 
@@ -251,11 +251,11 @@ class FileStore(RecordStore):
             contents = TensorList([np.fromfile(self._paths[index], np.uint8) for index in indices])
         return [contents, TensorList(self._labels[indices, None])]
 
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, object]:
         return self._identity
 
     @functools.cached_property
-    def _identity(self) -> Mapping[str, Any]:
+    def _identity(self) -> Mapping[str, object]:
         return {"files": digest_of_files(self._names, self._paths, self._labels.tobytes())}
 
 
@@ -314,14 +314,14 @@ class Numpy(Reader):
             raise self.argument_error("before a cut it reads a directory: give file_root instead of a list of files.")
         return Files(self.file_root, pattern=f"**/{self.file_filter}")
 
-    def from_source(self, value: FileContent) -> Sequence[Any]:
+    def from_source(self, value: FileContent) -> Sequence[Array]:
         return [np.load(io.BytesIO(value.content), allow_pickle=False)]
 
 
 class Described(RecordStore):
     """Records by number with unique names; `load` returns the samples of one. `files`: name → path."""
 
-    def __init__(self, names: Sequence[str], files: Mapping[str, str], load: Callable[[int], Sequence[Any]]) -> None:
+    def __init__(self, names: Sequence[str], files: Mapping[str, str], load: Callable[[int], Sequence[Array]]) -> None:
         self._names, self._files, self._load = names, files, load
 
     def __len__(self) -> int:
@@ -333,9 +333,9 @@ class Described(RecordStore):
     def read(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
         return [TensorList(list(column)) for column in zip(*map(self._load, indices.tolist()), strict=True)]
 
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, object]:
         return self._identity
 
     @functools.cached_property
-    def _identity(self) -> Mapping[str, Any]:
+    def _identity(self) -> Mapping[str, object]:
         return {"files": digest_of_files(list(self._files), list(self._files.values()))}

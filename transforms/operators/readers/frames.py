@@ -46,7 +46,7 @@ class Sequence(Reader):
             if self.constants[name] < 1:
                 raise self.argument_error(f"{name} should be at least 1, got {self.constants[name]}.")
 
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+    def infer(self, *inputs: TensorSpec) -> TensorSpec | list[TensorSpec]:
         shape = (self.sequence_length, None, None, CHANNELS.get(self.image_type))
         return TensorSpec(np.dtype("uint8"), shape, "FHWC")
 
@@ -265,7 +265,7 @@ class Video(Reader):
     def output_count(self) -> int:
         return len(self._outputs)
 
-    def infer(self, *inputs: TensorSpec) -> Any:
+    def infer(self, *inputs: TensorSpec) -> TensorSpec | list[TensorSpec]:
         made = self._outputs
         return made if len(made) > 1 else made[0]
 

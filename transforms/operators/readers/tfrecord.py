@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -24,7 +23,7 @@ from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.sources.source import Source
 from beam_pipes.sources.tfrecords import TFRecords
-from beam_pipes.transforms.operators.readers.example_columns import LEAST_RECORDS, ExampleColumns, Template
+from beam_pipes.transforms.operators.readers.example_columns import LEAST_RECORDS, Column, ExampleColumns, Template
 
 
 class TFRecord(Reader):
@@ -64,7 +63,7 @@ class TFRecord(Reader):
                 f"index_path should name an index for each of {len(self.path)} files, got {len(self.index_path)}."
             )
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         declared = {
             name: [one.dtype, one.shape, one.partial_shape, one.default().tolist()]
             for name, one in self.features.items()
@@ -97,7 +96,7 @@ class TFRecord(Reader):
             raise self.argument_error("before a cut, files are read in the order of their names: sort path.")
         return TFRecords(list(self.path))
 
-    def from_source(self, value: bytes) -> Sequence[Any]:
+    def from_source(self, value: bytes) -> Sequence[Array]:
         return ExampleColumns(self.features).parse(value, range(len(self.features)))
 
 
@@ -150,7 +149,7 @@ class TFRecordStore(RecordStore):
             return [None if column is None else TensorList(column) for column in columns]
         return self._of_files(indices, outputs)
 
-    def _of_one_file(self, indices: Indices, wanted: frozenset[int]) -> list[Any]:
+    def _of_one_file(self, indices: Indices, wanted: frozenset[int]) -> list[Column | None]:
         data, starts = self._data[0], self._offsets[indices] + HEADER_BYTES
         if self._size_of_all is None or len(indices) < LEAST_RECORDS or not wanted:
             return self._columns.read(data, starts, self._sizes[indices], wanted)
@@ -206,11 +205,11 @@ class TFRecordStore(RecordStore):
             )
         self._is_checked[index] = True
 
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, object]:
         return self._identity
 
     @functools.cached_property
-    def _identity(self) -> Mapping[str, Any]:
+    def _identity(self) -> Mapping[str, object]:
         """Places and stored checksums of all records, which change with any byte of them."""
         digest = hashlib.sha256()
         opened = self._data or [file_bytes(path) for path in self._paths]

@@ -171,7 +171,7 @@ def _long_varints(flat: Array, ends: Array, lengths: Array) -> Array:
     """int64 of the varints that end at `ends`, byte by byte from their last ones."""
     if lengths.max() > 10:
         raise ValueError("an integer takes more than ten bytes")
-    values = flat[ends].astype(np.uint64)
+    values: Array = flat[ends].astype(np.uint64)
     for step in range(1, int(lengths.max())):
         left = np.flatnonzero(lengths > step)
         values[left] = values[left] << np.uint64(7) | (flat[ends[left] - step] & np.uint8(0x7F))
