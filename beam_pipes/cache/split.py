@@ -528,11 +528,8 @@ class FilteredSplit(ChosenRecords, Split):
         stored: StoredAs | None = None,
     ) -> None:
         self.__dict__.update(split.__dict__)
-        self._split = split
-        self._rows = rows
-        self._stored = stored
-        self._part = part
-        self.condition = condition
+        self._split, self._rows, self._stored = split, rows, stored
+        self._part, self.condition = part, condition
         self.chosen_by = " ".join([*([part] if part else []), *([f"where {condition}"] if condition else [])])
 
     def where(self, condition: str) -> FilteredSplit:
