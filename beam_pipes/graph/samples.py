@@ -179,13 +179,11 @@ class Sample:
 
     def uniform(self, count: int) -> npt.NDArray[np.float64]:
         """(count,) float64 in [0, 1): the row of `Samples.uniform` that belongs to this sample."""
-        values: Any = self._alone.uniform(count)[0]
-        return values  # type: ignore[no-any-return]
+        return self._alone.uniform(count).ravel()
 
     def normal(self, count: int) -> npt.NDArray[np.float64]:
         """(count,) float64, standard normal."""
-        values: Any = self._alone.normal(count)[0]
-        return values  # type: ignore[no-any-return]
+        return self._alone.normal(count).ravel()
 
     @property
     def generator(self) -> np.random.Generator:
