@@ -33,6 +33,8 @@ OTHER_ANSWERS: dict[str, Any] = {
     "whole_quotients_of_floats": "refused",  # not divided
     "the_end_of_an_epoch": [[0, 1, 2, 10], [11, 12]],  # never two epochs in a batch
     "the_files_of_a_shard": [[1, 10, 12]],  # every second one, not the second half
+    "samples_that_fill_no_batch": [[[0], [1]], [[2]], "end"] * 2,  # a smaller batch, not dropped
+    "a_list_that_was_read": [[1, 2], "end"] * 2,  # again, not at its end for good
     "where_a_file_was_read": "cat/0.jpg@0",  # the name of the record
 }
 
