@@ -69,12 +69,12 @@
     ├── DatasetError (ValueError)                  a dataset, sampler or batch function is used wrongly
     │   ├── ExampleError (RuntimeError)            user code failed on one example; never an IndexError
     │   └── ExampleIndexError (IndexError)         an index lies outside a dataset
-    ├── GraphError (ValueError)                    a graph of operators is declared or used wrongly
+    ├── GraphError (ValueError, RuntimeError)      a graph of operators is declared or used wrongly
     │   ├── OperatorArgumentError (TypeError)      an operator does not know an argument, or not of this kind
     │   ├── InferenceError (TypeError)             an operator cannot take its input
     │   ├── PlacementError                         a later place feeds an earlier one
     │   ├── ConditionError (TypeError)             a condition, or the results of its branches, are impossible
-    │   └── OperatorError (RuntimeError)           an operator failed on a sample
+    │   └── OperatorError                          an operator failed on a sample
     ├── ExportError (ValueError)                   a cache cannot be exported as asked
     ├── ConversionError (TypeError)                a value cannot be handed to another framework exactly
     └── TaskError (ValueError)                     a task, mixture, vocabulary or converter is declared wrongly
@@ -464,8 +464,8 @@ class ExampleIndexError(DatasetError, IndexError):
     """An index lies outside a dataset."""
 
 
-class GraphError(BeamPipesError, ValueError):
-    """A graph of operators is declared or used wrongly; `where` is the user's line."""
+class GraphError(BeamPipesError, ValueError, RuntimeError):
+    """A graph of operators is declared or used wrongly; `where` is the user's line. DALI raises `RuntimeError`."""
 
 
 class OperatorArgumentError(GraphError, TypeError):
@@ -484,7 +484,7 @@ class ConditionError(GraphError, TypeError):
     """A condition is not a 0-d number, or the branches of a condition give different results."""
 
 
-class OperatorError(GraphError, RuntimeError):
+class OperatorError(GraphError):
     """An operator failed on a sample: `operator`, `record`, `where`; `__cause__` is what it raised."""
 
 

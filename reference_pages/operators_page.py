@@ -16,13 +16,7 @@ PAGE = ROOT / "docs/operators.md"
 RECORDED = ROOT / "tests/references/dali_operators.json"
 BEGIN, END = "<!-- DALI's operators -->\n", "<!-- end of DALI's operators -->"
 
-#: Arguments that say how DALI buffers, shuffles within a buffer and maps files, or that count volumes' third axis.
-OF_DALI = frozenset(
-    "affine blocking cache_batch_copy cache_debug cache_header_information cache_size cache_threshold cache_type "
-    "device_memory_padding_jpeg2k dont_use_mmap host_memory_padding_jpeg2k initial_fill lazy_init minibatch_size "
-    "pad_last_batch prefetch_queue_depth read_ahead register_buffers shuffle_after_epoch shuffle_after_epoch_seed "
-    "skip_cached_images temp_buffer_hint tensor_init_bytes use_o_direct".split()
-)
+#: Arguments that count the third axis of volumes.
 VOLUMES = frozenset("crop_d crop_pos_z depthwise resize_z axis".split())
 
 _WARP = "an affine map is `warp_affine`; others are `python_function`"
@@ -65,8 +59,9 @@ def recorded() -> dict[str, Any]:
 
 
 def missing_arguments(name: str, arguments: list[str]) -> list[str]:
-    """The arguments that an operator of ours lacks, without those of `OF_DALI`."""
-    return [one for one in arguments if one not in operator_class(name).arguments and one not in OF_DALI]
+    """The arguments that an operator of ours does not take."""
+    taken = {*operator_class(name).arguments, *operator_class(name).without_effect}
+    return [one for one in arguments if one not in taken]
 
 
 def difference(name: str, arguments: list[str]) -> str:

@@ -288,7 +288,7 @@ class GraphDefinition:
     def checked(self, column: TensorList, node: DataNode) -> TensorList:
         """A column of an output, checked against its declaration."""
         if len(column) and any(getattr(self.options, name) is not None for name in _OF_OUTPUTS):
-            spec = TensorSpec.of(column[0].dtype, column[0].shape, column.layout)
+            spec = TensorSpec.of(column[0].dtype, column[0].shape, column.layout())
             for position in (place for place, one in enumerate(self._outputs or ()) if one is node):
                 self._check_declared(position, node, spec)
         return column

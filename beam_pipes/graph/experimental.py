@@ -22,7 +22,7 @@ from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import FunctionPipeline, decorator
 from beam_pipes.graph.reader import FeedPlace, Reader, Stream
 from beam_pipes.graph.tensors import Outputs, TensorList
-from beam_pipes.graph.trace import call, set_scope
+from beam_pipes.graph.trace import call
 
 
 class DebugPipeline(Pipeline):
@@ -81,23 +81,13 @@ class DebugPipeline(Pipeline):
         """A batch, or None at the end of the epoch."""
         self._start_over()
         self.debug_run = run = DebugRun(self)
-        before = set_scope(None)
         try:
-            with self:
-                outputs = self.define_graph()
-                self.set_outputs(*(outputs if isinstance(outputs, tuple) else (outputs,)))
-            assert self._outputs is not None
+            self._define()
             host, work = run.finish()
-            made = Outputs(
-                [self.output_of(host, node) for node in self._outputs],
-                self._output_names,
-                epoch=work.place.epoch,
-                valid=host.records.valid,
-            )
+            made = self.outputs_of(host)
         except _EpochEnd:
             return None
         finally:
-            set_scope(before)
             self.debug_run = None
         self._check_order()
         self.book(host.tally)

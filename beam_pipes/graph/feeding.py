@@ -238,7 +238,7 @@ class Feeding:
 
         def ids() -> Sequence[str]:
             if primary is not None:
-                return primary.store.record_ids(self._indices(primary, place))
+                return primary.store.record_ids(self.indices(primary, place))
             name = "sample" if first is None else first.name
             last = place.first + max(place.size - place.padded, 1) - 1
             return [f"{name}@{min(index, last)}" for index in range(place.first, place.first + place.size)]
@@ -252,11 +252,8 @@ class Feeding:
             valid=valid,
         )
 
-    def indices(self, node: OperatorNode, place: BatchPlace) -> npt.NDArray[np.int64]:
+    def indices(self, reader: OpenReader, place: BatchPlace) -> npt.NDArray[np.int64]:
         """The records of a reader in a batch."""
-        return self._indices(self.readers[node], place)
-
-    def _indices(self, reader: OpenReader, place: BatchPlace) -> npt.NDArray[np.int64]:
         positions = np.arange(place.first, place.first + place.size)
         primary = self.primary
         size = reader.order.shard_size
@@ -279,7 +276,7 @@ class Feeding:
     ) -> Outcome:
         """The output of a reader for the samples of a batch."""
         reader = self.readers[node]
-        indices = self._indices(reader, place)[samples.rows]
+        indices = self.indices(reader, place)[samples.rows]
         if not len(indices):
             return Outcome([TensorList([], layout=output.layout) for output in node.outputs], {})
         try:

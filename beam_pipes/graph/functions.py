@@ -134,10 +134,7 @@ def class_of(operator: type[Operator]) -> type:
 
     def __init__(self: Any, *values: object, **arguments: object) -> None:
         arguments = _by_position(operator, values, arguments)
-        common = {name for name in (*COMMON_ARGUMENTS, "seed") if name not in operator.arguments}
-        operator.check_names(
-            [name for name in arguments if name not in common or name == "seed" and not operator.random]
-        )
+        operator.check_names([name for name in arguments if name not in common_arguments(operator)])
         self.arguments = arguments
 
     def __call__(self: Any, *inputs: object, **arguments: object) -> object:

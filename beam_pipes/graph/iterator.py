@@ -9,14 +9,13 @@ pipeline as a tf.data.Dataset.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import enum
 import itertools
 import statistics
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -137,8 +136,7 @@ class LastBatchPolicy(enum.Enum):
 WITHOUT_EFFECT = "auto_reset", "dynamic_shape", "fill_last_batch", "last_batch_padded", "prepare_first_batch", "size"
 
 
-@dataclasses.dataclass
-class Made:
+class Made(NamedTuple):
     """A batch from the host: its data, and its place."""
 
     work: Work
@@ -309,7 +307,7 @@ class GraphIterator:
         in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
         workers = 1 if in_order else options.num_threads
         if not options.prefetch_queue_depth or self.pipe.feeding.is_pushed:
-            return _Direct(works, self._finished)
+            return ((work, self._finished(work)) for work in works)
         return MadeAhead(
             self._finished,
             works,
@@ -488,6 +486,8 @@ class DALIGenericIterator:
         """Samples of an epoch of one pipeline, with a complete last batch."""
         return len(self) * self.batch_size
 
+    _size = size  # as loops of DALI's examples ask for it
+
     def __len__(self) -> int:
         return self._steps if self._steps is not None else len(self.iterators[0])
 
@@ -497,25 +497,6 @@ class DALIClassificationIterator(DALIGenericIterator):
 
     def __init__(self, pipelines: Pipeline | Sequence[Pipeline], *args: Any, **options: Any) -> None:
         super().__init__(pipelines, ["data", "label"], *args, **options)
-
-
-class _Direct(Generic[Batch]):
-    """Batches made on request."""
-
-    def __init__(self, works: Iterator[Work], function: Callable[[Work], Batch]) -> None:
-        self._works = works
-        self._function = function
-
-    def __iter__(self) -> _Direct[Batch]:
-        return self
-
-    def __next__(self) -> tuple[Work, Batch]:
-        work = next(self._works)
-        return work, self._function(work)
-
-    def close(self) -> None:
-        """Does nothing: nothing is open."""
-        self._works = iter(())
 
 
 def _is_dense(spec: TensorSpec, ndim: int | None) -> bool:

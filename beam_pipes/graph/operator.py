@@ -47,7 +47,7 @@ REQUIRED: Final = _Required()
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+    if not isinstance(value, (int, np.integer, np.bool_)):  # mirror=False too, as DALI's examples write
         if not (isinstance(value, (float, np.floating)) and float(value).is_integer()):
             raise TypeError
     return int(value)

@@ -21,7 +21,7 @@ from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStati
 from beam_pipes.graph.reader import Reader, Stream
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.serialized import deserialize, serialize
-from beam_pipes.graph.tensors import Outputs, TensorList
+from beam_pipes.graph.tensors import Outputs
 from beam_pipes.graph.trace import current_pipeline, pop_pipeline, push_pipeline
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.state import LoaderState, check_same_sequence
@@ -334,7 +334,7 @@ class Pipeline(GraphDefinition):
             num_threads=self.num_threads,
         )
         if self._cached is not None and plan is not None and plan.offline is not None:
-            indices = feeding.indices(plan.offline.reader, work.place)
+            indices = feeding.indices(feeding.readers[plan.offline.reader], work.place)
             for node, column in self._cached.columns(indices).items():
                 run.hold(node, column)
         return run
@@ -351,18 +351,17 @@ class Pipeline(GraphDefinition):
         for node in self.host_nodes():
             run.run(node, plan.spent_after.get(node, ()))
         self.book(run.tally)
-        return Outputs(
-            [self.output_of(run, node) for node in plan.outputs],
-            self._output_names,
-            epoch=work.place.epoch,
-            valid=None if run.records.valid is None else run.records.valid[run.rows_of(None)],
-        )
+        return self.outputs_of(run)
 
-    def output_of(self, run: HostRun, node: DataNode) -> TensorList:
-        """One output of a batch, with the names of its records."""
-        column = self.checked(run.output(node), node)
-        ids, rows = run.records, run.rows_of(None)
-        return column.with_sources(lambda: [ids.ids[int(row)] for row in rows])
+    def outputs_of(self, run: HostRun) -> Outputs:
+        """The outputs of a batch, with the names of its records."""
+        records, rows = run.records, run.rows_of(None)
+        columns = [
+            self.checked(run.output(node), node).with_sources(lambda: [records.ids[int(row)] for row in rows])
+            for node in self._outputs or ()
+        ]
+        valid = None if records.valid is None else records.valid[rows]
+        return Outputs(columns, self._output_names, epoch=records.epoch, valid=valid)
 
     def book(self, tally: Tally) -> None:
         """Adds the work of operators for a returned batch, and its failed samples."""

@@ -178,13 +178,11 @@ class Sample:
 
     def uniform(self, count: int) -> npt.NDArray[np.float64]:
         """(count,) float64 in [0, 1): the row of `Samples.uniform` that belongs to this sample."""
-        values: npt.NDArray[np.float64] = self._alone.uniform(count)[0]
-        return values
+        return self._alone.uniform(count).ravel()
 
     def normal(self, count: int) -> npt.NDArray[np.float64]:
         """(count,) float64, standard normal."""
-        values: npt.NDArray[np.float64] = self._alone.normal(count)[0]
-        return values
+        return self._alone.normal(count).ravel()
 
     @property
     def generator(self) -> np.random.Generator:

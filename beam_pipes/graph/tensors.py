@@ -6,6 +6,7 @@ lists, by position and by name.
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -147,7 +148,7 @@ class TensorList:
     `as_array` needs it.
     """
 
-    __slots__ = ("_array", "_samples", "_sources", "layout")
+    __slots__ = ("_array", "_layout", "_samples", "_sources")
 
     def __init__(
         self,
@@ -156,27 +157,23 @@ class TensorList:
         layout: str = "",
         sources: Callable[[], Sequence[str]] | None = None,
     ) -> None:
-        self._array: Array | None = None
-        self._samples: list[Array] | None = None
-        if isinstance(data, np.ndarray):
-            self._array = data
-        else:
-            self._samples = [np.asarray(sample) for sample in data]
-        self.layout = layout
+        self._array: Array | None = data if isinstance(data, np.ndarray) else None
+        self._samples = None if isinstance(data, np.ndarray) else [np.asarray(sample) for sample in data]
+        self._layout = layout
         self._sources: Callable[[], Sequence[str]] | None = sources
 
     def with_layout(self, layout: str) -> TensorList:
         """The same samples under another layout."""
-        if layout == self.layout:
+        if layout == self._layout:
             return self
-        made = TensorList.__new__(TensorList)
-        made._array, made._samples, made.layout, made._sources = self._array, self._samples, layout, self._sources
+        made = copy.copy(self)
+        made._layout = layout
         return made
 
     def with_sources(self, sources: Callable[[], Sequence[str]]) -> TensorList:
         """The same samples, with a function that names their records on request."""
-        made = TensorList.__new__(TensorList)
-        made._array, made._samples, made.layout, made._sources = self._array, self._samples, self.layout, sources
+        made = copy.copy(self)
+        made._sources = sources
         return made
 
     @property
@@ -208,15 +205,13 @@ class TensorList:
     def __iter__(self) -> Iterator[Array]:
         return (self[index] for index in range(len(self)))
 
-    def at(self, index: int) -> Array:
-        """Sample `index`."""
-        return self[index]
+    at = __getitem__
 
     def take(self, indices: Array) -> TensorList:
         """The samples at `indices`, in that order."""
         if self._array is not None:
-            return TensorList(self._array[indices], layout=self.layout)
-        return TensorList([self[int(index)] for index in indices], layout=self.layout)
+            return TensorList(self._array[indices], layout=self._layout)
+        return TensorList([self[int(index)] for index in indices], layout=self._layout)
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -230,6 +225,10 @@ class TensorList:
         if self._array is not None:
             return self._array.nbytes
         return sum(sample.nbytes for sample in self._samples or ())
+
+    def layout(self) -> str:
+        """The names of the axes of a sample, such as `HWC`."""
+        return self._layout
 
     def shape(self) -> list[tuple[int, ...]]:
         """The shape of every sample."""
@@ -250,7 +249,9 @@ class TensorList:
             )
         return dense
 
-    as_tensor = as_array
+    def as_tensor(self) -> Tensor:
+        """`as_array`, with what DALI's tensors are asked for."""
+        return Tensor(self.as_array(), self._layout and f"N{self._layout}")
 
     def as_cpu(self) -> TensorList:
         """Itself: results of `run` are on the host."""
@@ -265,7 +266,7 @@ class TensorList:
 
     def __repr__(self) -> str:
         what = "ragged" if self._array is None else "×".join(map(str, self._array.shape[1:])) or "scalar"
-        layout = f", layout={self.layout!r}" if self.layout else ""
+        layout = f", layout={self._layout!r}" if self._layout else ""
         return f"TensorList({len(self)} × {self.dtype} {what}{layout})"
 
 
@@ -283,6 +284,24 @@ def values_and_lengths(batch: TensorList) -> tuple[Array, Array]:
     samples = [np.atleast_1d(sample) for sample in batch]
     lengths = np.array([len(sample) for sample in samples], np.int64)
     return (np.concatenate(samples) if samples else np.zeros(0), lengths)
+
+
+class Tensor:
+    """A whole batch as DALI's `TensorCPU`: `np.array(tensor)`, and what it tells of itself."""
+
+    def __init__(self, array: Array, layout: str) -> None:
+        self._array, self._layout, self.dtype = array, layout, array.dtype
+
+    def shape(self) -> list[int]:
+        """Samples, and the shape of each."""
+        return list(self._array.shape)
+
+    def layout(self) -> str:
+        """The names of the axes, such as `NHWC`."""
+        return self._layout
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self._array, dtype=dtype, copy=True if copy else None)
 
 
 class Outputs(tuple[TensorList, ...]):

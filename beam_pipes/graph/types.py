@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,9 @@ RGB, BGR, GRAY, YCbCr, ANY_DATA = DALIImageType
 INTERP_NN, INTERP_LINEAR, INTERP_CUBIC, INTERP_LANCZOS3, INTERP_TRIANGULAR, INTERP_GAUSSIAN = DALIInterpType
 
 
+#: Layouts of a sample, as `output_layout` takes them; DALI's names count the samples too.
+NCHW, NHWC, NFCHW, NFHWC = "CHW", "HWC", "FCHW", "FHWC"
+
 #: The `device_id` of a pipeline without a device, as DALI writes it.
 CPU_ONLY_DEVICE_ID = -99999
 
@@ -71,6 +75,17 @@ class BatchInfo:
 
     iteration: int
     epoch_idx: int
+
+
+class ScalarConstant(DataNode):
+    """A `Constant` of one number: `Constant(48).uint8()` is the number in that dtype."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Callable[[], DataNode]:
+        if name not in {one.value for one in DALIDataType}:
+            raise AttributeError(f"a constant has no attribute {name!r}.")
+        return lambda: Constant(self.source.operator.constants["value"], dtype=name)
 
 
 def Constant(  # noqa: N802 - DALI's name
@@ -99,4 +114,6 @@ def Constant(  # noqa: N802 - DALI's name
     if shape is not None:
         array = np.reshape(array, shape) if array.size > 1 else np.broadcast_to(array, shape)
     node: DataNode = call(ConstantSample, (), {"value": array, "layout": layout})
+    if not array.ndim:
+        node.__class__ = ScalarConstant
     return node.gpu() if device == "gpu" else node

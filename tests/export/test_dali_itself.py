@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from dali_environment import ROOT, run_dali
 from test_exports import built
 
 from beam_pipes.building.care.takedown import take_down
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.export.export import export_dali_index
 from beam_pipes.typed import Pipeline
-
-ROOT = Path(__file__).parents[2]
 
 FEATURES = {
     "text": FeatureSpec("str"),
@@ -39,13 +36,6 @@ class Codes(Pipeline):
         return [{"text": line, "raw": np.array(codes, np.uint16), "codes": np.array(codes, np.int64), "shares": shares}]
 
 
-def dali_python() -> Path:
-    """The interpreter of the environment; made where it is missing, as `make test` does beforehand."""
-    if not (ROOT / ".venv-dali/.installed").exists():
-        subprocess.run(["make", ".venv-dali/.installed"], cwd=ROOT, check=True)
-    return ROOT / ".venv-dali/bin/python"
-
-
 def read_by_dali(cache: Cache, directory: Path) -> list[dict[str, Any]]:
     made = export_dali_index(cache, directory / "indices")
     request = {
@@ -55,14 +45,7 @@ def read_by_dali(cache: Cache, directory: Path) -> list[dict[str, Any]]:
         "answer": str(directory / "answer.json"),
     }
     (directory / "request.json").write_text(json.dumps(request))
-    ran = subprocess.run(
-        [dali_python(), ROOT / "tests/support/dali_side.py", directory / "request.json"],
-        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_dali(ROOT / "tests/support/dali_side.py", directory / "request.json")
     rows: list[dict[str, Any]] = json.loads((directory / "answer.json").read_text())["rows"]
     return rows
 

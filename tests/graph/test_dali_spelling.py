@@ -379,3 +379,55 @@ def test_a_graph_of_text_keeps_the_options_of_who_reads_it(files_root: str, tmp_
     pipe.deserialize_and_build(text)
 
     assert (pipe.batch_size, pipe.seed, pipe.num_threads) == (5, 3, 2) and len(pipe.run()[0]) == 5
+
+
+@pytest.mark.parametrize("iterator", [GraphIterator, JaxGraphIterator, TorchGraphIterator])
+def test_sequences_are_normalized_in_any_order_of_axes(iterator: Any) -> None:
+    frames = (np.arange(2 * 4 * 5 * 3) * 7 % 256).astype(np.uint8).reshape(2, 4, 5, 3)
+
+    @pipeline_def(batch_size=2)
+    def graph() -> Any:
+        sequence = types.Constant(frames, layout="FHWC").gpu()
+        options: Any = {"crop": (2, 3), "mean": [1.0, 2.0, 3.0], "std": 2.0, "mirror": True, "pad_output": True}
+        return fn.crop_mirror_normalize(sequence, output_layout=types.NFCHW, **options)
+
+    expected = (frames[:, 1:3, 1:4][:, :, ::-1] - np.float32([1, 2, 3])) / 2
+    batch = np.asarray(next(iterator(graph()))["output_0"])
+    assert batch.shape == (2, 2, 4, 2, 3) and not batch[:, :, 3].any()
+    assert np.allclose(batch[1, :, :3], expected.transpose(0, 3, 1, 2))
+    with pytest.raises(
+        InferenceError, match="their axes in any order as output_layout, such as 'FCHW' for FHWC, got u"
+    ):
+        fn.crop_mirror_normalize(types.Constant(frames, layout="FHWC"), output_layout="CHW")
+
+
+def test_numbers_have_methods_of_dtypes() -> None:
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        shift = types.Constant(48)
+        pipe.set_outputs(types.Constant(np.uint8([50])) - shift.uint8(), shift.float32() / 2)
+    made, half = pipe.run()
+
+    assert made.dtype == np.uint8 and made.as_array().tolist() == [[2]]
+    assert half.dtype == np.float32 and half.as_array().tolist() == [24.0]
+    with pytest.raises(AttributeError, match="a constant has no attribute 'uint9'"):
+        shift.uint9()
+
+
+def test_the_resampled_wave_of_a_decoder_is_that_of_audio_resample() -> None:
+    import io
+
+    import soundfile
+
+    wave = np.sin(np.arange(900) ** 1.2 / 9).astype(np.float32)
+    file = io.BytesIO()
+    soundfile.write(file, wave, 8000, "FLOAT", format="WAV")
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        encoded = types.Constant(np.frombuffer(file.getvalue(), np.uint8))
+        decoded, rate = fn.decoders.audio(encoded, sample_rate=6000, downmix=True, quality=80)
+        again = fn.audio_resample(types.Constant(wave), in_rate=8000, out_rate=6000, quality=80)
+        pipe.set_outputs(decoded, again, rate, fn.decoders.audio(encoded, sample_rate=6000)[0])
+    decoded, again, rate, mono = pipe.run()
+
+    assert np.array_equal(decoded[0], again[0]) and rate[0] == 6000 and mono[0].shape == (675, 1)

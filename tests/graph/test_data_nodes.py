@@ -250,7 +250,7 @@ def test_layouts_follow_the_axes() -> None:
         ]
         assert (node / 255).layout == "HWC"
         pipe.set_outputs(node[:, 0])
-    assert pipe.run()[0].layout == "HC"
+    assert pipe.run()[0].layout() == "HC"
 
 
 def test_the_shape_of_a_sample_is_data() -> None:

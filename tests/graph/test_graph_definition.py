@@ -455,6 +455,6 @@ def test_sinks_are_not_pruned_and_the_current_pipeline_can_be_pushed(tmp_path: A
     first, second, third = pipe.run()
 
     assert "sink" in pipe.executor_statistics()
-    assert first.dtype == np.int16 and second.layout == "HW" and third.as_array().tolist() == [[1, 1], [1, 1]]
+    assert first.dtype == np.int16 and second.layout() == "HW" and third.as_array().tolist() == [[1, 1], [1, 1]]
     pipe.save_graph_to_dot_file(tmp_path / "graph.dot")
     assert (tmp_path / "graph.dot").read_text() == pipe.explain("dot")

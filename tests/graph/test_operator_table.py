@@ -15,7 +15,7 @@ import pytest
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.operator import Operator
 from beam_pipes.transforms import fn, operators, ops
-from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
+from beam_pipes.transforms.operators import ALIASES, OPERATORS, class_name, families, operator_class
 from beam_pipes.transforms.operators.stubs import stubs
 
 
@@ -50,8 +50,11 @@ def test_every_operator_is_a_function_and_a_class_with_signature_and_documentati
 
 def test_older_names_of_classes_are_the_same_classes() -> None:
     assert ops.FileReader is ops.readers.File and ops.CoinFlip is ops.random.CoinFlip
-    for alias, name in OPS_ALIASES.items():
-        assert getattr(ops, alias).operator is operator_class(name)
+    for alias, name in ALIASES.items():
+        assert attrgetter(alias)(fn) is attrgetter(name)(fn)
+        own = class_name(alias)
+        older = attrgetter(alias.rpartition(".")[0])(ops) if "." in alias else ops
+        assert getattr(older, own).operator is operator_class(name)
 
 
 def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:

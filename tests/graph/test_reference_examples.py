@@ -47,7 +47,7 @@ def test_two_readers(images_dir: str) -> None:
 
     assert images.shape() == [(32, 32, 3), (32, 48, 3), (32, 64, 3), (32, 80, 3)]
     assert [one.tolist() for one in images] == [one.tolist() for one in masks]
-    assert images.layout == "HWC" and images.source_info(2) == "a/2.jpg@0"
+    assert images.layout() == "HWC" and images.source_info(2) == "a/2.jpg@0"
 
 
 def test_argument_inputs_and_explicit_places(images_dir: str) -> None:

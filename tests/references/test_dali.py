@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,28 +22,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import dali_reference  # noqa: E402  # as it stands where DALI is
-
-# Module of DALI → name → where it is here; what is not named is in `beam_pipes.graph`.
-MOVED = {
-    ("nvidia.dali", "fn"): "from beam_pipes.transforms import fn",
-    ("nvidia.dali", "ops"): "from beam_pipes.transforms import ops",
-    ("nvidia.dali", "math"): "from beam_pipes.transforms.fn import math",
-    ("nvidia.dali.plugin.pytorch", "DALIGenericIterator"): (
-        "from beam_pipes.on_device import TorchGenericIterator as DALIGenericIterator"
-    ),
-    ("nvidia.dali.plugin.pytorch", "DALIClassificationIterator"): (
-        "from beam_pipes.on_device import TorchClassificationIterator as DALIClassificationIterator"
-    ),
-}
-
-
-def moved(line: str) -> str:
-    """A line of imports from DALI as it is here: `from nvidia.dali import fn, types` → two imports."""
-    found = re.fullmatch(r"from ([\w.]+) import (.+)", line)
-    assert found is not None, line
-    module, names = found.group(1), found.group(2).split(", ")
-    return "; ".join(MOVED.get((module, name), f"from beam_pipes.graph import {name}") for name in names)
-
+from dali_environment import moved  # noqa: E402
 
 ANSWERS: dict[str, Any] = json.loads((HERE / "dali_answers.json").read_text())
 PROGRAMS = dali_reference.programs(moved)
@@ -55,6 +33,8 @@ OTHER_ANSWERS: dict[str, Any] = {
     "whole_quotients_of_floats": "refused",  # not divided
     "the_end_of_an_epoch": [[0, 1, 2, 10], [11, 12]],  # never two epochs in a batch
     "the_files_of_a_shard": [[1, 10, 12]],  # every second one, not the second half
+    "samples_that_fill_no_batch": [[[0], [1]], [[2]], "end"] * 2,  # a smaller batch, not dropped
+    "a_list_that_was_read": [[1, 2], "end"] * 2,  # again, not at its end for good
     "where_a_file_was_read": "cat/0.jpg@0",  # the name of the record
 }
 
@@ -98,9 +78,8 @@ DIFFERENT = {
     "Pipeline.save_graph_to_dot_file": "the drawing of `explain`, always with the data between operators",
     "Pipeline.serialize": "JSON with callables by name, nothing pickled; the graph of the pipeline",
     "Pipeline.share_outputs": "as `outputs`: a batch belongs to its receiver",
-    "TensorList.as_tensor": "a NumPy array, as `as_array`",
+    "TensorList.as_tensor": "has `shape()`, `dtype`, `layout()`, and is a NumPy array by `np.array`",
     "TensorList.dtype": "the NumPy dtype, which DALI's names compare with through `to_dali_type`",
-    "TensorList.layout": "an attribute",
     "iterators.jax.DALIGenericIterator": "`JaxGenericIterator`; `PARTIAL` too",
     "iterators.jax.DALIGenericPeekableIterator": (
         "`JaxGenericPeekableIterator`; `element_spec` holds `jax.ShapeDtypeStruct`, not CLU's"
@@ -149,7 +128,7 @@ ABSENT |= {
         *("DATA_TYPE", "FEATURE", "IMAGE_TYPE", "INTERP_TYPE", "NO_TYPE", "PYTHON_OBJECT", "STRING", "TENSOR_LAYOUT"),
     )
 }
-ABSENT |= {f"types.{name}": "layouts are strings" for name in ("NCHW", "NFCHW", "NFHWC", "NHWC", "SAME")}
+ABSENT["types.SAME"] = "layouts are strings"
 ABSENT["types.PipelineAPIType"] = EXECUTOR
 ABSENT |= {
     "iterators.pytorch.DALIRaggedIterator": "`TorchGraphIterator(…, ragged='pad')` or `'values'`",

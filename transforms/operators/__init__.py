@@ -11,7 +11,7 @@ import importlib
 import importlib.machinery
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.functions import class_of, function_of
@@ -62,33 +62,55 @@ _CHAPTERS: dict[str, str] = {
 _CLASSES = {
     "bbox_paste": "BBoxPaste",
     "coco": "COCO",
+    "coco_reader": "COCOReader",
     "mfcc": "MFCC",
     "random_bbox_crop": "RandomBBoxCrop",
     "rms": "RMS",
     "tfrecord": "TFRecord",
+    "tfrecord_reader": "TFRecordReader",
 }
 
 
-def _place(chapter: str, name: str) -> str:
-    last = name.rpartition(".")[2]
-    return f"{__name__}.{chapter}:{_CLASSES.get(last) or ''.join(part.capitalize() for part in last.split('_'))}"
+def last_of(name: str) -> str:
+    """The name of an operator in its module of `fn`: `random.coin_flip` → `coin_flip`."""
+    return name.rpartition(".")[2]
+
+
+def class_name(name: str) -> str:
+    """The name of an operator in `ops`: `random.coin_flip` → `CoinFlip`."""
+    last = last_of(name)
+    return _CLASSES.get(last) or "".join(part.capitalize() for part in last.split("_"))
 
 
 #: Name → where its class is, sorted.
 OPERATORS: dict[str, str] = dict(
-    sorted((name, _place(chapter, name)) for chapter, names in _CHAPTERS.items() for name in names.split())
+    sorted(
+        (name, f"{__name__}.{chapter}:{class_name(name)}")
+        for chapter, names in _CHAPTERS.items()
+        for name in names.split()
+    )
 )
 
-#: Names that `ops` also offers at its top, as older graphs call them.
-OPS_ALIASES: dict[str, str] = {
-    "AudioDecoder": "decoders.audio",
-    "CoinFlip": "random.coin_flip",
-    "FileReader": "readers.file",
-    "ImageDecoder": "decoders.image",
-    "NormalDistribution": "random.normal",
-    "NumpyReader": "readers.numpy",
-    "TFRecordReader": "readers.tfrecord",
-    "Uniform": "random.uniform",
+#: Older names that DALI has for operators, and those from when they were new.
+ALIASES: dict[str, str] = {
+    "audio_decoder": "decoders.audio",
+    "coco_reader": "readers.coco",
+    "coin_flip": "random.coin_flip",
+    "experimental.decoders.image": "decoders.image",
+    "experimental.decoders.image_crop": "decoders.image_crop",
+    "experimental.decoders.image_random_crop": "decoders.image_random_crop",
+    "experimental.decoders.image_slice": "decoders.image_slice",
+    "experimental.peek_image_shape": "peek_image_shape",
+    "experimental.readers.video": "readers.video",
+    "file_reader": "readers.file",
+    "image_decoder": "decoders.image",
+    "image_decoder_crop": "decoders.image_crop",
+    "image_decoder_random_crop": "decoders.image_random_crop",
+    "image_decoder_slice": "decoders.image_slice",
+    "normal_distribution": "random.normal",
+    "numpy_reader": "readers.numpy",
+    "tfrecord_reader": "readers.tfrecord",
+    "uniform": "random.uniform",
 }
 
 
@@ -105,7 +127,7 @@ def operator_class(name: str) -> type[Operator]:
 
 def families() -> list[str]:
     """The prefixes of names, including those that contain only families: `io`, `io.file`, `random`, …"""
-    prefixes = [name.split(".")[:-1] for name in OPERATORS]
+    prefixes = [name.split(".")[:-1] for name in (*OPERATORS, *ALIASES)]
     return sorted({".".join(parts[: at + 1]) for parts in prefixes for at in range(len(parts))})
 
 
@@ -152,25 +174,29 @@ def _package(package: str, offered: Callable[[str, str], _Module]) -> _Module:
     return offered(package, "")
 
 
+def names_in(family: str, names: Iterable[str] = OPERATORS) -> list[str]:
+    """The names in a family: `random` → `random.choice`, …"""
+    return sorted(name for name in names if name.rpartition(".")[0] == family)
+
+
 def _functions(module: str, family: str) -> _Module:
-    names = {name.rpartition(".")[2]: name for name in OPERATORS if name.rpartition(".")[0] == family}
-    return _module(module, family, names, _function)
+    return _module(module, family, last_of, _function)
 
 
 def _classes(module: str, family: str) -> _Module:
-    names = {place.rpartition(":")[2]: name for name, place in OPERATORS.items() if name.rpartition(".")[0] == family}
-    if not family:
-        names |= OPS_ALIASES
-    return _module(module, family, names, _class)
+    return _module(module, family, class_name, _class)
 
 
-def _module(module: str, family: str, names: dict[str, str], make: Callable[[str], object]) -> _Module:
+def _module(module: str, family: str, named: Callable[[str], str], make: Callable[[str], object]) -> _Module:
+    names = {named(name): name for name in names_in(family)}
+    older = {named(name): ALIASES[name] for name in names_in(family, ALIASES)}
     own_families = families_of(family)
 
     def load(name: str) -> object:
-        if name not in names:
+        found = names.get(name) or older.get(name)
+        if found is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}.{nearest(name, listed())}")
-        made = make(names[name])
+        made = make(found)
         setattr(sys.modules[module], name, made)
         return made
 

@@ -19,7 +19,7 @@ from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.transforms.audio.spectra import SCALES, resample, triangles
+from beam_pipes.transforms.audio.spectra import SCALES, triangles
 from beam_pipes.transforms.operators.arrays import Mapped, cast_to, opencv, placed_like, saturated
 
 
@@ -284,8 +284,9 @@ class Audio(Operator):
 
     inputs = ("data",)
     num_outputs = 2
-    sample_rate = Argument("float", default=0.0, doc="resample to this many Hz; 0 keeps those of the file")
-    quality = Constant("float", default=50.0, doc="taken so that graphs move over; resampling has one quality here")
+    version = "2"
+    sample_rate = Argument("float", default=0.0, doc="resample to this many Hz, as `audio_resample`; 0: as in the file")
+    quality = Constant("float", default=50.0, doc="0 to 100: how many lobes of the sinc count, 3, 16 at 50, up to 64")
     downmix = Constant("bool", default=False, doc="whether channels are averaged to one, without an axis")
     dtype = Constant("dtype", default="float32", doc="the dtype of the samples: float32, int16 or int32")
 
@@ -297,7 +298,7 @@ class Audio(Operator):
         spec = inputs[0]
         if (spec.dtype is not None and spec.dtype != np.uint8) or spec.ndim not in (1, None):
             raise self.refuse(f"expected the bytes of files, uint8[·], got {spec}")
-        wave = TensorSpec(self.dtype, (None,), "t") if self.downmix else TensorSpec(self.dtype, (None, None), "tc")
+        wave = TensorSpec(self.dtype, (None,) if self.downmix else (None, None))
         return [wave, TensorSpec.of("float32", ())]
 
     def run(self, sample: Sample, data: Array, *, sample_rate: float) -> tuple[Array, Array]:
@@ -317,11 +318,9 @@ class Audio(Operator):
         if sample_rate < 0:
             raise ValueError(f"sample_rate should be a number of Hz, got {sample_rate}")
         if sample_rate and sample_rate != rate:
-            if self.downmix:
-                wave = resample(wave, int(rate), round(sample_rate))
-            else:
-                channels = [resample(wave[:, index], int(rate), round(sample_rate)) for index in range(wave.shape[1])]
-                wave = np.stack(channels, axis=1)
+            length, channels = math.ceil(len(wave) * sample_rate / rate), wave.shape[1:]
+            columns = wave.astype(np.float64).reshape(len(wave), -1)
+            wave = _by_sinc(columns, length, sample_rate / rate, self.quality).reshape(length, *channels)
             rate = sample_rate
         wave = wave.astype(np.float32, copy=False)
         if self.dtype.kind == "i":
@@ -467,7 +466,7 @@ class NonsilentRegion(Operator):
     cutoff_db = Argument("float", default=-60.0, doc="what is less, in dB, is silent")
     window_length = Argument("int", default=2048, doc="samples of a window, at most those of the wave")
     reference_power = Argument("float", default=0.0, doc="the mean square that is 0 dB; 0: the highest of the wave")
-    reset_interval = Constant("int", default=8192, doc="taken so that graphs move over; it changes nothing here")
+    without_effect = (*Operator.without_effect, "reset_interval")
 
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         return [TensorSpec.of("int32", ()), TensorSpec.of("int32", ())]

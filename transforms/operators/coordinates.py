@@ -297,7 +297,7 @@ class RandomBBoxCrop(Operator):
     num_attempts = Constant("int", default=1, doc="how many windows are tried with a threshold before another is drawn")
     total_num_attempts = Constant("int", default=-1, doc="after how many windows the whole image is taken; -1 is 10000")
     output_bbox_indices = Constant("bool", default=False, doc="whether the numbers of boxes that are kept are given")
-    quiet = Constant("bool", default=False, doc="taken so that graphs move over; it changes nothing here")
+    without_effect = (*Operator.without_effect, "quiet")
 
     def check(self) -> None:
         if self.threshold_type not in ("iou", "overlap"):

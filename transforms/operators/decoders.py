@@ -27,7 +27,6 @@ _ORIENTATION_TAG = 0x0112
 _LUMA = np.array([0.299, 0.587, 0.114])
 _BLUE, _RED = (np.array([0.0, 0.0, 1.0]) - _LUMA) / 1.772, (np.array([1.0, 0.0, 0.0]) - _LUMA) / 1.402
 YCBCR = np.stack([_LUMA * 219, _BLUE * 224, _RED * 224]) / 255
-_FASTER = "taken so that graphs move over; it changes nothing here"
 
 
 class Image(Operator):
@@ -44,17 +43,17 @@ class Image(Operator):
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "mixed")
     version = "2"
+    without_effect = (
+        *(*Operator.without_effect, "affine", "cache_batch_copy", "cache_debug", "cache_size", "cache_threshold"),
+        *("cache_type", "device_memory_padding", "device_memory_padding_jpeg2k", "host_memory_padding", "memory_stats"),
+        *("host_memory_padding_jpeg2k", "hw_decoder_load", "hybrid_huffman_threshold", "preallocate_height_hint"),
+        *("preallocate_width_hint", "split_stages", "use_chunk_allocator"),
+    )
     output_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="the colour space of the output")
     dtype = Constant("dtype", default="uint8", doc="the dtype of the output; the range is stretched to it")
     adjust_orientation = Constant("bool", default=True, doc="whether images are turned as their Exif data says")
     jpeg_fancy_upsampling = Constant("bool", default=True, doc="whether colours of JPEG are interpolated, or repeated")
     use_fast_idct = Constant("bool", default=False, doc="whether JPEG is decoded faster and less exactly")
-    hw_decoder_load = Constant("float", default=0.65, doc=_FASTER)
-    hybrid_huffman_threshold = Constant("int", default=1000000, doc=_FASTER)
-    device_memory_padding = Constant("int", default=16777216, doc=_FASTER)
-    host_memory_padding = Constant("int", default=8388608, doc=_FASTER)
-    preallocate_width_hint = Constant("int", default=0, doc=_FASTER)
-    preallocate_height_hint = Constant("int", default=0, doc=_FASTER)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]

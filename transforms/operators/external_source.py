@@ -42,7 +42,7 @@ class ExternalSource(Fed):
     """
 
     positional = ("source", "num_outputs")
-    without_effect = ("bytes_per_sample_hint", "blocking", "cuda_stream", "use_copy_kernel")
+    without_effect = (*Operator.without_effect, "blocking", "cuda_stream", "use_copy_kernel")
     source = Constant("any", default=None, doc="what gives the data; None where it is pushed")
     num_outputs = Constant("int", default=None, doc="how many data nodes it gives, as a list; one node by default")
     cycle = Constant(

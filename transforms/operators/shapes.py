@@ -331,8 +331,7 @@ class Read(Operator):
     """
 
     inputs = ("filepaths",)
-    dont_use_mmap = Constant("bool", default=False, doc="taken so that graphs move over; it changes nothing here")
-    use_o_direct = Constant("bool", default=False, doc="taken so that graphs move over; it changes nothing here")
+    without_effect = (*Operator.without_effect, "dont_use_mmap", "use_o_direct")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         if inputs[0].dtype is not None and inputs[0].dtype != np.uint8:

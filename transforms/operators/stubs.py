@@ -11,11 +11,20 @@ import enum
 import inspect
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 from beam_pipes.graph.functions import common_arguments, documentation
 from beam_pipes.graph.operator import Argument, Operator
-from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, families_of, operator_class
+from beam_pipes.transforms.operators import (
+    ALIASES,
+    class_name,
+    families,
+    families_of,
+    last_of,
+    names_in,
+    operator_class,
+)
 
 _HEADER = (
     '"""Made by `python -m beam_pipes.transforms.operators.stubs` from the table of operators; not to be edited."""\n\n'
@@ -45,25 +54,29 @@ def stubs() -> dict[str, str]:
     """Path below `transforms/` → text."""
     made = {}
     for family in ["", *families()]:
-        operators = [operator_class(name) for name in sorted(OPERATORS) if name.rpartition(".")[0] == family]
+        operators = [operator_class(name) for name in names_in(family)]
+        aliases = names_in(family, ALIASES)
         below = families_of(family)
         path = family.split(".") if family else []
         file = "/".join([*path, "__init__"] if below else path) + ".pyi"
-        for room, body in (
-            ("fn", "\n".join(map(_function, operators))),
-            ("ops", "\n".join(map(_class, sorted(operators, key=lambda one: one.__name__)))),
+        for room, named, body in (
+            ("fn", last_of, "\n".join(map(_function, operators))),
+            ("ops", class_name, "\n".join(map(_class, sorted(operators, key=lambda one: one.__name__)))),
         ):
-            if room == "ops" and not family:
-                body += "\n" + "".join(_alias(*pair) for pair in sorted(OPS_ALIASES.items()))
+            modules = [
+                f"from {'.'.join(['beam_pipes.transforms', room, *path])} import {one} as {one}\n" for one in below
+            ]
+            older = [_alias(room, named, alias) for alias in aliases]
+            assigned = "".join(line for line in older if " = " in line)
+            body += f"\n{assigned}" if assigned else ""
+            modules = sorted([*modules, *(line for line in older if " = " not in line)])
             if re.search(r"^class Sequence:", body, re.MULTILINE):  # an operator has that name
                 body = body.replace("Sequence[", "abc.Sequence[")
-            made[f"{room}/{file}"] = (_HEADER + _imports(body, below, ".".join([room, *path])) + body).rstrip(
-                "\n"
-            ) + "\n"
+            made[f"{room}/{file}"] = (_HEADER + _imports(body, modules) + body).rstrip("\n") + "\n"
     return made
 
 
-def _imports(body: str, modules: list[str], room: str) -> str:
+def _imports(body: str, modules: list[str]) -> str:
     code = re.sub(r'""".*?"""', "", body, flags=re.DOTALL)
     groups = []
     for group in _GROUPS:
@@ -74,15 +87,18 @@ def _imports(body: str, modules: list[str], room: str) -> str:
             if used:
                 lines.append(f"{prefix} {', '.join(used)}\n")
         if group == _GROUPS[-1]:
-            lines += [f"from beam_pipes.transforms.{room} import {one} as {one}\n" for one in modules]
+            lines += modules
         if lines:
             groups.append("".join(lines))
     return "\n".join(groups) + "\n"
 
 
-def _alias(alias: str, name: str) -> str:
-    target = ".".join(filter(None, [name.rpartition(".")[0], operator_class(name).__name__]))
-    return f"{alias} = {target}\n"
+def _alias(room: str, named: Callable[[str], str], alias: str) -> str:
+    family, own, other = ALIASES[alias].rpartition(".")[0], named(ALIASES[alias]), named(alias)
+    if own == other:
+        where = ".".join(filter(None, ["beam_pipes.transforms", room, family]))
+        return f"from {where} import {own} as {own}\n"
+    return f"{other} = {family}.{own}\n"
 
 
 def _listed(opening: str, parameters: list[str], closing: str, indent: str = "") -> str:

@@ -56,3 +56,33 @@ def where_a_file_was_read(root):
     write_files(root)
     ((sample,),) = run(lambda: fn.readers.file(file_root=root)[0].source_info(), batch_size=1)
     return bytes(sample).decode()
+
+
+def epochs_of(source, batch_size, **options):
+    """Batches of two epochs, with the end of each."""
+    found = []
+    pipe = pipeline_def(lambda: fn.external_source(source=source, **options))(
+        batch_size=batch_size, num_threads=1, device_id=None
+    )
+    pipe.build()
+    for _ in range(2):
+        try:
+            while True:
+                found.append([np.array(sample).tolist() for sample in pipe.run()[0]])
+        except StopIteration:
+            found.append("end")
+            pipe.reset()
+    return found
+
+
+def samples_that_fill_no_batch():
+    def sample(info):
+        if info.idx_in_epoch >= 3:
+            raise StopIteration
+        return np.float32([info.idx_in_epoch])
+
+    return epochs_of(sample, 2, batch=False)
+
+
+def a_list_that_was_read():
+    return epochs_of([np.float32([1, 2])], 2)

@@ -251,19 +251,21 @@ class CropMirrorNormalize(Cropping):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
         height, width = self.prepare(spec)
-        if self._layout and (self._layout not in ("HWC", "CHW") or sorted(self.output_layout) != ["C", "H", "W"]):
+        known = dict(zip(self._layout, spec.shape or (), strict=False))
+        if self._layout and ("C" not in self._layout or sorted(self.output_layout) != sorted(self._layout)):
             raise self.refuse(
-                f"expected images HWC or CHW and output_layout 'CHW' or 'HWC', got {spec} and {self.output_layout!r}"
+                "expected images with channels, and their axes in any order as output_layout, such as 'FCHW' for FHWC, "
+                f"got {spec} and {self.output_layout!r}"
             )
-        channels = spec.shape[self._layout.index("C")] if spec.shape is not None else None
+        channels = known.get("C")
         for name in ("mean", "std"):
             given = self.constants.get(name)
             if given is not None and channels is not None and len(given) not in (1, channels):
                 raise self.refuse(f"{name} should be one number or {channels}, got {len(given)}")
         if channels is not None and self.pad_output:
             channels = _power_of_two(channels)
-        extents = {"H": height, "W": width, "C": channels}
-        return TensorSpec(self.dtype, tuple(extents[name] for name in self.output_layout), self.output_layout)
+        known |= {"H": height, "W": width, "C": channels}
+        return TensorSpec(self.dtype, tuple(known.get(name) for name in self.output_layout), self.output_layout)
 
     def run(self, sample: Sample, image: Array, *, mirror: int, mean: Array, std: Array, **given: Any) -> Array:
         names = layout_of(self._layout, image.ndim)
@@ -306,7 +308,7 @@ class CropMirrorNormalize(Cropping):
         names = layout_of(self._layout, images.ndim - 1)
         cut = self.cut_all(xp, images, names, given)
         single = np.dtype("float32")
-        mirrored = xp.reshape(mirror != 0, (-1, 1, 1, 1))
+        mirrored = xp.reshape(mirror != 0, (-1,) + (1,) * (cut.ndim - 1))
         cut = xp.where(mirrored, xp.flip(cut, axis=1 + names.index("W")), cut)
         moved = xp.permute_dims(cut, (0, *(1 + names.index(name) for name in self.output_layout)))
         channel = 1 + self.output_layout.index("C")
@@ -314,14 +316,14 @@ class CropMirrorNormalize(Cropping):
         mean, std = cast_to(xp, mean, single), cast_to(xp, std, single)
         factor = self.scale / xp.broadcast_to(std, (std.shape[0], count))
         offset = self.shift - mean * factor
-        shape = [images.shape[0], 1, 1, 1]
+        shape = [images.shape[0]] + [1] * (cut.ndim - 1)
         shape[channel] = count
         values = cast_to(xp, moved, single) * xp.reshape(factor, tuple(shape)) + xp.reshape(offset, tuple(shape))
         made = saturated(xp, values, self.dtype)
         if self.pad_output and (missing := _power_of_two(count) - count):
             rest = list(made.shape)
             rest[channel] = missing
-            zeros = xp.zeros_like(made)[tuple(slice(0, 1) if at == channel else slice(None) for at in range(4))]
+            zeros = xp.zeros_like(made)[tuple(slice(0, 1) if at == channel else slice(None) for at in range(cut.ndim))]
             made = xp.concat([made, xp.broadcast_to(zeros, tuple(rest))], axis=channel)
         return made
 

@@ -41,6 +41,7 @@ class Resize(Operator):
     """
 
     inputs = ("images",)
+    without_effect = (*Operator.without_effect, "minibatch_size", "temp_buffer_hint")
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
     rounds_by_place = True
     version = "2"
@@ -192,6 +193,7 @@ class RandomResizedCrop(Operator):
     """
 
     inputs = ("images",)
+    without_effect = (*Operator.without_effect, "minibatch_size", "temp_buffer_hint")
     devices = ("cpu", "gpu")
     random = True
     rounds_by_place = True

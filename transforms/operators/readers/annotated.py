@@ -21,8 +21,6 @@ from beam_pipes.transforms.operators.audio import Audio
 from beam_pipes.transforms.operators.readers.files import Described
 from beam_pipes.transforms.operators.readers.tfrecord import file_bytes
 
-_OFFERED = "taken so that graphs move over; it changes nothing here"
-
 
 def _by_name(paths: Sequence[str]) -> dict[str, str]:
     """Files by base name, numbered: their identity does not depend on their location."""
@@ -35,10 +33,10 @@ class Webdataset(Reader):
     0.jpg, 0.cls, 1.jpg, 1.cls  →  readers.webdataset(paths="a.tar", ext=["jpg", "cls"])  →  two samples
     """
 
-    locations = ("paths", "index_paths")
+    locations = ("paths",)
+    without_effect = (*Reader.without_effect, "index_paths")
     paths = Constant("strs", doc="the archives")
     ext = Constant("strs", doc="for each output what follows the first dot of names; alternatives as 'jpg;png'")
-    index_paths = Constant("strs", default=None, doc=_OFFERED)
     dtypes = Constant("any", default=None, doc="the dtype of each output, of which files hold the bytes; uint8")
     missing_component_behavior = Constant("str", default="empty", doc="what lacks a file: 'empty', 'skip' or 'error'")
     case_sensitive_extensions = Constant("bool", default=True, doc="whether cases are told apart")
@@ -232,6 +230,7 @@ class NemoAsr(Reader):
     of the line, (1,) int64.
     """
 
+    version = "2"
     locations = ("manifest_filepaths",)
     manifest_filepaths = Constant("strs", doc="the manifests")
     sample_rate = Constant("float", default=-1.0, doc="resample to this many Hz; 0 or less keeps those of the file")
@@ -242,13 +241,13 @@ class NemoAsr(Reader):
     read_sample_rate = Constant("bool", default=True, doc="whether sample rates are an output")
     read_text = Constant("bool", default=True, doc="whether texts are an output")
     read_idxs = Constant("bool", default=False, doc="whether numbers of lines are an output")
-    quality = Constant("float", default=50.0, doc=_OFFERED)
+    quality = Constant("float", default=50.0, doc="0 to 100: how many lobes of the sinc count, 3, 16 at 50, up to 64")
 
     def output_count(self) -> int:
         return 1 + sum(self._reads)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec | list[TensorSpec]:
-        self._audio = Audio({"downmix": self.downmix, "dtype": self.dtype}, name=self.name)
+        self._audio = Audio({"downmix": self.downmix, "dtype": self.dtype, "quality": self.quality}, name=self.name)
         wave, rate = self._audio.infer(TensorSpec())
         others = [rate, TensorSpec.of("uint8", (None,)), TensorSpec.of("int64", (1,))]
         made = [wave, *(one for one, is_read in zip(others, self._reads, strict=True) if is_read)]
