@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from beam_pipes.graph import experimental as experimental
 from beam_pipes.graph import types as types
-from beam_pipes.graph.autograph import do_not_convert as do_not_convert
 from beam_pipes.graph.conditions import cond as cond
 from beam_pipes.graph.cut import cache as cache
 from beam_pipes.graph.data_node import DataNode as DataNode
@@ -24,6 +23,7 @@ from beam_pipes.graph.iterator import DALIGenericIterator as DALIGenericIterator
 from beam_pipes.graph.iterator import GraphIterator as GraphIterator
 from beam_pipes.graph.iterator import LastBatchPolicy as LastBatchPolicy
 from beam_pipes.graph.pipeline import Pipeline as Pipeline
+from beam_pipes.graph.pipeline_def import do_not_convert as do_not_convert
 from beam_pipes.graph.pipeline_def import pipeline_def as pipeline_def
 from beam_pipes.graph.tensors import Outputs as Outputs
 from beam_pipes.graph.tensors import TensorList as TensorList

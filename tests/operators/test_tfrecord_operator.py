@@ -18,8 +18,7 @@ from beam_pipes.errors import CorruptIndexError, OperatorArgumentError, Operator
 from beam_pipes.export.export import dali_index_text
 from beam_pipes.graph import Pipeline
 from beam_pipes.transforms import fn
-from beam_pipes.transforms.operators.readers.example_columns import ExampleColumns
-from beam_pipes.transforms.operators.readers.wire_walk import decode_varints
+from beam_pipes.transforms.operators.readers.example_columns import ExampleColumns, decode_varints
 
 
 def example(**features: Any) -> bytes:

@@ -26,9 +26,9 @@ from beam_pipes.transforms.analyzers.quantiles import LengthHistogram as LengthH
 from beam_pipes.transforms.analyzers.quantiles import Lengths as Lengths
 from beam_pipes.transforms.analyzers.quantiles import Quantiles as Quantiles
 from beam_pipes.transforms.analyzers.quantiles import QuantileSketch as QuantileSketch
-from beam_pipes.transforms.analyzers.sample import KeyedSample as KeyedSample
-from beam_pipes.transforms.analyzers.tokenizers import SentencePieceModel as SentencePieceModel
-from beam_pipes.transforms.analyzers.tokenizers import TokenizersModel as TokenizersModel
+from beam_pipes.transforms.analyzers.samples import KeyedSample as KeyedSample
+from beam_pipes.transforms.analyzers.samples import SentencePieceModel as SentencePieceModel
+from beam_pipes.transforms.analyzers.samples import TokenizersModel as TokenizersModel
 from beam_pipes.transforms.analyzers.vocabulary import TokenTable as TokenTable
 from beam_pipes.transforms.analyzers.vocabulary import TopK as TopK
 from beam_pipes.transforms.analyzers.vocabulary import Vocabulary as Vocabulary
