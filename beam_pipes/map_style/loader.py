@@ -114,8 +114,8 @@ class DataLoader:
       prefetch: batches under way per worker, 2 by default: one in work, one waiting.
       timeout: seconds to wait for a batch of a worker process before an error; 0, the default, waits on, and says every
         five minutes on standard error which examples it waits for.
-      return_list: hand out the fields of a batch as a list: a tuple becomes a list, a dict the list of its values, an
-        array a list of one. By default a batch is what `collate_fn` returned.
+      return_list: hand out the fields of a batch as a list: a tuple becomes a list, an array a list of one; a dict
+        keeps its names, as in Paddle. By default a batch is what `collate_fn` returned.
       seed: of the permutations with `shuffle`, 0 by default. A sampler has its own.
       worker_init_fn: called with its number in each worker process as it starts. Threads share the process: there it is
         not called, which is noted.
@@ -328,7 +328,7 @@ class DataLoader:
         if not self.return_list:
             return batch
         if isinstance(batch, Mapping):
-            return list(batch.values())
+            return batch
         return list(batch) if isinstance(batch, (tuple, list)) else [batch]
 
 

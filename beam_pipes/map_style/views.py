@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import DatasetError
+from beam_pipes.errors import DatasetError, ExampleError
+from beam_pipes.map_style import dataset as dataset_module
 from beam_pipes.map_style.dataset import (
     Dataset,
     MapStyle,
@@ -31,6 +32,7 @@ from beam_pipes.map_style.dataset import (
     check_dataset,
     checked_indices,
     current_epoch,
+    describe,
     fetch,
 )
 
@@ -78,11 +80,7 @@ class FilterDataset(Dataset):
             )
         self._dataset = dataset
         self._indices = np.asarray(
-            [
-                index
-                for index in range(len(dataset))
-                if apply_to_example(filter_fn, fetch(judged, index, "FilterDataset"), index, "filter")
-            ],
+            [index for index in range(len(dataset)) if _kept(filter_fn, fetch(judged, index, "FilterDataset"), index)],
             dtype=np.int64,
         )
 
@@ -96,6 +94,18 @@ class FilterDataset(Dataset):
 
     def get_example(self, index: int) -> object:
         return fetch(self._dataset, int(self._indices[index]), "FilterDataset")
+
+
+def _kept(filter_fn: Callable[[Any], Any], example: object, index: int) -> bool:
+    verdict = apply_to_example(filter_fn, example, index, "filter")
+    try:
+        return bool(verdict)
+    except ValueError as error:  # an array of several values
+        raise ExampleError(
+            f"filter {describe(filter_fn)} on example {index} should return one true or false value, got "
+            f"{type(verdict).__name__} of shape {getattr(verdict, 'shape', None)}. Reduce it, with .all() or .any().",
+            index=index,
+        ) from error
 
 
 class SliceDataset(Dataset):
@@ -288,3 +298,16 @@ def _counts(sizes: Sequence[Size], total: int) -> list[int]:
             f"random_split needs counts that sum to {total}, the dataset's length; got {counts}: sum {sum(counts)}"
         )
     return counts
+
+
+# In Parakeet one module has all of these: `from parakeet.data import dataset` leads to `dataset.split(lj, 100)`.
+for _name in (
+    "ChainDataset",
+    "FilterDataset",
+    "SliceDataset",
+    "SubsetDataset",
+    "TransformDataset",
+    "split",
+    "random_split",
+):
+    setattr(dataset_module, _name, globals()[_name])

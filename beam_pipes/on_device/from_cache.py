@@ -21,7 +21,7 @@ import numpy as np
 
 from beam_pipes.cache import Cache, ExampleSpec, Split, open_split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
-from beam_pipes.extras import TfDataset, TfTensor, require
+from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
 from beam_pipes.loader import Loader
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.mixture import Mixture, RowSource
@@ -343,7 +343,7 @@ class CacheSource:
             )
         ragged = [column.key for column in columns if column.layout == "concatenated"]
         if not ragged:
-            return self._counted(batches.unbatch())
+            return self._counted(unbatched(batches))
 
         def records(batch: dict[str, TfTensor]) -> TfDataset:
             lengths = {key: batch[f"{key}/lengths"] for key in ragged}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from beam_pipes.errors import LoaderError, SpecError
-from beam_pipes.extras import TfDataset, TfTensor, require
+from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
 from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.inference import (
     ColumnSignature,
@@ -387,12 +387,12 @@ def batched_dataset(
 
     dataset = tf.data.Dataset.from_generator(feed, output_signature=(values, extents) if extents else values)
     if not extents:
-        return dataset.unbatch(), dataset
+        return unbatched(dataset), dataset
     as_written = tf.autograph.experimental.do_not_convert  # nothing to convert, and it warns about what it cannot read
     if concatenated:
         dataset = dataset.flat_map(as_written(lambda values, extents: taken_apart(values, extents, columns)))
     else:
-        dataset = dataset.unbatch()
+        dataset = unbatched(dataset)
     if len(concatenated) < len(extents):
         dataset = dataset.map(as_written(_cut))
     return dataset, None

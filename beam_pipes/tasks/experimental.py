@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
+from beam_pipes.extras import unbatched
 from beam_pipes.tasks.column_forms import trim_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, shared_dataset
@@ -210,7 +211,8 @@ def disable_registry() -> None:
     filled = [registry.__name__ for registry in (TaskRegistry, MixtureRegistry) if list(registry.names())]
     if filled:
         raise TaskError(
-            f"The {filled} is non-empty. Please invoke `disable_registry()` before any Task/Mixtures are registered."
+            f"The {', '.join(filled)} is non-empty. Please invoke `disable_registry()` before any Task/Mixtures are "
+            "registered."
         )
 
     def ignore(cls: type, /, *args: object, **kwargs: object) -> None:
@@ -363,4 +365,4 @@ def fewshot_preprocessor(
         return {**question, "inputs": text}
 
     written = ds.map(write, num_parallel_calls=map_parallelism())
-    return written.unbatch() if written.element_spec["inputs"].shape.rank else written
+    return unbatched(written) if written.element_spec["inputs"].shape.rank else written

@@ -201,9 +201,10 @@ class RowConverter(Protocol):
 
 def check_converter(converter: object) -> None:
     """Raises `WrongConverterError` for anything but a feature converter."""
-    if not callable(converter) or not hasattr(converter, "get_model_feature_lengths"):
+    if isinstance(converter, type) or not callable(converter) or not hasattr(converter, "get_model_feature_lengths"):
+        instead = f"{converter!r}: write {converter.__name__}()" if isinstance(converter, type) else repr(converter)
         raise WrongConverterError(
-            f"feature_converter should be an instance of FeatureConverter. Got {converter!r}", found=converter
+            f"feature_converter should be an instance of FeatureConverter. Got {instead}", found=converter
         )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,6 +64,12 @@ class RandomPartition(Pipeline):
         key: Callable[[Any], str | bytes | int] | None = None,
         name: str = "RandomPartition",
     ) -> None:
+        if not isinstance(partition_probabilities, Iterable) or isinstance(partition_names, str):
+            raise DeclarationError(
+                f"{name}: expected a list of names and a list of probabilities, got {partition_names!r} and "
+                f"{partition_probabilities!r}. Write [0.1] for the share of the first of two.",
+                stage=name,
+            )
         probabilities = list(partition_probabilities)
         names = list(partition_names)
         total = math.fsum(probabilities)

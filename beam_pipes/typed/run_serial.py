@@ -21,7 +21,7 @@ from beam_pipes.engine.graph import brief, graph_of, mismatch
 from beam_pipes.engine.records import Batch, OneRecord
 from beam_pipes.engine.statistics import Statistic
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, SourceError, TypeMismatchException
-from beam_pipes.typed.pipeline import Pipeline
+from beam_pipes.typed.pipeline import Pipeline, signature_of
 
 
 class LoadedDict(dict[str, list[Any]]):
@@ -47,6 +47,7 @@ def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[object]) -> Loade
     A record is identified by its number here, and by file and position in a build. Stages that draw by record (`rng()`,
     `RandomPartition` without `key`) draw the same in every call of `load_pipeline`, but not what they draw in a build.
     """
+    _check_stage(pipeline, "load_pipeline")
     account = Account()
     names = pipeline.output_type if isinstance(pipeline.output_type, Mapping) else [pipeline.name]
     outputs: dict[str, list[object]] = {name: [] for name in names}
@@ -75,6 +76,7 @@ def run_pipeline_serial(
         DeclarationError: an output type of the pipeline has no `SerializeToString`; found before anything is read.
         InvalidTransformOutputException: `SerializeToString` gave something other than bytes.
     """
+    _check_stage(pipeline, "run_pipeline_serial")
     output_type = pipeline.output_type
     types = output_type if isinstance(output_type, Mapping) else {pipeline.name: output_type}
     for name, type_ in types.items():
@@ -112,6 +114,16 @@ def run_pipeline_serial(
         for partial in partials.values():
             partial.unlink(missing_ok=True)
     return account.statistics()
+
+
+def _check_stage(pipeline: Pipeline, caller: str) -> None:
+    if isinstance(pipeline, type):
+        name = pipeline.__name__
+        raise DeclarationError(f"{caller} takes an instance of a Pipeline, got the class {name}. Write {name}().")
+    if not hasattr(pipeline, "transform"):
+        raise DeclarationError(f"{caller} takes a Pipeline, got {brief(pipeline)}. Join stages with a DAGPipeline.")
+    signature_of(pipeline, "input_type")
+    signature_of(pipeline, "output_type")
 
 
 def _serialized(value: Any, pipeline: Pipeline, name: str) -> bytes:

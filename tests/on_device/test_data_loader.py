@@ -242,6 +242,22 @@ def test_empty_lists_are_samples_like_others(lengths):
     assert [len(element["x"]) for element in loader] == lengths
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        pytest.param([(0,)] * 3, id="nothing but empty lists"),
+        pytest.param([(2, 0)] * 3, id="no columns"),
+        pytest.param([(0, 3), (0, 1), (2, 0), (1, 2)], id="empty matrices first"),
+    ],
+)
+def test_samples_without_values_are_samples_like_others(shapes):
+    """TensorFlow's `unbatch` ends the process on them."""
+    loader = DataLoader(lambda: ({"x": np.zeros(shape, np.float32)} for shape in shapes), infer_k=-1)
+
+    assert [element["x"].shape for element in loader.to_numpy()] == shapes
+    assert [element["x"].shape for element in loader.to_numpy()] == shapes
+
+
 def test_a_declared_signature_is_kept_and_held_to():
     signature = {"x": tf.TensorSpec((None,), tf.int64, name="ids"), "y": tf.TensorSpec((), tf.bfloat16)}
     loader = DataLoader(lambda: iter([{"x": [1, 2], "y": 0.5}, {"x": [], "y": 1}]), output_signature=signature)

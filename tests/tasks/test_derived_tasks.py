@@ -189,7 +189,7 @@ except ValueError as error:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert printed.strip() == "Disabled TaskRegistry.get call: a"
-    with pytest.raises(TaskError, match=r"The \['TaskRegistry'\] is non-empty. Please invoke `disable_registry\(\)`"):
+    with pytest.raises(TaskError, match=r"The TaskRegistry is non-empty. Please invoke `disable_registry\(\)`"):
         seqio.experimental.disable_registry()
 
 
@@ -236,7 +236,18 @@ def test_assertions_over_datasets_say_what_differs() -> None:
         utils.assert_dataset(dataset, {"a": [1, 3], "s": "x"})
     with pytest.raises(AssertionError, match="expected two datasets that differ"):
         utils.assert_datasets_neq(dataset, dataset)
-    assert utils.dataset_as_text(dataset) == [{"a": [1, 2], "s": "x"}]
+    (text,) = utils.dataset_as_text(dataset)
+    assert (text["a"].tolist(), text["s"]) == ([1, 2], "x")
+
+
+def test_expected_texts_broadcast_as_expected_numbers_do() -> None:
+    dataset = tf.data.Dataset.from_tensors({"a": [1], "s": ["x"], "t": [["x", "x"]]})
+
+    seqio.test_utils.assert_dataset(dataset, {"a": 1, "s": "x", "t": "x"})
+    with pytest.raises(AssertionError, match=r"feature 's': expected b'y', found \[b'x'\]"):
+        seqio.test_utils.assert_dataset(dataset, {"a": 1, "s": "y", "t": "x"})
+    with pytest.raises(AssertionError, match="feature 't': expected"):
+        seqio.test_utils.assert_dataset(dataset, {"a": 1, "s": "x", "t": ["x", "x", "x"]})
 
 
 def test_the_mock_vocabulary_knows_its_texts() -> None:

@@ -17,6 +17,7 @@ from beam_pipes.transforms.converters import (
     EncoderFeatureConverter,
     FeatureConverter,
     FeatureSpec,
+    LMFeatureConverter,
     PrefixSuffixLMFeatureConverter,
 )
 
@@ -58,6 +59,7 @@ class TensorflowOnly(FeatureConverter):
         ),
         ("a", TensorflowOnly(), TaskError, "TensorflowOnly overrides _convert_features, which works on tf.data only"),
         ("a", "lm", WrongConverterError, "feature_converter should be an instance of FeatureConverter. Got 'lm'"),
+        ("a", LMFeatureConverter, WrongConverterError, "LMFeatureConverter'>: write LMFeatureConverter()"),
         (
             "a",
             EncoderFeatureConverter(9),

@@ -26,6 +26,7 @@ from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import examples_from_dataset, normalised
 from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample
 from beam_pipes.tasks.seeds import map_seed_manager, set_preprocessor_seed
+from beam_pipes.tasks.testing import sentencepiece_vocab
 
 BYTES = ByteVocabulary()
 IDS = PassThroughVocabulary(100, eos_id=1)
@@ -224,6 +225,15 @@ def test_a_batch_of_texts_encodes_to_ragged_ids() -> None:
     assert UnigramVocabulary(["a"]).encode_tf(tf.constant(["a", "z"])).to_list() == [[1], [2]]
 
 
+@pytest.mark.parametrize("vocabulary", [BYTES, sentencepiece_vocab()], ids=["bytes", "sentencepiece"])
+def test_strings_of_any_rank_are_encoded(vocabulary) -> None:
+    texts = [[["this is"], ["a"]], [["test"], [""]]]
+
+    encoded = vocabulary.encode_tf(tf.constant(texts))
+
+    assert encoded.to_list() == [[[vocabulary.encode(text) for text in row] for row in rows] for rows in texts]
+
+
 def draws(dataset: tf.data.Dataset) -> list[int]:
     return [int(value) for value in dataset]
 
@@ -231,6 +241,12 @@ def draws(dataset: tf.data.Dataset) -> list[int]:
 @map_over_dataset(num_seeds=1)
 def draw(example, seed):
     return tf.random.stateless_uniform((), seed, 0, 1 << 30, tf.int32)
+
+
+def test_seeds_are_of_seqios_dtype() -> None:
+    shifted = map_over_dataset(lambda number, seed: number + 0 * seed[0], num_seeds=1)
+
+    assert list(shifted(tf.data.Dataset.range(3)).as_numpy_iterator()) == [0, 1, 2]
 
 
 @map_over_dataset(num_seeds=2)

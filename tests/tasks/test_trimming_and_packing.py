@@ -118,6 +118,16 @@ def test_floats_and_further_axes_survive_packing() -> None:
     assert packed.element_spec["b"].dtype == tf.float32
 
 
+def test_a_feature_without_room_is_packed_into_rows_of_no_values() -> None:
+    """As in decoder-only training over tasks with inputs; TensorFlow's `unbatch` ends the process on such rows."""
+    packed = trim_and_pack_dataset(
+        dataset_of({"inputs": [7], "a": [3]}, {"inputs": [], "a": [4, 5]}), {"inputs": 0, "a": 4}
+    )
+
+    (row,) = lists(packed)
+    assert (row["inputs"], row["a"]) == ([], [3, 4, 5, 0])
+
+
 def test_an_empty_dataset_packs_into_no_rows() -> None:
     assert lists(trim_and_pack_dataset(dataset_of({"a": [1]}).take(0), {"a": 4})) == []
 

@@ -206,3 +206,11 @@ def test_a_key_of_another_kind_is_refused() -> None:
     message = "RandomPartition: key should give a str, bytes or an int, got float: 1.5. Return what names the group."
     with pytest.raises(DeclarationError, match=f"^{re.escape(message)}$"):
         RandomPartition(int, ["a"], [1], key=lambda value: 1.5).transform(1)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(("names", "shares"), [(["eval", "train"], 0.1), ("ab", [0.1])])
+def test_names_and_probabilities_are_lists(names: Any, shares: Any) -> None:
+    with pytest.raises(
+        DeclarationError, match=r"expected a list of names and a list of probabilities, got .*Write \[0"
+    ):
+        RandomPartition(str, names, shares)

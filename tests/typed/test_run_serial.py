@@ -11,7 +11,13 @@ import pytest
 
 from beam_pipes.cache.framing import RecordWriter, read_records
 from beam_pipes.cache.messages import Example, SequenceExample
-from beam_pipes.errors import CorruptRecordError, DeclarationError, InvalidTransformOutputException, SourceError
+from beam_pipes.errors import (
+    CorruptRecordError,
+    DeclarationError,
+    InvalidTransformOutputException,
+    InvalidTypeSignatureException,
+    SourceError,
+)
 from beam_pipes.typed import (
     Counter,
     DAGPipeline,
@@ -269,3 +275,20 @@ class TestMakeSequenceExample:
 
     def test_both_lists_are_there_when_they_are_empty(self) -> None:
         assert sorted(make_sequence_example([], []).feature_lists.feature_list) == ["inputs", "labels"]
+
+
+def test_what_is_run_is_an_instance_with_its_types(tmp_path: Path) -> None:
+    class Forgetful(Pipeline):
+        def __init__(self) -> None:
+            pass  # without super().__init__
+
+        def transform(self, input_object: str) -> list[str]:
+            return [input_object]
+
+    for run in (lambda stage: load_pipeline(stage, ["a"]), lambda stage: run_pipeline_serial(stage, ["a"], tmp_path)):
+        with pytest.raises(DeclarationError, match=r"takes an instance of a Pipeline, got the class Encode. Write Enc"):
+            run(Encode)
+        with pytest.raises(DeclarationError, match=r"takes a Pipeline, got list: \[.*Join stages with a DAGPipeline"):
+            run([Encode(), Encode()])
+        with pytest.raises(InvalidTypeSignatureException, match=r"Forgetful.input_type is not declared. Call super"):
+            run(Forgetful())

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.errors import StaleCacheError, TaskError
-from beam_pipes.extras import require
+from beam_pipes.extras import require, unbatched
 from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.tasks.caches.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, exists, read_bytes
@@ -194,4 +194,4 @@ def apply_learned(dataset: TfDataset, *, task: str) -> TfDataset:
             for name, value in made.items()
         }
 
-    return dataset.ragged_batch(_EXAMPLES_AT_ONCE).map(transformed).unbatch()
+    return unbatched(dataset.ragged_batch(_EXAMPLES_AT_ONCE).map(transformed))

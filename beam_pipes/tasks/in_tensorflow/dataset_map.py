@@ -57,7 +57,7 @@ def map_over_dataset(
 
     Args:
         fn: the function.
-        num_seeds: number of stateless seeds (int32 `[2]`) to pass, as `seed` for one and `seeds`, `[num_seeds, 2]`, for
+        num_seeds: number of stateless seeds (int64 `[2]`) to pass, as `seed` for one and `seeds`, `[num_seeds, 2]`, for
             several. They come from the active seed manager.
         num_parallel_calls: examples mapped at a time; None lets tf.data choose.
 
@@ -89,11 +89,12 @@ def map_over_dataset(
 
 
 def example_seeds(step: StepSeed, example: object, position: object, num_seeds: int) -> TfTensor:
-    """Stateless seeds of one example: int32 `[num_seeds, 2]`."""
+    """Stateless seeds of one example: int64 `[num_seeds, 2]`, of values that int32 holds."""
     tf = tensorflow("map_over_dataset")
     key = _content_key(tf, example) if step.keyed_by == "content" else step.position_key(position)
     key = tf.stack([tf.constant(step.seed, tf.int64), tf.cast(key, tf.int64)])
-    return tf.random.stateless_uniform([num_seeds, 2], key, minval=None, maxval=None, dtype=tf.int32)
+    seeds = tf.random.stateless_uniform([num_seeds, 2], key, minval=None, maxval=None, dtype=tf.int32)
+    return tf.cast(seeds, tf.int64)
 
 
 def _content_key(tf: ModuleType, example: object) -> TfTensor:

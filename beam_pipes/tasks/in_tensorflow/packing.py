@@ -16,6 +16,7 @@ from types import ModuleType
 import numpy as np
 
 from beam_pipes.errors import TaskError
+from beam_pipes.extras import unbatched
 from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.provider import DType
@@ -71,7 +72,7 @@ def trim_and_pack_dataset(
         return packed
 
     trimmed = dataset.map(trim, num_parallel_calls=tf.data.AUTOTUNE)
-    return trimmed.padded_batch(window).map(pack, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    return unbatched(trimmed.padded_batch(window).map(pack, num_parallel_calls=tf.data.AUTOTUNE))
 
 
 def packing_density(rows: Iterable[Mapping[str, object]]) -> dict[str, float]:

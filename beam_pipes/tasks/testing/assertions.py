@@ -55,7 +55,7 @@ def _assert_example(found: object, wanted: object, where: str, rtol: float, atol
         return
     actual, expected = _plain(found), _plain(wanted)
     if np.asarray(actual, object).dtype == object and not _is_numeric(actual):
-        if actual != expected:
+        if actual != expected and not _same_broadcast(actual, expected):
             raise AssertionError(f"{where}: expected {expected!r}, found {actual!r}")
         return
     np.testing.assert_allclose(
@@ -67,6 +67,14 @@ def _is_numeric(value: object) -> bool:
     try:
         return np.asarray(value).dtype.kind in "biufc"
     except ValueError:  # ragged
+        return False
+
+
+def _same_broadcast(actual: object, expected: object) -> bool:
+    """Strings of two shapes, as NumPy compares numbers of two: `["a"]` is what `"a"` expects. As in SeqIO."""
+    try:
+        return bool(np.all(np.equal(np.asarray(actual, object), np.asarray(expected, object))))
+    except ValueError:  # shapes that do not broadcast, or rows of several lengths
         return False
 
 
@@ -82,8 +90,20 @@ def _plain(value: object) -> object:
 
 
 def dataset_as_text(ds: TfDataset) -> list[dict[str, Any]]:
-    """The examples of a dataset with their strings as `str`."""
+    """The examples of a dataset with their strings as `str`; numbers stay arrays."""
+    return [
+        {name: value if _is_numbers(value) else _as_text(_plain(value)) for name, value in example.items()}
+        for example in examples_from_dataset(ds)
+    ]
+
+
+def as_lists(ds: TfDataset) -> list[dict[str, Any]]:
+    """The examples of a dataset as plain values: lists of numbers and of `str`."""
     return [{name: _as_text(_plain(value)) for name, value in example.items()} for example in examples_from_dataset(ds)]
+
+
+def _is_numbers(value: object) -> bool:
+    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
 
 
 def _as_text(value: object) -> object:

@@ -38,7 +38,7 @@ from beam_pipes.tasks.sources.files import TextLineDataSource, TFExampleDataSour
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
 from beam_pipes.tasks.task import Task
-from beam_pipes.tasks.testing.assertions import dataset_as_text
+from beam_pipes.tasks.testing.assertions import as_lists
 from beam_pipes.tasks.vocabularies.characters import ByteVocabulary
 
 #: `sentencepiece/sentencepiece.model` and `bertwordpiece/vocab.txt`, of 26 pieces and of four words.
@@ -388,7 +388,7 @@ class FakeTaskTest(unittest.TestCase):
                 dataset = task.get_dataset(
                     sequence_length, split, use_cached=use_cached, shuffle=False, shard_info=share
                 )
-                found += dataset_as_text(dataset)
+                found += as_lists(dataset)
             wanted = [self._expected(example, sequence_length or {}, changed) for example in FAKE_EXAMPLES[split]]
             if added is not None:
                 wanted = [{**example, **more} for example, more in zip(wanted, added[split], strict=True)]

@@ -242,13 +242,14 @@ def _row_ids(ragged: TfTensor) -> TfTensor:
 
 
 def encode_through_python(vocabulary: Vocabulary, s: TfTensor) -> TfTensor:
-    """`encode` as an operation: a scalar gives rank 1; a vector gives a ragged row a string. int32."""
+    """`encode` as an operation: a scalar gives rank 1; other ranks a ragged row a string. int32."""
     tf = tensorflow(TF_PURPOSE)
     if isinstance(s, tf.RaggedTensor):
         return tf.ragged.map_flat_values(lambda flat: encode_through_python(vocabulary, flat), s)
     s = tf.convert_to_tensor(s)
     if s.shape.rank is not None and s.shape.rank > 1:
-        raise ValueError(f"encode_tf takes a string or a vector of strings, got rank {s.shape.rank}")
+        rows = tf.RaggedTensor.from_tensor(s, ragged_rank=s.shape.rank - 1)
+        return rows.with_flat_values(encode_through_python(vocabulary, rows.flat_values))
 
     def encode_all(strings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = [np.asarray(vocabulary.encode(string), np.int32) for string in np.atleast_1d(strings)]

@@ -344,6 +344,11 @@ def test_an_error_in_a_filter_names_its_index():
         FilterDataset([1, 1, 0], lambda n: 1 / n)
 
 
+def test_a_filter_gives_one_value():
+    with pytest.raises(ExampleError, match=r"on example 1 should return one true or false value, got ndarray of shape"):
+        FilterDataset([np.ones(1), np.ones(2)], lambda x: x > 0)
+
+
 def test_an_object_with_forward_is_a_transform():
     class Doubling:
         def forward(self, n):
@@ -392,6 +397,7 @@ def test_the_reference_module_of_datasets_holds_every_name():
 
     for name in names:
         assert getattr(parakeet.dataset, name) is getattr(datasets, name)
+        assert getattr(datasets.dataset, name) is getattr(datasets, name)
 
 
 @given(st.lists(st.lists(st.integers(), max_size=5), min_size=1, max_size=6))

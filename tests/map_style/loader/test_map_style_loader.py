@@ -158,7 +158,7 @@ def test_a_batch_sampler_follows_the_epoch():
     ("batch", "expected"),
     [
         pytest.param((1, 2), [1, 2], id="tuple"),
-        pytest.param({"a": 1, "b": 2}, [1, 2], id="dict"),
+        pytest.param({"a": 1, "b": 2}, {"a": 1, "b": 2}, id="dict"),
         pytest.param(7, [7], id="single"),
     ],
 )
