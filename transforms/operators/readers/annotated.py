@@ -228,6 +228,7 @@ class NemoAsr(Reader):
     of the line, (1,) int64.
     """
 
+    version = "2"
     locations = ("manifest_filepaths",)
     manifest_filepaths = Constant("strs", doc="the manifests")
     sample_rate = Constant("float", default=-1.0, doc="resample to this many Hz; 0 or less keeps those of the file")
@@ -272,10 +273,11 @@ class NemoAsr(Reader):
         def load(index: int) -> list[Any]:
             number, path, duration, told = kept[index]
             soundfile = require("soundfile", purpose="fn.readers.nemo_asr")
-            rate = soundfile.info(path).samplerate
+            about, wanted = soundfile.info(path), max(self.sample_rate, 0.0)
+            rate = about.samplerate
             start, frames = int(told.get("offset", 0) * rate), int(duration * rate)
-            wave, _ = soundfile.read(path, frames, start, dtype="float32", always_2d=True)
-            made = self._audio.finished(wave, rate, max(self.sample_rate, 0.0))
+            wave, _ = soundfile.read(path, frames, start, dtype=self._audio.read_as(about, wanted), always_2d=True)
+            made = self._audio.finished(wave, rate, wanted)
             text = np.frombuffer(told.get("text", "").encode(), np.uint8)
             others = [made[1], text, np.array([number], np.int64)]
             return [made[0], *(one for one, is_read in zip(others, self._reads, strict=True) if is_read)]
