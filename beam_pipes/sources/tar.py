@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -140,7 +141,8 @@ class Tar(FileSource):
         offset, sample, size = part.start, list[_Member](), 0
         at = part.start
         try:
-            with tarfile.open(fileobj=stream, mode="r|") as archive:
+            # Not `tarfile.open(mode="r|")`, which reads blocks of 10 KiB and copies each of them twice.
+            with tarfile.TarFile(fileobj=stream) as archive:
                 for info in _members(archive):
                     at = part.start + info.offset
                     key, extension = _parts(info)
@@ -159,9 +161,7 @@ class Tar(FileSource):
                             file=part.file,
                             offset=offset,
                         )
-                    opened = archive.extractfile(info)
-                    assert opened is not None  # a regular file
-                    content = opened.read()
+                    content = _content(archive, info, stream)
                     if len(content) < info.size:
                         raise tarfile.ReadError(f"{len(content)} of {info.size} bytes of {info.name!r} are there")
                     sample.append((key, extension, content))
@@ -227,29 +227,56 @@ _Member = tuple[str, str, bytes]
 
 
 class _Chunks(io.RawIOBase):
-    """Chunks of bytes as a stream for `tarfile`."""
+    """Chunks of bytes as a stream for `tarfile`, which moves forward only."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         super().__init__()
         self._chunks = chunks
         self._left = memoryview(b"")
+        self._position = 0
 
     def readable(self) -> bool:
         return True
 
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence != io.SEEK_SET or offset < self._position:
+            raise tarfile.StreamError(f"expected a place from byte {self._position} on, got {offset}")
+        while self._position < offset and self._part(offset - self._position):
+            pass
+        return self._position
+
     def read(self, size: int | None = -1) -> bytes:
-        found = []
-        while size is None or size != 0:
-            if not self._left:
-                self._left = memoryview(next(self._chunks, b""))
-                if not self._left:
-                    break
-            part = self._left if size is None or size < 0 else self._left[:size]
-            self._left = self._left[len(part) :]
+        wanted = sys.maxsize if size is None or size < 0 else size
+        first = self._part(wanted)
+        if len(first) == wanted:
+            return bytes(first)
+        found, wanted = [first], wanted - len(first)
+        while wanted and (part := self._part(wanted)):
             found.append(part)
-            if size is not None and size > 0:
-                size -= len(part)
+            wanted -= len(part)
         return b"".join(found)
+
+    def _part(self, most: int) -> memoryview:
+        """The next bytes of one chunk; none at the end."""
+        while most and not self._left:
+            if not (chunk := next(self._chunks, b"")):
+                break
+            self._left = memoryview(chunk)
+        part, self._left = self._left[:most], self._left[most:]
+        self._position += len(part)
+        return part
+
+
+def _content(archive: tarfile.TarFile, info: tarfile.TarInfo, stream: _Chunks) -> bytes:
+    if info.issparse():
+        opened = archive.extractfile(info)
+        assert opened is not None  # a regular file
+        return opened.read()
+    stream.seek(info.offset_data)
+    return stream.read(info.size)
 
 
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -269,7 +296,23 @@ def _archive(members: list[_Member]) -> bytes:
     """The raw bytes of a sample: a tar of its members with only their names and contents."""
     parts = []
     for key, extension, content in members:
-        info = tarfile.TarInfo(f"{key}.{extension}")
-        info.size = len(content)
-        parts += [info.tobuf(tarfile.PAX_FORMAT), content, b"\0" * (-len(content) % _BLOCK)]
+        parts += [_header(f"{key}.{extension}", len(content)), content, bytes(-len(content) % _BLOCK)]
     return b"".join(parts)
+
+
+def _header(name: str, size: int) -> bytes:
+    """What `tarfile` writes in front of a file; of the usual names without its many calls, in a tenth of the time."""
+    if not (name.isascii() and len(name) <= 100 and size < 8**11):
+        info = tarfile.TarInfo(name)
+        info.size = size
+        return info.tobuf(tarfile.PAX_FORMAT)
+    path, digits = name.encode("ascii"), b"%011o" % size
+    # The checksum is the sum of all bytes, of which the header of an empty file without a name has those around both.
+    total = _SUM + sum(path) + sum(digits)
+    return b"".join(
+        [path, bytes(100 - len(path)), _EMPTY[100:124], digits, _EMPTY[135:148], b"%06o\0" % total, _EMPTY[155:]]
+    )
+
+
+_EMPTY = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
+_SUM = sum(_EMPTY[:124]) + sum(_EMPTY[135:148]) + 8 * ord(" ") + sum(_EMPTY[156:])

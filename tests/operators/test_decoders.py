@@ -168,6 +168,25 @@ def test_sound_is_decoded(kind: str) -> None:
     assert whole[0].dtype == np.int16 and np.abs(whole[0] - STEREO * 32767).max() < 2
 
 
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+def test_stored_integers_are_those_of_the_file(kind: str) -> None:
+    """As in DALI: by way of floats, half of all loud samples would be one off."""
+    stored = np.array([[0, 1], [16384, -16385], [32767, -32768], [20001, -29999]], np.int16)
+    data = sound(stored, 8000, kind, subtype="PCM_16")
+
+    for rate in (0.0, 8000.0):
+        short, _ = run(lambda x, rate=rate: fn.decoders.audio(x, dtype=types.INT16, sample_rate=rate), [data])
+        np.testing.assert_array_equal(short[0], stored)
+    long, _ = run(lambda x: fn.decoders.audio(x, dtype=types.INT32), [data])
+    np.testing.assert_array_equal(long[0], stored.astype(np.int32) << 16)
+    mixed, _ = run(lambda x: fn.decoders.audio(x, dtype=types.INT16, downmix=True), [data])
+    assert np.abs(mixed[0] - stored.mean(axis=1)).max() <= 1
+    floats, _ = run(
+        lambda x: fn.decoders.audio(x, dtype=types.INT16), [sound(STEREO.astype(np.float32), 8000, subtype="FLOAT")]
+    )
+    np.testing.assert_array_equal(floats[0], np.rint(STEREO.astype(np.float32).astype(np.float64) * 32767))
+
+
 def test_sound_is_resampled() -> None:
     data = sound(STEREO, 8000, subtype="FLOAT")
     wave, rate = run(lambda x: fn.decoders.audio(x, sample_rate=16000), [data])

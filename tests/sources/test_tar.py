@@ -18,6 +18,7 @@ from beam_pipes.errors import SourceError
 from beam_pipes.runners import LocalOptions
 from beam_pipes.sources import Tar
 from beam_pipes.sources.record_batch import BadRecord
+from beam_pipes.sources.tar import _header
 
 
 def archive(members: list[tuple[str, bytes]], *, format: int = tarfile.PAX_FORMAT) -> bytes:
@@ -89,6 +90,39 @@ def test_large_archives_are_split_between_samples(tmp_path: Path, format: int) -
     assert ids[0] == "x.tar@0" and len(set(ids)) == 120
     (shard, *_) = (shard for shard in plan.shards if shard.slices[0].start > 0)
     assert next(source.read(shard)).position(0) == shard.slices[0].start
+
+
+def test_members_larger_than_a_chunk_sparse_ones_and_what_lies_between_samples(tmp_path: Path) -> None:
+    """Inputs are read a mebibyte at a time; a sparse member stores a map of what it holds, and only that."""
+    large = bytes(range(256)) * 9001
+    members = [("1.bin", large), ("ignored", large), ("2.bin", b"z" * (1 << 20)), ("3.bin", b"")]
+    data = bytearray(archive(members).rstrip(b"\0"))
+    data += bytes(-len(data) % tarfile.BLOCKSIZE)
+    sparse = tarfile.TarInfo("4.bin")
+    content = b"1\n4096\n3\n".ljust(tarfile.BLOCKSIZE, b"\0") + b"abc"
+    sparse.size = len(content)
+    sparse.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "4.bin",
+        "GNU.sparse.realsize": "4099",
+    }
+    data += sparse.tobuf(tarfile.PAX_FORMAT) + content.ljust(2 * tarfile.BLOCKSIZE, b"\0") + bytes(1024)
+    (tmp_path / "x.tar").write_bytes(data)
+
+    found, _ = records(Tar(tmp_path))
+
+    expected = {"1": large, "2": b"z" * (1 << 20), "3": b"", "4": bytes(4096) + b"abc"}
+    assert {value["__key__"]: value["bin"] for value in found} == expected
+
+
+@pytest.mark.parametrize("name", ["a.b", "d/" * 49 + ".x", "d/" * 49 + ".xy", "é.b", "a b/c.b", "x" * 120 + ".b"])
+@pytest.mark.parametrize("size", [0, 1, 511, 8**11 - 1, 8**11])
+def test_headers_of_raw_records_are_those_of_tarfile(name: str, size: int) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = size
+
+    assert _header(name, size) == info.tobuf(tarfile.PAX_FORMAT)
 
 
 def test_a_sample_that_cannot_be_decoded_is_a_bad_record_alone(tmp_path: Path) -> None:

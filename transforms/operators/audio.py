@@ -279,7 +279,8 @@ class Audio(Operator):
 
     `decoders.audio(files, sample_rate=16000, downmix=True)` → float32 (samples,) in [-1, 1], 16000.0
 
-    Integer dtypes have their full range: 1.0 becomes 32767 as int16.
+    Integer dtypes have their full range: 1.0 becomes 32767 as int16. Files of integers give those that they store,
+    unless they are mixed or resampled.
     """
 
     inputs = ("data",)
@@ -304,15 +305,24 @@ class Audio(Operator):
     def run(self, sample: Sample, data: Array, *, sample_rate: float) -> tuple[Array, Array]:
         soundfile = require("soundfile", purpose="fn.decoders.audio")
         try:
-            wave, rate = soundfile.read(io.BytesIO(data.tobytes()), dtype="float32", always_2d=True)
+            with soundfile.SoundFile(io.BytesIO(data.tobytes())) as file:
+                rate = file.samplerate
+                wave = file.read(dtype=self.read_as(file, sample_rate), always_2d=True)
         except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
             raise ValueError(f"the sound file of {data.size} bytes cannot be decoded: {error}") from error
         if not len(wave):
             raise ValueError(f"the sound file of {data.size} bytes contains no samples")
         return self.finished(wave, rate, sample_rate)
 
+    def read_as(self, file: Any, sample_rate: float) -> str:
+        """The dtype in which soundfile should read a file for `finished`: integers as they are, else float32."""
+        changed = self.downmix or (sample_rate and sample_rate != file.samplerate)
+        return "float32" if changed or not file.subtype.startswith("PCM") else self.dtype.name
+
     def finished(self, wave: Array, rate: float, sample_rate: float) -> tuple[Array, Array]:
-        """A decoded wave, (samples, channels) float32, converted by the arguments, and its rate."""
+        """A wave read as `read_as` says, (samples, channels), converted by the arguments, and its rate."""
+        if wave.dtype.kind == "i":
+            return wave, np.float32(rate)
         if self.downmix:
             wave = wave.mean(axis=1, dtype=np.float32) if wave.shape[1] > 1 else wave[:, 0]
         if sample_rate < 0:

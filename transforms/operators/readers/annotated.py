@@ -275,10 +275,11 @@ class NemoAsr(Reader):
         def load(index: int) -> list[Array]:
             number, path, duration, told = kept[index]
             soundfile = require("soundfile", purpose="fn.readers.nemo_asr")
-            rate = soundfile.info(path).samplerate
+            about, wanted = soundfile.info(path), max(self.sample_rate, 0.0)
+            rate = about.samplerate
             start, frames = int(told.get("offset", 0) * rate), int(duration * rate)
-            wave, _ = soundfile.read(path, frames, start, dtype="float32", always_2d=True)
-            made = self._audio.finished(wave, rate, max(self.sample_rate, 0.0))
+            wave, _ = soundfile.read(path, frames, start, dtype=self._audio.read_as(about, wanted), always_2d=True)
+            made = self._audio.finished(wave, rate, wanted)
             text = np.frombuffer(told.get("text", "").encode(), np.uint8)
             others = [made[1], text, np.array([number], np.int64)]
             return [made[0], *(one for one, is_read in zip(others, self._reads, strict=True) if is_read)]
