@@ -49,7 +49,7 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"  # as the command line has it
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="beam-pipes-tests-")  # what is kept for a user
-    gc.disable()  # tests and their imports all stay: looking for garbage among them is a tenth of the collection
+    gc.disable()  # tests and their imports all stay: looking for garbage among them is a third of the collection
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,6 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """No full collection of garbage, 0.1 s to 0.5 s each, has to look at thousands of tests and modules again."""
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)  # not 700: what tests import in their turn, as TensorFlow, takes a fifth less
     gc.enable()
 
 
