@@ -98,7 +98,7 @@ demo: $(STAMP)
 
 test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m compileall -q $(OURS)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --max-worker-restart=0 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST_ARGS)
 
 # A wheel in a fresh environment of each supported Python that this machine has.
 PYTHONS := 3.10 3.11 3.12 3.13

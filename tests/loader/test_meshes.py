@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from world_processes import run_world
+from world_processes import run_world, worlds
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader, Mixture, pack
@@ -267,13 +267,14 @@ def test_what_a_sharding_contradicts_is_refused(of_jax):
 def of_training(row_split, tmp_path_factory):
     """Twelve steps by 4, 2, 3 and again 4 processes, each world going on where the last stopped; and by one process."""
 
-    def world(count, first, last, directory):
-        steps = (str(first), str(last), str(directory))
-        return run_world("torch_training.py", count, row_split.path, *steps, environment=ON_CPU)
+    with worlds("torch_training.py", environment=ON_CPU) as of_training:
 
-    directory = tmp_path_factory.mktemp("stopped")
-    stopped = [world(count, 3 * number, 3 * number + 3, directory) for number, count in enumerate((4, 2, 3, 4))]
-    return stopped, world(1, 0, 12, tmp_path_factory.mktemp("alone"))[0]
+        def world(count, first, last, directory):
+            return of_training.run(count, row_split.path, str(first), str(last), str(directory))
+
+        directory = tmp_path_factory.mktemp("stopped")
+        stopped = [world(count, 3 * number, 3 * number + 3, directory) for number, count in enumerate((4, 2, 3, 4))]
+        return stopped, world(1, 0, 12, tmp_path_factory.mktemp("alone"))[0]
 
 
 @pytest.mark.parametrize("kind", ["DistributedDataParallel", "FSDP2"])

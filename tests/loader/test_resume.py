@@ -13,6 +13,8 @@ from loader_caches import DOCUMENTS, documents, write_split
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, pack
 
+# Each starts up to twelve loaders. `--hypothesis-profile=explore` tries others, and many more of them.
+EXAMPLES = 1000 if settings.get_current_profile_name() == "explore" else 80
 BATCH = 12
 
 
@@ -51,7 +53,7 @@ def uninterrupted(packed_mixture):
     workers=st.tuples(st.integers(0, 2), st.integers(0, 2)),
     saved_by=st.integers(0, 5),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_a_run_stopped_at_any_step_continues_exactly_on_any_number_of_hosts(
     packed_mixture, uninterrupted, stop, hosts_before, hosts_after, workers, saved_by
 ):

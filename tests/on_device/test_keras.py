@@ -1,11 +1,16 @@
-"""`model.fit(DataLoader.from_cache(…))`, under each backend of Keras; a backend is chosen once for a process."""
+"""`model.fit(DataLoader.from_cache(…))`, under each backend of Keras; a backend is chosen once for a process.
+
+To import Keras takes 7 s of a core and more with TensorFlow or torch, so one process runs all programs of a backend.
+"""
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -50,28 +55,6 @@ except LoaderError as error:
     print(error)
 print(model.fit(pairs.repeat(), steps_per_epoch=3, verbose=0).params["steps"])
 """
-
-
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_keras_fits_evaluates_and_predicts(backend: str, tmp_path: Path) -> None:
-    examples = ({"x": np.array([i, i + 1, 1, 0], np.float32) / 100, "y": np.float32(i / 50)} for i in range(100))
-    features = {"x": FeatureSpec("float32", shape=(4,)), "y": FeatureSpec("float32")}
-    write_cache(tmp_path / "cache", {"train": examples}, features=features)
-
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "cache" / "train")],
-        env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    assert told[:3] == [f"{backend} 12 {[*range(1, 13)]}", "True True True", "(96, 1)"]
-    assert told[3].startswith(
-        "class_weight= cannot be combined with a DataLoader, whose batches are (inputs, targets) or"
-    )
-    assert told[4] == "3"
 
 
 # Keras builds a model from a batch that it looks at, with JAX and torch: that must not cost an epoch.
@@ -121,30 +104,81 @@ for built in (False, True):
 """
 
 
-@pytest.mark.parametrize(
-    ("backend", "mode"), [("tensorflow", ""), ("jax", ""), ("jax", "one batch ahead"), ("torch", "")]
-)
-def test_a_fit_that_goes_on_reads_the_epochs_that_the_uninterrupted_one_reads(
-    backend: str, mode: str, tmp_path: Path
-) -> None:
+# Runs programs, each as if it were alone: prints what each has printed, and its traceback if it failed.
+EACH = """
+import contextlib, io, json, sys, traceback
+
+answers = {}
+for name, program, *arguments in json.loads(sys.argv[1]):
+    printed, failed = io.StringIO(), ""
+    sys.argv[1:] = arguments
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(program, name, "exec"), {"__name__": "__main__"})
+        except BaseException:
+            failed = traceback.format_exc()
+    answers[name] = [printed.getvalue(), failed]
+print(json.dumps(answers))
+"""
+
+AHEAD = "one batch ahead"  # changes jax, so it is the last
+
+
+@pytest.fixture(scope="module")
+def told_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, tuple[str, str]]]:
+    """Backend → name of a program → what it printed, and its traceback if it failed."""
+    root = tmp_path_factory.mktemp("keras")
+    examples = ({"x": np.array([i, i + 1, 1, 0], np.float32) / 100, "y": np.float32(i / 50)} for i in range(100))
+    features = {"x": FeatureSpec("float32", shape=(4,)), "y": FeatureSpec("float32")}
+    write_cache(root / "pairs", {"train": examples}, features=features)
     # 50 examples in batches of 8: an epoch of 48 rows leaves out 2, so that each tells which epoch it is.
     examples = ({"x": np.full(2, i / 50, np.float32), "id": i, "y": np.float32(i / 50)} for i in range(50))
-    features = {
-        "x": FeatureSpec("float32", shape=(2,)),
-        "id": FeatureSpec("int64"),
-        "y": FeatureSpec("float32"),
-    }
-    write_cache(tmp_path / "cache", {"train": examples}, features=features)
+    features = {"x": FeatureSpec("float32", shape=(2,)), "id": FeatureSpec("int64"), "y": FeatureSpec("float32")}
+    write_cache(root / "ids", {"train": examples}, features=features)
 
-    done = subprocess.run(
-        [sys.executable, "-c", RESUMED, str(tmp_path / "cache" / "train"), mode],
-        env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
+    @functools.cache
+    def told(backend: str) -> dict[str, tuple[str, str]]:
+        programs = [["fit", PROGRAM, str(root / "pairs" / "train")]]
+        programs += [[mode, RESUMED, str(root / "ids" / "train"), mode] for mode in ("", AHEAD)]
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                EACH,
+                json.dumps([each for each in programs if each[0] != AHEAD or backend == "jax"]),
+            ],
+            env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        answers: dict[str, tuple[str, str]] = json.loads(done.stdout.splitlines()[-1])
+        return answers
+
+    return told
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_keras_fits_evaluates_and_predicts(backend: str, told_by: Callable[[str], dict[str, tuple[str, str]]]) -> None:
+    printed, failed = told_by(backend)["fit"]
+
+    assert not failed, failed
+    told = printed.splitlines()
+    assert told[:3] == [f"{backend} 12 {[*range(1, 13)]}", "True True True", "(96, 1)"]
+    assert told[3].startswith(
+        "class_weight= cannot be combined with a DataLoader, whose batches are (inputs, targets) or"
     )
+    assert told[4] == "3"
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+
+@pytest.mark.parametrize(("backend", "mode"), [("tensorflow", ""), ("jax", ""), ("jax", AHEAD), ("torch", "")])
+def test_a_fit_that_goes_on_reads_the_epochs_that_the_uninterrupted_one_reads(
+    backend: str, mode: str, told_by: Callable[[str], dict[str, tuple[str, str]]]
+) -> None:
+    printed, failed = told_by(backend)[mode]
+
+    assert not failed, failed
+    assert printed.splitlines() == [
         "[0, 1, 2, 3, 4] [0, 1] {'epoch': 2}",
         "[2, 3, 4] [2, 3, 4]",
         "[2, 3, 4] [2, 3, 4]",

@@ -29,6 +29,14 @@ def paced_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module", autouse=True)
+def java_for_minutes() -> Iterator[None]:
+    """Flink's processes live for a minute: what C2 compiles never pays, and took half of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
     """A job manager and two task managers of two slots."""

@@ -187,8 +187,8 @@ def test_a_record_of_a_part_can_be_repaired(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("plain.gz", gzip.compress(b"line\n" * 5000)),
-        ("members.gz", gzip.compress(b"line\n") * 500),
+        ("plain.gz", gzip.compress(b"line\n" * 5000, mtime=0)),
+        ("members.gz", gzip.compress(b"line\n", mtime=0) * 500),
         ("single.zst", zstd_frame(b"line of text %d\n" * 5000)),
         ("damaged.zst", zstd_frame(b"line\n") * 500 + b"rubbish"),
         ("short.zst", (zstd_frame(b"line\n") * 500)[:-30]),

@@ -10,6 +10,7 @@ import pickle
 import sys
 from typing import Any
 
+import torch._dynamo  # noqa: F401  # what torch imports when it needs it: once for all ranks
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from world_processes import words_of

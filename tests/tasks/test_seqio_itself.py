@@ -17,7 +17,9 @@ from beam_pipes.tasks import MixtureRegistry, TaskRegistry, get_global_cache_dir
 from tests.support import seqio_face
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(600)  # the first test waits for all of SeqIO's programs
 NAMES = ["plain:pairs", "plain:with_eos", "plain:everything"]
+RECORDS = [("record_seqio_names.py", "seqio_names.json"), ("seqio_answers.py", "seqio_answers.json")]
 
 
 def seqio_python() -> Path:
@@ -27,9 +29,28 @@ def seqio_python() -> Path:
     return ROOT / ".venv-seqio/bin/python"
 
 
+def run_programs(directory: Path, *commands: tuple[Path, list[str]]) -> list[tuple[int, str, str]]:
+    """What became of each program in SeqIO's environment: its exit code, what it printed, and what it said."""
+    files = [(directory / f"{number}.out", directory / f"{number}.err") for number in range(len(commands))]
+    runs = [
+        (str(program), arguments, str(out), str(err))
+        for (program, arguments), (out, err) in zip(commands, files, strict=True)
+    ]
+    ran = subprocess.run(
+        [seqio_python(), ROOT / "tests/support/seqio_forks.py", json.dumps(runs)],
+        # Not what this process has set since: tensorflow_transform asks for a Keras that SeqIO's environment lacks.
+        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    codes = json.loads(ran.stdout.splitlines()[-1])
+    return [(code, out.read_text(), err.read_text()) for code, (out, err) in zip(codes, files, strict=True)]
+
+
 @pytest.fixture(scope="module")
-def both(tmp_path_factory) -> Iterator[tuple[Path, dict]]:
-    """Caches of ours and of SeqIO, and what SeqIO has read from ours."""
+def programs(tmp_path_factory) -> Iterator[tuple[Path, list[tuple[int, str, str]]]]:
+    """Caches of ours, and what became of `seqio_side.py`, which reads them and writes others, and of `RECORDS`."""
     root = tmp_path_factory.mktemp("both")
     for number in range(3):
         lines = "".join(f"to be {i} or é\tnicht {'x' * i}\n" for i in range(number, number + 5))
@@ -56,17 +77,18 @@ def both(tmp_path_factory) -> Iterator[tuple[Path, dict]]:
         "word_pieces": str(root / "vocab.txt"),
     }
     (root / "request.json").write_text(json.dumps(request))
-    ran = subprocess.run(
-        [seqio_python(), ROOT / "tests/support/seqio_side.py", root / "request.json"],
-        # Not what this process has set since: tensorflow_transform asks for a Keras that SeqIO's environment lacks.
-        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    yield root, json.loads((root / "answer.json").read_text())
+    recording = [(ROOT / "tests/references" / script, []) for script, _ in RECORDS]
+    yield root, run_programs(root, (ROOT / "tests/support/seqio_side.py", [str(root / "request.json")]), *recording)
     set_global_cache_dirs(before[1])
     os.environ["TASKS_DATA"] = before[0] or ""
+
+
+@pytest.fixture(scope="module")
+def both(programs) -> tuple[Path, dict]:
+    """Caches of ours and of SeqIO, and what SeqIO has read from ours."""
+    root, [(code, _, said), *_] = programs
+    assert code == 0, said[-4000:]
+    return root, json.loads((root / "answer.json").read_text())
 
 
 def comparable(example) -> dict:
@@ -135,17 +157,9 @@ def test_declarations_mean_here_what_they_mean_there(both) -> None:
     assert ours["injected into a dataclass"] == "{'targets': 7} ['targets'] own"
 
 
-@pytest.mark.parametrize(
-    ("script", "recorded"),
-    [("record_seqio_names.py", "seqio_names.json"), ("seqio_answers.py", "seqio_answers.json")],
-)
-def test_what_is_recorded_is_what_seqio_says(script: str, recorded: str) -> None:
-    ran = subprocess.run(
-        [seqio_python(), ROOT / "tests/references" / script],
-        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
+@pytest.mark.parametrize(("script", "recorded"), RECORDS)
+def test_what_is_recorded_is_what_seqio_says(programs, script: str, recorded: str) -> None:
+    code, printed, said = programs[1][1 + RECORDS.index((script, recorded))]
+    assert code == 0, said[-4000:]
 
-    assert json.loads(ran.stdout) == json.loads((ROOT / "tests/references" / recorded).read_text())
+    assert json.loads(printed) == json.loads((ROOT / "tests/references" / recorded).read_text())
