@@ -96,15 +96,15 @@ def inspect_task(
     return Inspection(task.name, split, stages)
 
 
-def _longest(examples: Sequence[Mapping[str, Any]], features: Mapping[str, Any]) -> dict[str, int]:
+def _longest(examples: Sequence[Mapping[str, Any]], features: Mapping[str, object]) -> dict[str, int]:
     return {name: max(1, *(len(example.get(name, ())) for example in examples)) for name in features}
 
 
-def _decoded(task: Task, example: Any) -> Any:
+def _decoded(task: Task, example: object) -> object:
     """The features with a vocabulary, as text; model features use the vocabulary of `inputs` or `targets`."""
     if not isinstance(example, Mapping):
         return example
-    told: dict[str, Any] = {}
+    told: dict[str, object] = {}
     for name, value in example.items():
         feature = task.output_features.get(name)
         if feature is None and name.endswith("_tokens"):
@@ -115,7 +115,7 @@ def _decoded(task: Task, example: Any) -> Any:
     return told
 
 
-def feature_lines(example: Any) -> Iterator[tuple[str, str, str]]:
+def feature_lines(example: object) -> Iterator[tuple[str, str, str]]:
     """(feature, type, value) of each feature, shortened: `("targets", "int32[5]", "3 9 4 8 1")`."""
     if not isinstance(example, Mapping):
         example = {"": example}
@@ -123,7 +123,7 @@ def feature_lines(example: Any) -> Iterator[tuple[str, str, str]]:
         yield str(name), *_described(value)
 
 
-def _described(value: Any) -> tuple[str, str]:
+def _described(value: object) -> tuple[str, str]:
     if isinstance(value, (bytes, str)):
         text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
         kind = "bytes" if isinstance(value, bytes) else "text"
@@ -180,7 +180,7 @@ class TracedStage:
     """The examples after one step. `error` says why there are none: later steps are not run."""
 
     title: str
-    examples: Sequence[Any]
+    examples: Sequence[object]
     error: str | None = None
 
 
@@ -211,10 +211,10 @@ def trace_task(
     if split not in task.splits:
         raise UnknownNameError(f"task '{task.name}' has no split '{split}'; it has: {', '.join(task.splits)}")
     shards = (example for shard in task.source.list_shards(split) for example in task.source.read_shard(split, shard))
-    examples: list[Any] = list(itertools.islice(shards, num_examples))
+    examples: list[object] = list(itertools.islice(shards, num_examples))
     stages = [TracedStage(RAW, list(examples))]
 
-    def follow(title: str, step: Callable[[], Iterable[Any]]) -> bool:
+    def follow(title: str, step: Callable[[], Iterable[object]]) -> bool:
         try:
             examples[:] = list(step())
         except Exception as error:
@@ -223,7 +223,7 @@ def trace_task(
         stages.append(TracedStage(title, list(examples)))
         return True
 
-    def one(step: Step, length: SequenceLength | None) -> Callable[[], Iterable[Any]]:
+    def one(step: Step, length: SequenceLength | None) -> Callable[[], Iterable[object]]:
         return lambda: run_over_examples([step], list(examples), task.step_context(length))
 
     for number, step in enumerate(task.offline_steps()):

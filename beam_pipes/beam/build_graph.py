@@ -14,7 +14,6 @@ import dataclasses
 import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import apache_beam as beam
 

@@ -139,7 +139,7 @@ def _read_by(vocabulary: Vocabulary | None, cache: Cache, split: str) -> Readers
     return dict.fromkeys(token_features(cache, split), functools.partial(shown_tokens, vocabulary))
 
 
-def _lines(value: Any, readers: Readers) -> list[str]:
+def _lines(value: object, readers: Readers) -> list[str]:
     if not isinstance(value, dict):
         return str(value).splitlines() if not isinstance(value, bytes) else [repr(value[:200])]
     lines = []
@@ -191,7 +191,7 @@ def show_loader(
                     console.print(f"      {line}", markup=False)
 
 
-def _short(feature: Any) -> str:
+def _short(feature: object) -> str:
     if isinstance(feature, np.ndarray):
         text = np.array2string(feature, threshold=12, edgeitems=6, max_line_width=10**6)
         return f"{feature.dtype}{list(feature.shape)} {text}"

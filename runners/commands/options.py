@@ -181,7 +181,7 @@ def with_building(command: Callable[..., None]) -> Callable[..., None]:
         ]
 
     @functools.wraps(command)
-    def taking_options(**given: Any) -> None:
+    def taking_options(**given: object) -> None:
         grouped = {
             name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
             for name, group in groups.items()

@@ -6,7 +6,7 @@ What `beam-pipes plan` prints about the analyzers of a declaration.
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -221,7 +221,7 @@ def _told(forecast: Forecast | None, options: LocalOptions | BeamOptions) -> lis
     return lines
 
 
-def _priced(forecast: Forecast, options: LocalOptions | BeamOptions) -> dict[str, Any]:
+def _priced(forecast: Forecast, options: LocalOptions | BeamOptions) -> dict[str, object]:
     found = forecast.to_json()
     if isinstance(options, BeamOptions) and options.BILLS is not None:
         found["vcpu_hours"] = {**forecast.cpu_hours.to_json(), "assumption": options.BILLS}
@@ -275,7 +275,7 @@ def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -
         require_room(pipeline, expected)
     if how.as_json:
         if not plan.done:
-            told: dict[str, Any] = {"name": declaration.name, "path": planned.root, "analysis": to_json(verdicts)}
+            told: dict[str, object] = {"name": declaration.name, "path": planned.root, "analysis": to_json(verdicts)}
             told |= {} if expected is None else {"forecast": _priced(expected, how.options)}
             console.print_json(strict_json({**told, "num_files": plan.source.num_files, "snapshot": None}))
         return plan.done

@@ -73,7 +73,7 @@ def print_trace(trace: RecordTrace) -> None:
         console.print(f"{split}: {len(payloads)} records, {sum(map(len, payloads)):,} bytes", markup=False)
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """`repr` of a value, cut off where it is long."""
     text = repr(value)
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
@@ -326,7 +326,7 @@ def _export_file(path: str | None) -> Iterator[IO[str] | None]:
         yield file
 
 
-def exported(letter: DeadLetter) -> dict[str, Any]:
+def exported(letter: DeadLetter) -> dict[str, object]:
     """A dead letter as a line of an exported file: its record as `text` where it is UTF-8, else as `base64`."""
     try:
         record = {"text": letter.record.decode("utf-8")}
