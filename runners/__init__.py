@@ -55,7 +55,7 @@ __all__ = sorted(_FILE_OF_NAME)
 class _Runners(ModuleType):
     """`build` and `cache_tasks` are the functions, even when the modules of these names are imported."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name not in _FILE_OF_NAME or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 

@@ -60,7 +60,7 @@ def run_beam(
     keep: int | None,
     counts: Counts,
     progress: Progress,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Runs the build as a Beam pipeline; returns the live metrics of the run, for the build record.
 
     If a live job builds this very snapshot, waits for it; else submits one, and up to `options.attempts` if jobs
@@ -71,7 +71,7 @@ def run_beam(
     look = Follower(directory, counts, progress).look
     tell_of_other_builds(plan, options.NAME)
 
-    def add(pipeline: Any) -> None:
+    def add(pipeline: object) -> None:
         from beam_pipes.beam import build_graph
 
         build_graph(pipeline, handle, plan.header, plan.tasks_left())
@@ -138,7 +138,7 @@ def _of_build(handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, 
     )
 
 
-def _put_on_record(draft: LaunchRecord, result: Any, beam_args: Sequence[str]) -> LaunchRecord | None:
+def _put_on_record(draft: LaunchRecord, result: object, beam_args: Sequence[str]) -> LaunchRecord | None:
     """Keeps a record of a job that runs elsewhere; None for one that ran in this process."""
     job = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
     if job is None:
@@ -150,8 +150,8 @@ def _put_on_record(draft: LaunchRecord, result: Any, beam_args: Sequence[str]) -
 
 
 def _attempted(
-    options: BeamOptions, draft: LaunchRecord, add: Callable[[Any], None], look: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
+    options: BeamOptions, draft: LaunchRecord, add: Callable[[object], None], look: Callable[[], None] = lambda: None
+) -> dict[str, object]:
     """Runs the pipeline that `add` makes as a job, or waits for the one that already does this work; returns its
     metrics.
 
@@ -200,8 +200,8 @@ def _pause(options: BeamOptions, attempt: int) -> None:
 
 
 def _run(
-    options: BeamOptions, draft: LaunchRecord, add: Callable[[Any], None], look: Callable[[], None]
-) -> dict[str, Any]:
+    options: BeamOptions, draft: LaunchRecord, add: Callable[[object], None], look: Callable[[], None]
+) -> dict[str, object]:
     """Submits the pipeline that `add` makes, waits for its end, and returns its metrics."""
     record: LaunchRecord | None = None
     end: JobState | None = None
@@ -234,7 +234,7 @@ def _run(
     return {"beam_metrics": {metric.key.metric.name: metric.result for metric in counters}}
 
 
-def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, Any]:
+def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, object]:
     """Waits for a job that another process launched, and returns what is known about it instead of its metrics."""
     _say(f"{record} already does this work, launched by {in_words(record.launcher)}: waiting for it.")
     try:
@@ -314,7 +314,7 @@ def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def wait_for_end(result: Any) -> Any:
+def wait_for_end(result: Any) -> object:
     """Waits for a job of which no record is kept; returns how it ended. Ctrl-C cancels it."""
     return _followed(result, lambda: None, cancel=result.cancel)
 
@@ -324,11 +324,11 @@ def is_done(state: object) -> bool:
     return state is None or str(state) in ("DONE", "UPDATED")
 
 
-def _followed(result: Any, look: Callable[[], None], *, cancel: Callable[[], None]) -> Any:
+def _followed(result: Any, look: Callable[[], None], *, cancel: Callable[[], None]) -> object:
     """Shows progress until the job has ended; returns how it ended."""
     # A job's own state is no way to see its end: Beam's runners keep it up to date only for one who waits.
     with ThreadPoolExecutor(1, thread_name_prefix="wait for the Beam job") as pool:
-        ended: Future[Any] = pool.submit(result.wait_until_finish)
+        ended: Future[object] = pool.submit(result.wait_until_finish)
         try:
             while not wait([ended], timeout=LOOK_EVERY_SECS).done:
                 look()
@@ -416,7 +416,7 @@ def run_analysis_on_beam(
     directory = f"{root}/{ANALYSES}"
     launches: list[str] = []
 
-    def add(pipeline: Any) -> None:
+    def add(pipeline: object) -> None:
         from beam_pipes.beam.shards import analysis_graph
 
         launches.append(secrets.token_hex(8))

@@ -14,7 +14,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
@@ -256,7 +256,7 @@ def execute(
     options: LocalOptions | BeamOptions,
     progress: Progress,
     keep: int | None = None,
-    more: Mapping[str, Any] | None = None,
+    more: Mapping[str, object] | None = None,
 ) -> Execution:
     """Runs `tasks`, the rest of a prepared plan, while `lock` is held. `more` goes into the build record."""
     from beam_pipes.building.shard_output import WRITE  # a build of what is up to date begins sooner without these
@@ -287,7 +287,7 @@ def execute(
             )
             lock.check()
             manifest_id = commit(plan.declaration, plan.header)
-            figures: Mapping[str, Any] = {"shards": [report.to_json() for report in reports]}
+            figures: Mapping[str, object] = {"shards": [report.to_json() for report in reports]}
         else:
             from beam_pipes.runners.beam_job import run_beam
 

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration, MaxBad
 from beam_pipes.building.declaration_fingerprint import explain_change
@@ -77,7 +77,7 @@ def cache_tasks(
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
     options: LocalOptions | BeamOptions | None = None,
     progress: Callable[[], Progress] | None = None,
-    report: Callable[[TaskCache], Any] | None = None,
+    report: Callable[[TaskCache], object] | None = None,
 ) -> list[TaskCache]:
     """Builds the caches of all registered tasks whose whole name matches one of `task_names`, every split of each.
 

@@ -34,7 +34,7 @@ def main() -> None:
     run(_commands, arguments, beam_args)
 
 
-def _commands(**options: Any) -> None:
+def _commands(**options: object) -> None:
     require("typer", purpose="the command line")
     require("rich", purpose="the command line")
     from beam_pipes.runners.commands import app
@@ -55,7 +55,7 @@ def split_beam_args(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:position], arguments[position + 1 :]
 
 
-def run(app: Callable[..., Any], arguments: list[str], beam_args: list[str]) -> None:
+def run(app: Callable[..., object], arguments: list[str], beam_args: list[str]) -> None:
     """Runs one command and exits with its code; errors of ours end in one message instead of a traceback."""
     code: Any = 0
     try:

@@ -21,7 +21,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from beam_pipes import errors
 from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
@@ -77,7 +76,7 @@ class LaunchRecord:
 
     directory: str
     runner: str
-    launcher: Mapping[str, Any]
+    launcher: Mapping[str, object]
     needs_launcher: bool
     fingerprints: Mapping[str, str]
     num_shards: int
@@ -240,7 +239,7 @@ class JobOnRecord:
     shards_done: int
     launcher_lives: bool | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """All of it but the fingerprints."""
         record = self.record
         return {

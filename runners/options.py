@@ -15,7 +15,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import DeclarationError
@@ -70,7 +70,7 @@ class LocalOptions:
         """The number of workers, resolved."""
         return self.workers if self.workers is not None else len(os.sched_getaffinity(0))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"runner": "local", "workers": self.num_workers}
 
 
@@ -183,7 +183,7 @@ class BeamOptions:
         """Held while a job runs: provides what the runner needs. Yields all options for Beam."""
         yield self.pipeline_args()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"runner": self.runner, "beam_args": without_secrets(self.pipeline_args())}
 
 

@@ -14,7 +14,6 @@ import dataclasses
 import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import apache_beam as beam
 
@@ -54,7 +53,9 @@ class _Publish(beam.DoFn):  # type: ignore[misc]
         yield manifest_id
 
 
-def build_graph(root: Any, handle: DeclarationHandle, header: BuildHeader, tasks: Sequence[ShardTask]) -> Any:
+def build_graph(
+    root: beam.Pipeline, handle: DeclarationHandle, header: BuildHeader, tasks: Sequence[ShardTask]
+) -> beam.PCollection:
     """Adds the whole build to the pipeline `root`; returns a PCollection of the published manifest's id.
 
     `tasks` may omit complete shards. Only the tasks (so that workers share them), the indices of committed shards, and
@@ -67,7 +68,7 @@ def build_graph(root: Any, handle: DeclarationHandle, header: BuildHeader, tasks
     return write_snapshot(root, shard_batches(root, handle, tasks, header), handle, header)
 
 
-def _spread(root: Any, tasks: Sequence[ShardTask], header: BuildHeader) -> Any:
+def _spread(root: beam.Pipeline, tasks: Sequence[ShardTask], header: BuildHeader) -> beam.PCollection:
     """The tasks, over all workers. The job holds only their numbers; a worker reads the task itself."""
     write_tasks(header, tasks)
     created = root | "Source shards" >> beam.Create(range(len(tasks)), reshuffle=False)
@@ -75,13 +76,13 @@ def _spread(root: Any, tasks: Sequence[ShardTask], header: BuildHeader) -> Any:
 
 
 def shard_batches(
-    root: Any,
+    root: beam.Pipeline,
     handle: DeclarationHandle,
     tasks: Sequence[ShardTask],
     header: BuildHeader,
     *,
     run_unit: type[RunUnit] = RunUnit,
-) -> Any:
+) -> beam.PCollection:
     """The first half of a build: a PCollection of `ShardBatch` that have gone through all units.
 
     Writes the tasks into the snapshot's directory, where workers read them.
@@ -96,7 +97,9 @@ def shard_batches(
     return batches
 
 
-def write_snapshot(root: Any, batches: Any, handle: DeclarationHandle, header: BuildHeader) -> Any:
+def write_snapshot(
+    root: beam.Pipeline, batches: beam.PCollection, handle: DeclarationHandle, header: BuildHeader
+) -> beam.PCollection:
     """The second half: writes and commits every shard, then publishes; a PCollection of the manifest's id."""
     written = batches | "Write shards" >> beam.ParDo(WriteShards(handle, header)).with_outputs(PARTS, main="committed")
     merged = (
@@ -107,7 +110,9 @@ def write_snapshot(root: Any, batches: Any, handle: DeclarationHandle, header: B
     return _published(root, (written["committed"], merged), handle, header)
 
 
-def _published(root: Any, committed: tuple[Any, ...], handle: DeclarationHandle, header: BuildHeader) -> Any:
+def _published(
+    root: beam.Pipeline, committed: tuple[beam.PCollection, ...], handle: DeclarationHandle, header: BuildHeader
+) -> beam.PCollection:
     """Publishes once all of these collections of indices are complete; a PCollection of the manifest's id."""
     return gathered(root, committed) | "Publish" >> beam.ParDo(_Publish(handle, header))
 

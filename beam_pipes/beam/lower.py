@@ -58,7 +58,7 @@ class Lowered(NamedTuple):
     """The result of `lower` if failures are kept: the usual `outputs`, and `dead_letters` of `FailedElement`."""
 
     outputs: Any
-    dead_letters: Any
+    dead_letters: beam.PCollection
 
 
 def lower(
@@ -137,7 +137,7 @@ class _Lower(beam.PTransform):  # type: ignore[misc]
             UnitRunner(unit, seed=seed, on_error=on_error).on_error == "dead_letter" for unit in graph.units
         )
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> Any:
         self._check_type(pcoll.element_type)
         batches = pcoll | "Begin" >> beam.ParDo(self._begin).with_output_types(_ElementBatch)
         for position, unit in enumerate(self._graph.units):

@@ -72,7 +72,7 @@ class ReadFromCache(beam.PTransform):  # type: ignore[misc]
         self._rows = _row_type(found.spec, columns or ()) if as_rows else None
         self._source = _SplitSource(found, columns, as_rows=as_rows)
 
-    def expand(self, root: Any) -> Any:
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
         read = beam.io.Read(self._source)
         return root | "Read" >> (read if self._rows is None else read.with_output_types(self._rows))
 
@@ -169,7 +169,7 @@ class ReadFromSource(beam.PTransform):  # type: ignore[misc]
         self._type = tuple[str, hint_of(source.output_type)] if with_ids else hint_of(source.output_type)  # type: ignore[misc]
         self._keeps_failed = on_error == "dead_letter"
 
-    def expand(self, root: Any) -> Any:
+    def expand(self, root: beam.Pipeline) -> beam.PCollection:
         shards = root | "Source shards" >> beam.Create(list(self._shards), reshuffle=False) | beam.Reshuffle()
         reads = beam.ParDo(self._reads)
         if not self._keeps_failed:
@@ -281,7 +281,7 @@ class _WriteInYaml(beam.PTransform):  # type: ignore[misc]
         self._path = path
         self._error_handling = error_handling
 
-    def expand(self, rows: Any) -> Any:
+    def expand(self, rows: beam.PCollection) -> beam.PCollection:
         path = self._path
         made = rows | "Write" >> self._writer
         published = made.published | "Published" >> beam.Map(

@@ -23,12 +23,12 @@ from beam_pipes.engine.graph import graph_of
 from beam_pipes.errors import DeclarationError
 
 
-def build_regrouped_graph(root: Any, declaration: RegroupedDeclaration, to: str) -> Any:
+def build_regrouped_graph(root: beam.Pipeline, declaration: RegroupedDeclaration, to: str) -> beam.PCollection:
     """Adds the whole job to the pipeline `root`; returns a PCollection of the published manifest's id."""
     source = ReadFromSource(
         declaration.source, on_error=declaration.on_error, target_shard_bytes=declaration.target_shard_bytes
     )
-    letters: list[Any] = []
+    letters: list[beam.PCollection] = []
     records = _without_letters(root | "Read source" >> source, letters)
     labels: Counter[str] = Counter(["Read source", "Dead letters", "Write to cache"])
     for step in declaration.steps:
@@ -86,7 +86,7 @@ def writer(declaration: RegroupedDeclaration, to: str, *, element_type: Any = No
     )
 
 
-def _without_letters(found: Any, letters: list[Any]) -> Any:
+def _without_letters(found: Any, letters: list[beam.PCollection]) -> Any:
     if not isinstance(found, Lowered):
         return found
     letters.append(found.dead_letters)

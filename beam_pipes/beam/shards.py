@@ -242,8 +242,8 @@ class AnalyseShards(beam.DoFn):  # type: ignore[misc]
 
 
 def analysis_graph(
-    root: Any, handle: DeclarationHandle, directory: str, tasks: Sequence[AnalysisTask], *, launch: str
-) -> Any:
+    root: beam.Pipeline, handle: DeclarationHandle, directory: str, tasks: Sequence[AnalysisTask], *, launch: str
+) -> beam.PCollection:
     """Adds a round to the pipeline `root`; returns a PCollection of the indices of analysed source shards.
 
     Writes the tasks into the cache's `directory`, where workers read those of their `launch`. Only their numbers are
@@ -255,7 +255,7 @@ def analysis_graph(
     return spread | "Analyse source shards" >> beam.ParDo(AnalyseShards(handle, directory, launch))
 
 
-def gathered(root: Any, committed: tuple[Any, ...]) -> Any:
+def gathered(root: beam.Pipeline, committed: tuple[beam.PCollection, ...]) -> beam.PCollection:
     """One element, (None, indices of shards), when all of these collections of indices are complete."""
     # Without any shard left to do there is still a snapshot to publish: -1 stands for "everything so far".
     done = root | "Begin" >> beam.Create([-1], reshuffle=False)

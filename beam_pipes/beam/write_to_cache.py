@@ -77,8 +77,8 @@ _PART_RECORDS = 4096
 class WrittenCache(NamedTuple):
     """The outputs of `WriteToCache`: `published`, the manifest's id, once; `dead_letters`, a `DeadLetter` for each."""
 
-    published: Any
-    dead_letters: Any
+    published: beam.PCollection
+    dead_letters: beam.PCollection
 
 
 class WriteToCache(beam.PTransform):  # type: ignore[misc]
@@ -187,7 +187,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             self._declaration, source=Collection(dict), pipeline=self._split(dict), features=features
         )
 
-    def expand(self, pcoll: Any) -> WrittenCache:
+    def expand(self, pcoll: beam.PCollection) -> WrittenCache:
         if not pcoll.is_bounded:
             raise DeclarationError(
                 "WriteToCache: the collection is unbounded, but a snapshot needs all records. Write the stream to "

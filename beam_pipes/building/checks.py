@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 from beam_pipes.building.analysis.declared import assumed_results
 from beam_pipes.building.declaration import Declaration
@@ -49,7 +48,7 @@ _CALLED = ("__post_init__", "setup", "transform", "transform_batch", "read", "ac
 _FOLLOWED = ("beam_pipes",)
 
 
-def needed_modules(stage: Any) -> dict[str, str]:
+def needed_modules(stage: object) -> dict[str, str]:
     """What `transform` of a stage (or `read` of a source) imports on every call: module → where (`module:line`).
 
     Functions of the same package and methods of the stage are followed. Imports below an `if` or a `try` may not be
@@ -80,7 +79,7 @@ def needed_modules(stage: Any) -> dict[str, str]:
     return found
 
 
-def missing_modules(stage: Any, name: str) -> Iterator[MissingExtraError | DeclarationError]:
+def missing_modules(stage: object, name: str) -> Iterator[MissingExtraError | DeclarationError]:
     """An error for each module that `stage` needs and this Python does not have."""
     for module, place in needed_modules(stage).items():
         if _is_there(module):
@@ -132,7 +131,7 @@ def _imported(node: ast.AST) -> list[str]:
     return []
 
 
-def _callee(called: ast.expr, function: FunctionType, cls: type) -> Any:
+def _callee(called: ast.expr, function: FunctionType, cls: type) -> object:
     """What `name(...)` or `self.name(...)` calls, if that can be determined."""
     if isinstance(called, ast.Name):
         return function.__globals__.get(called.id)
@@ -174,7 +173,7 @@ def raise_faults(found: Sequence[BeamPipesError]) -> None:
 
 
 def _of_stages(declaration: Declaration) -> Iterator[BeamPipesError]:
-    units: list[tuple[str, Any]] = [(unit.name, unit.stage) for unit in declaration.graph.units]
+    units: list[tuple[str, object]] = [(unit.name, unit.stage) for unit in declaration.graph.units]
     units += [(f"source.{name}", stage) for name, stage in declaration.source.stages().items()]
     for analyzer in declaration.analyzers:
         of = () if analyzer.analysed_graph is None else analyzer.analysed_graph.units

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from beam_pipes.building.analysis.stored import CONTENT
 from beam_pipes.building.care.takedown import honouring_takedowns
@@ -238,7 +238,7 @@ def _linked(header: BuildHeader, snapshot: str) -> BuildHeader:
     return target
 
 
-def write_build_record(header: BuildHeader, record: Mapping[str, Any]) -> None:
+def write_build_record(header: BuildHeader, record: Mapping[str, object]) -> None:
     """Writes `build.json` beside the snapshot's manifest: runner, times, and whatever else must not affect the
     manifest.
     """

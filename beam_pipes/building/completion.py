@@ -56,7 +56,7 @@ class Completion:
     quarantined: tuple[Quarantined, ...] = ()
     dropped_errors: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "index": self.index,
             "fingerprint": self.fingerprint,
@@ -120,7 +120,7 @@ class Completion:
 _CHECKSUM_KEY = f',"{CHECKSUM}":'.encode()
 
 
-def _text(value: Any) -> bytes:
+def _text(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 

@@ -41,7 +41,7 @@ class DeclarationFingerprint:
     options: Mapping[str, str]
     stages: Mapping[str, Fingerprint]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         stages = {name: {"digest": stage.digest, "parts": dict(stage.parts)} for name, stage in self.stages.items()}
         return {"digest": self.digest, "options": dict(self.options), "stages": stages}
 
@@ -175,7 +175,7 @@ def _flat(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield from _flat_fields(name, value) if isinstance(value, dict) else [(name, text)]
 
 
-def _flat_fields(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _flat_fields(name: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _flat_fields(f"{name}.{key}", item)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from beam_pipes.building.analysis.plan import AnalysisPlan, PlannedAnalyzer
 from beam_pipes.building.commit import find_reusable
@@ -50,7 +49,7 @@ class Explanation:
     stages: Mapping[str, Sequence[str]] | None
     stops: Mapping[str, Sequence[str]]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
 
     def lines(self) -> list[str]:
@@ -191,7 +190,7 @@ def explain_analysis(plan: AnalysisPlan, previous: str | None = None) -> tuple[A
     return tuple(verdicts)
 
 
-def to_json(verdicts: tuple[AnalyzerVerdict, ...]) -> list[Mapping[str, Any]]:
+def to_json(verdicts: tuple[AnalyzerVerdict, ...]) -> list[Mapping[str, object]]:
     """The verdicts as plain data."""
     return [dataclasses.asdict(verdict) for verdict in verdicts]
 

@@ -15,7 +15,6 @@ import shutil
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from beam_pipes.building.declaration_fingerprint import DeclarationFingerprint, explain_change
 from beam_pipes.building.plan import BuildPlan
@@ -74,7 +73,7 @@ class Forecast:
     def cpu_hours(self) -> Estimate:
         return Estimate(value=self.cpu_secs.value / 3600, error=self.cpu_secs.error / 3600)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "records_read": self.records_read.to_json(),
             "records": {split: estimate.to_json() for split, estimate in self.records.items()},
@@ -213,7 +212,7 @@ class SavedPlan:
     num_files: int
     num_bytes: int
     fingerprint: DeclarationFingerprint
-    forecast: Mapping[str, Any] | None = None
+    forecast: Mapping[str, object] | None = None
 
     @classmethod
     def of(cls, plan: BuildPlan, forecast: Forecast | None = None) -> SavedPlan:

@@ -75,12 +75,12 @@ def record_limits(declaration: Limited) -> Mapping[str, RecordLimits]:
     return found
 
 
-def _first(stage: Any, declaration: Limited, name: str) -> Any:
+def _first(stage: object, declaration: Limited, name: str) -> object:
     own = getattr(stage, name, None)
     return getattr(declaration, name) if own is None else own
 
 
-def _timeout(value: Any, where: str) -> float | None:
+def _timeout(value: object, where: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= SHORTEST_TIMEOUT_SECS:
@@ -92,7 +92,7 @@ def _timeout(value: Any, where: str) -> float | None:
     return None if math.isinf(value) else float(value)
 
 
-def _memory(value: Any, where: str) -> int | None:
+def _memory(value: object, where: str) -> int | None:
     if value is None:
         return None
     if value == math.inf:
@@ -150,7 +150,7 @@ class Quarantined:
             return True
         return self.limit == (own.timeout_secs if self.cause == "timeout" else own.memory_bytes)
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> list[object]:
         return [self.ordinal, self.unit, self.cause, self.limit]
 
     @classmethod

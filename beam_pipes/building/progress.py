@@ -42,7 +42,7 @@ class BuildProgress:
     records_per_sec: float | None
     eta_secs: float | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """All of it; stages without their statistics."""
         value = dataclasses.asdict(dataclasses.replace(self, account=Account()))
         units = {
@@ -173,7 +173,7 @@ class Status:
     analysis: tuple[int, int] | None = None
     jobs: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         value = dataclasses.asdict(dataclasses.replace(self, progress=None))
         return {**value, "progress": None if self.progress is None else self.progress.to_json()}
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.codec import IndexRow
@@ -185,7 +184,7 @@ class StageFigures:
         self.dead += times * other.dead
         self.secs += times * other.secs
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """`{"in": 1500, "out": 1496, "dropped": 4, "dead": 0, "secs": 0.125}`."""
         return {
             "in": self.inputs,

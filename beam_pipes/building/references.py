@@ -150,7 +150,7 @@ class DeclarationHandle:
                 "or use workers=1."
             ) from error
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         self.require_portable()
         declaration = self._declaration
         return {
@@ -163,7 +163,7 @@ class DeclarationHandle:
 
 def _culprit(declaration: Declaration) -> str:
     """The stage, source or analyzer that cannot be pickled: `stage 'Flat': `."""
-    parts: list[tuple[str, Any]] = [(f"stage {unit.name!r}", unit.stage) for unit in declaration.graph.units]
+    parts: list[tuple[str, object]] = [(f"stage {unit.name!r}", unit.stage) for unit in declaration.graph.units]
     parts += [(f"the source {type(declaration.source).__name__}", declaration.source)]
     parts += [(f"analyzer {analyzer.name!r}", analyzer) for analyzer in declaration.analyzers]
     for told, part in parts:

@@ -209,7 +209,7 @@ _sampler: ShardSampler | None = None
 
 
 def _sample(
-    send: Callable[[Any], None],
+    send: Callable[[object], None],
     handle: DeclarationHandle,
     header: BuildHeader,
     order: _Order,

@@ -17,7 +17,6 @@ import operator
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from beam_pipes.building.completion import (
     DEAD_LETTERS,
@@ -216,13 +215,13 @@ class ReplayOutput(ShardOutput):
 
 
 def _repair(declaration: Declaration, letter: DeadLetter) -> bytes | None:
-    source: Any = declaration.source
+    source: object = declaration.source
     return source.repair_of(letter.source, letter.position) if isinstance(source, RepairedSource) else None
 
 
 def _one(declaration: Declaration, letter: DeadLetter, raw: bytes) -> RecordBatch:
     """One dead letter as a batch of the source."""
-    values: list[Any] = []
+    values: list[object] = []
     bad: list[BadRecord] = []
     try:
         values.append(declaration.source.parse(raw, file=letter.source, position=letter.position))

@@ -166,7 +166,7 @@ class ShardReport:
     dead: int
     secs: float
     stage_secs: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    quarantined: tuple[Mapping[str, Any], ...] = ()
+    quarantined: tuple[Mapping[str, object], ...] = ()
     replayed: int | None = None
 
     @classmethod
@@ -191,7 +191,7 @@ class ShardReport:
             replayed=None if task.prior is None else replayed,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
 
 
@@ -222,8 +222,8 @@ def _rows(header: BuildHeader) -> NumberedRows:
     return NumberedRows(f"{header.directory}/{DIRECTORY}/{header.launch}", what="tasks of the build", error=BuildError)
 
 
-def _to_json(task: ShardTask) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+def _to_json(task: ShardTask) -> dict[str, object]:
+    fields: dict[str, object] = {
         "shard": task.shard.to_json(),
         "fingerprint": task.fingerprint,
         "plain_fingerprint": task.plain_fingerprint,

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def find_transcripts(data: str, *, audio_field: str | None, text_field: str | No
             files, code = [os.path.join(data, METADATA)], None
         if not files:
             return None
-    first: Mapping[str, Any] = next(rows_of_manifest(files[0]), {})
+    first: Mapping[str, object] = next(rows_of_manifest(files[0]), {})
     fields = {
         "audio_field": _field(files[0], first, audio_field, AUDIO_FIELDS, "names the sound file"),
         "text_field": _field(files[0], first, text_field, TEXT_FIELDS, "is the transcript"),
@@ -69,7 +69,7 @@ def find_transcripts(data: str, *, audio_field: str | None, text_field: str | No
     return call("Transcripts", files=assets, **told), made
 
 
-def _field(file: str, row: Mapping[str, Any], given: str | None, known: Sequence[str], what: str) -> str:
+def _field(file: str, row: Mapping[str, object], given: str | None, known: Sequence[str], what: str) -> str:
     for name in known if given is None else (given,):
         if name in row:
             return name

@@ -111,7 +111,7 @@ def image_example(
 
 
 @stage
-def class_of(sample: Mapping[str, Any], *, label_field: str | None = None) -> str | None:
+def class_of(sample: Mapping[str, object], *, label_field: str | None = None) -> str | None:
     """The class of a sample: what a field holds, or the folder: `{"__key__": "cat/1", "jpg": b"…"}` → `"cat"`.
 
     None for a sample without an image. Raises `TaskError` for an image without a class.

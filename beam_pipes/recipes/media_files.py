@@ -91,7 +91,7 @@ def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str
     return sample
 
 
-def field_of_samples(sample: Mapping[str, Any], given: str | None, known: Sequence[str], option: str) -> str | None:
+def field_of_samples(sample: Mapping[str, object], given: str | None, known: Sequence[str], option: str) -> str | None:
     """The field that samples have: the given one, or the first known one; None if there is none of these."""
     if given is not None and not has_field(sample, given):
         raise DeclarationError(

@@ -225,9 +225,9 @@ def _feature(dtype: str) -> Code:
 # Types of text.
 
 
-def infer_types(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def infer_types(rows: Iterable[Mapping[str, object]]) -> dict[str, str]:
     """Column → dtype: `[{"a": "1", "b": ""}, {"a": "2", "b": "x"}]` → `{"a": "int64", "b": "str"}`."""
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[object]] = {}
     num_rows = 0
     for row in rows:
         num_rows += 1
@@ -285,7 +285,7 @@ def _is_number(value: object) -> bool:
     return True
 
 
-def _sampled(data: Any, kind: str, **reading: str) -> Iterator[Mapping[str, Any]]:
+def _sampled(data: Any, kind: str, **reading: str) -> Iterator[Mapping[str, object]]:
     """The first rows of the first file and of the last. Raises `DeclarationError` for CSV without commas."""
     files = select(data).find()
     for file in {each.name: each for each in (files[0], files[-1])}.values():

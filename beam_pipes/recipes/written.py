@@ -65,7 +65,7 @@ class Recipe:
     @functools.cached_property
     def names(self) -> dict[str, Any]:
         """The names that the module defines. Raises `DeclarationError`, or what its parts raise."""
-        names: dict[str, Any] = {"__name__": "recipe"}
+        names: dict[str, object] = {"__name__": "recipe"}
         try:
             exec(compile(self.python, "<recipe>", "exec"), names)
         except BeamPipesError:

@@ -87,9 +87,9 @@ class _Files(MutableMapping[str, Any]):
     """Command → typer's form of it, created on first use."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
+        self._made: dict[str, object] = {}
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         if name not in self._made:
             if name not in SUMMARIES:
                 raise KeyError(name)
@@ -100,7 +100,7 @@ class _Files(MutableMapping[str, Any]):
             self._made[name] = typer.main.get_command(alone)
         return self._made[name]
 
-    def __setitem__(self, name: str, command: Any) -> None:
+    def __setitem__(self, name: str, command: object) -> None:
         self._made[name] = command
 
     def __delitem__(self, name: str) -> None:
@@ -121,7 +121,7 @@ class _Commands(TyperGroup):
         self.commands: MutableMapping[str, Any] = _Files()
         self._is_listing = False
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         try:
             return super().invoke(ctx)
         except SystemExit as error:
@@ -131,12 +131,12 @@ class _Commands(TyperGroup):
 
             raise exit_as_error(error) from error
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: object, cmd_name: str) -> Any:
         if self._is_listing:
             return TyperCommand(cmd_name, help=SUMMARIES[cmd_name])
         return self.commands.get(cmd_name)
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(self.commands)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

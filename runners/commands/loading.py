@@ -316,7 +316,7 @@ def doctor_loader_command(
         console.print(str(found), markup=False)
 
 
-def _converted(loader: Loader, to: str, prefetch: int) -> Any:
+def _converted(loader: Loader, to: str, prefetch: int) -> object:
     if to not in FRAMEWORKS:
         raise LoaderError(f"unknown framework --to {to}; choose one of: {', '.join(FRAMEWORKS)}.")
     made = getattr(importlib.import_module("beam_pipes.on_device"), FRAMEWORKS[to])(loader)
@@ -333,7 +333,7 @@ def _function(reference: str) -> Callable[..., Any]:
     if not callable(function):
         raise LoaderError(f"expected --transform to name a function as package.module:function, got {reference!r}.")
 
-    def transformed(batch: Batch) -> Any:
+    def transformed(batch: Batch) -> object:
         try:
             made = function(batch)
         except BeamPipesError:

@@ -25,14 +25,14 @@ _LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.ndarray, np.gen
 MOST_OBJECTS = 20_000
 
 
-def held_results(stage: Any) -> list[Result]:
+def held_results(stage: object) -> list[Result]:
     """The handles in the fields of a stage, of objects, containers and closures in them, and of a DAG's units.
 
     What the *code* of a stage refers to is not searched: fingerprinting the stage finds it.
     """
     found: dict[int, Result] = {}
-    seen: dict[int, Any] = {}
-    waiting: list[Any] = [stage]
+    seen: dict[int, object] = {}
+    waiting: list[object] = [stage]
     while waiting and len(seen) < MOST_OBJECTS:
         value = waiting.pop()
         if isinstance(value, _SCALARS) or isinstance(value, _LEAVES) or id(value) in seen:
@@ -47,7 +47,7 @@ def held_results(stage: Any) -> list[Result]:
     return list(found.values())
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[object]:
     graph = getattr(value, "graph", None)
     if isinstance(graph, Graph):
         return [unit.stage for unit in graph.units]

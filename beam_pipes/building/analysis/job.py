@@ -109,7 +109,7 @@ class _Group:
 
     def add(self, records: RecordBatch) -> None:
         batch = source_batch(self._declaration, records)
-        found: dict[str | None, tuple[list[Any], RecordIds]] = {None: (records.values, RecordIds(records))}
+        found: dict[str | None, tuple[list[object], RecordIds]] = {None: (records.values, RecordIds(records))}
         if self._runner is not None:
             self._runner.run(batch)
             for name, column in self._runner.outputs(batch).items():
@@ -295,7 +295,9 @@ def run_in_processes(
 _job: AnalysisJob | None = None
 
 
-def _run_task(send: Callable[[Any], None], handle: DeclarationHandle, root: str, task: AnalysisTask) -> AnalysisReport:
+def _run_task(
+    send: Callable[[object], None], handle: DeclarationHandle, root: str, task: AnalysisTask
+) -> AnalysisReport:
     """In the worker: runs one task, and reports progress from time to time."""
     global _job
     if _job is None:

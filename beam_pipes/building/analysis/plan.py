@@ -38,7 +38,7 @@ class AnalysisTask:
     def index(self) -> int:
         return self.shard.index
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"shard": self.shard.to_json(), "places": dict(self.places), "of": dict(self.of)}
 
     @classmethod
@@ -189,9 +189,9 @@ class AnalysisPlan:
                 analyzers=tuple(planned.analyzer.name for planned in self.analyzers if planned.result is None),
             )
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """A row for each analyzer, in the order in which they run."""
-        rows: list[dict[str, Any]] = [
+        rows: list[dict[str, object]] = [
             {
                 "name": planned.analyzer.name,
                 "fingerprint": planned.fingerprint.digest,

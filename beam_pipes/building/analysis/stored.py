@@ -76,7 +76,7 @@ class Stored:
         return True
 
 
-def store(place: str, made: str, facts: Mapping[str, Any]) -> Stored:
+def store(place: str, made: str, facts: Mapping[str, object]) -> Stored:
     """Stores the local file or directory `made`, then its record; each file appears complete, the record last."""
     storage = storage_for(place)
     entries = []
@@ -164,7 +164,7 @@ def _files(made: str) -> Iterator[tuple[str, str]]:
             yield f"{CONTENT}/{os.path.relpath(path, made)}".replace(os.sep, "/"), path
 
 
-def _text(value: Any) -> bytes:
+def _text(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 

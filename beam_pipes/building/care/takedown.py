@@ -65,7 +65,7 @@ class TakedownReport:
     by_position: tuple[str, ...]
     learned: Mapping[str, tuple[str, ...]]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
 
 
@@ -319,7 +319,7 @@ def _write(path: str | os.PathLike[str], overlay: Overlay) -> None:
                     raise
 
 
-def _append_audit(path: str | os.PathLike[str], line: Mapping[str, Any]) -> None:
+def _append_audit(path: str | os.PathLike[str], line: Mapping[str, object]) -> None:
     data = json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b"\n"
     storage, file = storage_for(path), os.path.join(path, AUDIT)
     if storage.local_path(file) is None:  # objects cannot be appended to

@@ -44,7 +44,7 @@ class TakedownState:
     pending: tuple[str, ...] = ()
     by_position: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         made = self.takedown.to_json()
         del made["contents"]
         fields = {name: getattr(self, name) for name in ("records", "followed", "missing", "pending", "by_position")}

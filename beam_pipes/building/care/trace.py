@@ -9,7 +9,6 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class RecordReport:
     def status(self) -> str:
         return self.fate.status
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The report without the bytes of a dead letter."""
         fields = dataclasses.asdict(self)
         letter = self.dead_letter
@@ -119,8 +118,8 @@ class StageTrace:
     """
 
     name: str
-    inputs: Mapping[str | None, tuple[Any, ...]]
-    outputs: Mapping[str | None, tuple[Any, ...]]
+    inputs: Mapping[str | None, tuple[object, ...]]
+    outputs: Mapping[str | None, tuple[object, ...]]
     drops: tuple[str, ...] = ()
     statistics: tuple[Statistic, ...] = ()
     failure: Failure | None = None
@@ -137,7 +136,7 @@ class RecordTrace:
 
     record_id: str
     raw: bytes
-    value: Any
+    value: object
     stages: tuple[StageTrace, ...]
     written: Mapping[str, tuple[bytes, ...]]
 
@@ -198,7 +197,7 @@ def _trace(declaration: Declaration, record_id: str, cache: str | os.PathLike[st
 
 
 def _written(
-    declaration: Declaration, columns: Mapping[str, tuple[Any, ...]], written: dict[str, tuple[bytes, ...]]
+    declaration: Declaration, columns: Mapping[str, tuple[object, ...]], written: dict[str, tuple[bytes, ...]]
 ) -> StageTrace:
     failure = None
     try:
@@ -211,13 +210,13 @@ def _written(
     except Exception as error:
         failure = Failure.of(error, stage=WRITE, dropped=False)
         written.clear()
-    inputs: dict[str | None, tuple[Any, ...]] = {split: values for split, values in columns.items()}
+    inputs: dict[str | None, tuple[object, ...]] = {split: values for split, values in columns.items()}
     return StageTrace(name=WRITE, inputs=inputs, outputs={} if failure else inputs, failure=failure)
 
 
 def _find(
     declaration: Declaration, record_id: str, cache: str | os.PathLike[str] | None
-) -> tuple[Any, bytes, Exception | None]:
+) -> tuple[object, bytes, Exception | None]:
     """Value, bytes, and the error of a record that cannot be parsed."""
     file, position = split_id(record_id)
     digests = None if cache is None else DigestCache.load(os.path.join(cache, DIGESTS_NAME))

@@ -235,7 +235,7 @@ def run_tasks(
     workers: int,
     imports: str,
     call: Callable[[Task], Call],
-    heard: Callable[[Task, int, str, Any], None],
+    heard: Callable[[Task, int, str, object], None],
     died: Callable[[Task, int], Exception],
     idle: Callable[[], None] = lambda: None,
 ) -> None:

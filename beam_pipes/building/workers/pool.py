@@ -100,7 +100,7 @@ class _Running:
     journal: IO[bytes] | None
     care: Care
     figures: ProcessFigures
-    found: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    found: list[dict[str, object]] = dataclasses.field(default_factory=list)
     seen: Glimpse | None = None
     clock: RecordClock | None = None
     looks: int = 0
@@ -122,7 +122,7 @@ class WorkerPool:
         self._unit_names = [unit.name for unit in handle.get().graph.units]
         self._look_secs = _look_secs(self._limits.values())
         self._spare: WorkerProcess | None = None
-        self._running: dict[Any, _Running] = {}
+        self._running: dict[object, _Running] = {}
         self._selector = selectors.DefaultSelector()
         self._server = fork_server(__name__)
         self._idle: list[WorkerProcess] = []

@@ -31,7 +31,7 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from beam_pipes.errors import BuildError, text_of
 from beam_pipes.identity.source_code import now_a_worker, python_path, where_raised
@@ -237,7 +237,7 @@ class WorkerProcess:
         self._lifeline = lifeline_write
         self.connection: Connection = Connection(ours.detach())
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         """Sends one message; a worker that is gone is noticed when it is waited for."""
         try:
             self.connection.send(message)
