@@ -9,6 +9,7 @@ knows its loader only as an `IteratedLoader`.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -35,11 +36,14 @@ NOT_BY_INDEX = (
 
 def warn_of_repeated_order(epochs: int | None) -> None:
     """Warns whoever loops over a loader again after its last epoch, and may expect another order."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("beam_pipes."):
+        frame, level = frame.f_back, level + 1  # to the user's loop, which may be over a loader that wraps this one
     warnings.warn(
         f"this loop reads the same batches in the same order again: the loader's {epochs} epoch(s) have been read, and "
         "it starts over. For another order in each epoch, give epochs=… and loop over loader.epoch_batches() for each "
         "one; or shuffle=False, if the order is not to change.",
-        stacklevel=3,
+        stacklevel=level,
     )
 
 

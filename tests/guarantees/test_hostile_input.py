@@ -31,7 +31,7 @@ CALLS = {"eval", "exec"}
 ALLOWED = {
     "beam_pipes/sources/helpers.py": "between a process and the helpers that it has started",
     "beam_pipes/errors.py": "asks whether a fact can be pickled, on its way to the process that reports it",
-    "beam_pipes/building/declaration.py": "in a worker, the declaration that its own launcher has sent",
+    "beam_pipes/building/references.py": "in a worker, the declaration that its own launcher has sent",
     "beam_pipes/building/checks.py": "asks whether a declaration can be pickled, and reads none",
     "beam_pipes/beam/lower.py": "elements between the workers of one job, which Beam's own coder pickles too",
     "beam_pipes/beam/write_to_cache.py": "a file without a name, open to this process alone",

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import html.parser
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,7 @@ def test_building_tasks_writes_their_reports_and_the_one_about_all(
         (tmp_path / f"train{number}.tsv").write_text("to be\tnicht\n" * 4)
     (tmp_path / "valid.tsv").write_text("a\tb\n")
     monkeypatch.setenv("TASKS_DATA", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tests.support.build_tasks", raising=False)  # it registers tasks, and reads that
     to = tmp_path / "caches"
     arguments = ["build", "--tasks", "plain:pairs", "--tasks", "plain:with_eos", "--to", str(to), "--workers", "1"]
     arguments += ["--module-import", "tests.support.build_tasks"]
