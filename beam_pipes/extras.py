@@ -1,4 +1,7 @@
-"""Optional dependencies: imported where they are needed, and reported with their pip command if they are missing."""
+"""Optional dependencies: imported where they are needed, and reported with their pip command if they are missing.
+
+Around TensorFlow also what every room that uses it needs: names for annotations, and `unbatched`, where its own fails.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,8 @@ def unbatched(dataset: TfDataset) -> TfDataset:
     """`dataset.unbatch()`, also where an item holds no values.
 
     There TensorFlow's ends the process with a segmentation fault (2.21, batches of shape `[3, 0]`). Its own is kept
-    where shapes rule that out: it is faster.
+    where shapes rule that out, because slices take 1.5 to 1.9 times its processor time (batches of 64 to 1,024
+    short rows).
     """
     tf = require("tensorflow", purpose="tf.data")
     dense = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]

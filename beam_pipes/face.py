@@ -152,7 +152,7 @@ def declare(
             "record_memory_bytes": record_memory_bytes is not None,
             "fingerprints": bool(fingerprints),
         }
-        for option in (option for option, is_given in of_others.items() if is_given):
+        if (option := _first_given(of_others)) is not None:
             raise DeclarationError(
                 f"{where}: {option} needs records at their place in the source, and the PTransform {transform!r} may "
                 f"regroup them. {_INSTEAD[option]}; leave {option} out."
@@ -196,7 +196,7 @@ def declare(
         writer(regrouped, "cache")  # the options of the end of the job, checked before there is a job
         return regrouped
     of_others = {"key": key is not ..., "num_shards": num_shards is not None, "split_by": split_by is not None}
-    for option in (option for option, is_given in of_others.items() if is_given):
+    if (option := _first_given(of_others)) is not None:
         raise DeclarationError(
             f"{where}: {option} belongs to lists of stages with a PTransform, whose records are known by a key; here "
             f"is none, and records are known by their place in the source. Leave {option} out: {_INSTEAD[option]}."
@@ -229,6 +229,10 @@ def declare(
         fingerprints={} if fingerprints is None else fingerprints,
         expectations=expectations,
     )
+
+
+def _first_given(options: Mapping[str, bool]) -> str | None:
+    return next((option for option, is_given in options.items() if is_given), None)
 
 
 def _no_source(where: str, expected: str, found: object) -> DeclarationError:

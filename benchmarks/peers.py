@@ -1,7 +1,7 @@
-"""What SPDL and litdata publish benchmarks of, repeated at small size: ours beside SPDL, litdata, MosaicML, WebDataset.
+"""What SPDL publishes benchmarks of, repeated at small size: ours beside SPDL and others.
 
-    python -m benchmarks.peers --json peers.json                                  (a quarter of an hour)
-    python -m benchmarks.peers --megabytes 4 --images 64 --repeats 1              (a minute or two)
+    python -m benchmarks.peers --json peers.json
+    python -m benchmarks.peers --megabytes 4 --images 64 --repeats 1              (small)
 
 tar        archives of members of 256 B, 4 KiB, 64 KiB and 1 MiB on disk → name and bytes of every member
 arrays     a picture (3, 640, 480) and its labels (640, 480), uint8, stored one by one → the two arrays
@@ -9,15 +9,10 @@ handover   arrays of 2, 8 and 32 MiB, made in one worker process → this proces
 start      a data set of 16 and 64 MiB of short strings → the first batch of two worker processes
 wav        sound of 1, 10 and 60 s, two channels of 16 bits at 44.1 kHz, as bytes → int16
 resize     JPEG files of 500×375 → batches of (32, 224, 224, 3) uint8, on two threads
-stream     the same, stored by each library's own writer and read back shuffled → random part, resized to 224×224 →
-           batches of float32 tensors, first and second epoch, two workers
-
-`stream` is litdata's table of ImageNet; all but the graph read with torch's DataLoader and transform by torchvision,
-so that they differ in the store alone. Each has a process of its own for all of its runs, which are taken in turns too.
 
 A library that is not installed is named under `not_measured`, with what would install it. What each gives is checked
 before it is timed: every member, array, wave and image once, and the bytes or numbers that were stored; pixels of
-`resize` and `stream` differ in resampling, so their means are compared.
+`resize` differ in resampling, so their means are compared.
 
 For each library: `per_sec`, median, least and most of the runs, taken in turns; `cpu_ms`, processor time of one item,
 of all threads and processes, the median. `ours_to_NAME` is the median over the pairs of runs of our rate over NAME's,
@@ -29,12 +24,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import gc
 import importlib
 import io
-import json
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -47,8 +39,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import beam_pipes.graph.functions as tfrec
-from beam_pipes.cache import Cache, FeatureSpec, write_cache
+from beam_pipes.cache import FeatureSpec, write_cache
 from beam_pipes.graph import GraphIterator, pipeline_def, types
 from beam_pipes.loader import random_access
 from beam_pipes.map_style import DataLoader
@@ -63,14 +54,10 @@ WAVE_SECS, RATE_HZ, CHANNELS = (1, 10, 60), 44_100, 2
 BATCH, SIZE, WORKERS = 32, 224, 2
 INSTALLED_BY = {
     "spdl.io": "spdl-io spdl-core",
-    "litdata": "litdata torchvision",
-    "streaming": "mosaicml-streaming",
-    "torchvision": "torchvision",
     "webdataset": "webdataset",
     "soundfile": "soundfile",
     "torch": "torch",
 }
-SIDES = ("ours", "ours_graph", "litdata", "mosaicml", "webdataset")
 
 Pass = Callable[[], Any]
 Figures = dict[str, Any]
@@ -82,13 +69,7 @@ def main(arguments: list[str] | None = None) -> Figures:
     parser.add_argument("--megabytes", type=int, default=64, help="bytes of an archive, of arrays, of sounds [64]")
     parser.add_argument("--images", type=int, default=1000, help="how many JPEG files [1000]")
     parser.add_argument("--only", action="append", choices=list(PARTS), help="one of the parts; several for several")
-    parser.add_argument("--side", nargs=2, metavar=("NAME", "ROOT"), help="runs of `stream`: this script starts it")
     options = parser.parse_args(arguments)
-    if options.side:
-        for _ in sys.stdin:
-            print(json.dumps(two_epochs(*options.side, images=options.images)), flush=True)
-            gc.collect()  # loaders that workers of the next round would inherit
-        return {}
     whole: Figures = {"not_measured": not_measured()}
     with tempfile.TemporaryDirectory() as directory:
         for name in options.only or PARTS:
@@ -100,10 +81,13 @@ def main(arguments: list[str] | None = None) -> Figures:
     return whole
 
 
+def not_installed(installed_by: Mapping[str, str]) -> dict[str, str]:
+    """Module → how to install it, of those that are not there."""
+    return {name: f"not installed: pip install {how}" for name, how in installed_by.items() if module(name) is None}
+
+
 def not_measured() -> dict[str, str]:
-    found = {
-        name: f"not installed: pip install {command}" for name, command in INSTALLED_BY.items() if module(name) is None
-    }
+    found = not_installed(INSTALLED_BY)
     if module("spdl.io") is not None and spdl_with_ffmpeg() is None:
         found["spdl.io of sound and images"] = "the libraries of FFmpeg 4 to 9 are not where the loader finds them"
     return found
@@ -507,197 +491,6 @@ def resize(root: Path, options: Any) -> Figures:
     return measured({name: through(reader) for name, reader in readers.items()}, items=count, repeats=options.repeats)
 
 
-# Stored by each library, read twice
-
-
-def stream(root: Path, options: Any) -> Figures:
-    count = max(BATCH, options.images)
-    write_images(root / "jpegs", count)
-    sides = [name for name in SIDES if _is_there(name)]
-    for name in sides:
-        WRITERS[name.partition("_")[0]](root / name, sorted((root / "jpegs" / "all").glob("*.jpg")))
-    epochs: dict[str, dict[str, list[float]]] = {}
-    with contextlib.ExitStack() as stack:
-        processes = {name: stack.enter_context(_side(name, root / name, count)) for name in sides}
-
-        def run(name: str) -> None:
-            asked, answers = processes[name].stdin, processes[name].stdout
-            assert asked is not None and answers is not None
-            print("again", file=asked, flush=True)
-            while not (line := answers.readline()).startswith("{"):
-                if not line:
-                    raise AssertionError(f"{name}: the process ended, with what is said above")
-            for key, value in json.loads(line).items():
-                epochs.setdefault(key, {}).setdefault(name, []).append(value)
-
-        runs = {name: functools.partial(run, name) for name in sides}
-        harness.paired_seconds(runs, repeats=1)  # imports
-        epochs.clear()
-        harness.paired_seconds(runs, repeats=options.repeats)
-    return {f"{epoch}_epoch": compared(epochs[epoch], epochs[f"{epoch}_cpu"], count) for epoch in ("first", "second")}
-
-
-def _is_there(name: str) -> bool:
-    needs = {"webdataset": ["webdataset"], "mosaicml": ["streaming"], "litdata": ["litdata"]}.get(name, [])
-    return all(
-        module(each) is not None for each in ["torch", *needs, *(["torchvision"] if name != "ours_graph" else [])]
-    )
-
-
-@contextlib.contextmanager
-def _side(name: str, root: Path, images: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "benchmarks.peers", "--images", str(images), "--side", name, str(root)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        except BaseException:
-            process.kill()
-            raise
-
-
-def two_epochs(name: str, root: str, *, images: int) -> dict[str, float]:
-    """Seconds and processor seconds of two epochs; every image has to be there once in each."""
-    if name != "ours_graph":
-        transform()  # its imports are no part of an epoch: workers are forked with them
-    batches = READERS[name](root)
-    found: dict[str, float] = {}
-    for epoch in ("first", "second"):
-        cpu, started = harness.cpu_secs_of_tree(), time.perf_counter()
-        seen, mean = [], 0.0
-        for pixels, labels in batches():
-            seen += labels.tolist()
-            mean += float(pixels[:, :, ::16, ::16].sum()) / (3 * 14 * 14)
-            if pixels.shape[1:] != (3, SIZE, SIZE) or str(pixels.dtype) != "torch.float32":
-                raise AssertionError(f"{name}: expected float32 (n, 3, {SIZE}, {SIZE}), got {pixels.shape}")
-        found |= {epoch: time.perf_counter() - started, f"{epoch}_cpu": harness.cpu_secs_of_tree() - cpu}
-        if sorted(seen) != list(range(images)) or not 0.4 < mean / images < 0.6:
-            raise AssertionError(f"{name}: {len(set(seen))} of {images} images in {len(seen)}, mean {mean / images}")
-    return found
-
-
-def photo(sample: Mapping[str, Any]) -> tuple[Any, int]:
-    """A JPEG → a random part of it, (3, 224, 224) float32 in [0, 1]; and its label."""
-    import torch
-
-    data: Any = sample.get("image", sample.get("jpg"))
-    encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    return transform()(module("torchvision.io").decode_jpeg(encoded)), int(sample.get("label", sample.get("cls", -1)))
-
-
-@functools.cache
-def transform() -> Any:
-    import torch
-
-    torch.set_num_threads(1)
-    v2, _ = module("torchvision.transforms.v2"), module("torchvision.io")
-    return v2.Compose([v2.RandomResizedCrop([SIZE, SIZE], antialias=True), v2.ToDtype(torch.float32, scale=True)])
-
-
-def samples_of(paths: list[Path]) -> Iterator[dict[str, Any]]:
-    return ({"image": path.read_bytes(), "label": int(path.stem)} for path in paths)
-
-
-def write_ours(directory: Path, paths: list[Path]) -> None:
-    specs = {"image": FeatureSpec("bytes", shape=()), "label": FeatureSpec("int64", shape=())}
-    write_cache(directory, {"train": samples_of(paths)}, features=specs, num_shards=4)
-
-
-def litdata_sample(path: str) -> dict[str, Any]:
-    return {"image": Path(path).read_bytes(), "label": int(Path(path).stem)}
-
-
-def write_litdata(directory: Path, paths: list[Path]) -> None:
-    import litdata
-
-    litdata.optimize(
-        litdata_sample, list(map(str, paths)), str(directory), chunk_bytes="16MB", num_workers=1, verbose=False
-    )
-
-
-def write_mosaicml(directory: Path, paths: list[Path]) -> None:
-    columns = {"image": "bytes", "label": "int"}
-    with module("streaming").MDSWriter(columns=columns, out=str(directory), size_limit=16_000_000) as writer:
-        for sample in samples_of(paths):
-            writer.write(sample)
-
-
-def write_webdataset(directory: Path, paths: list[Path]) -> None:
-    directory.mkdir()
-    with module("webdataset").ShardWriter(f"{directory}/%04d.tar", maxsize=16_000_000, verbose=0) as writer:
-        for path in paths:
-            writer.write({"__key__": path.stem, "jpg": path.read_bytes(), "cls": int(path.stem)})
-
-
-WRITERS = {"ours": write_ours, "litdata": write_litdata, "mosaicml": write_mosaicml, "webdataset": write_webdataset}
-
-
-def torch_loader(data: Any, *, of: Any = None, **options: Any) -> Callable[[], Any]:
-    """Batches of a data set by two workers of torch's DataLoader, or of a loader that is used like it."""
-    make = module("torch.utils.data").DataLoader if of is None else of
-    loader = make(data, batch_size=BATCH, num_workers=WORKERS, persistent_workers=True, **options)
-    return lambda: loader
-
-
-def read_ours(root: str) -> Callable[[], Any]:
-    split = Cache.open(root)["train"]
-    return torch_loader(random_access(split, transform=photo), shuffle=True)
-
-
-def read_ours_by_graph(root: str) -> Callable[[], Any]:
-    import torch
-
-    shards = sorted(map(str, Path(root).glob("snapshots/*/*.tfrecord-*-of-?????")))
-    features = {name: tfrec.FixedLenFeature([], tfrec.string, "") for name in ("image", "label")}
-
-    @pipeline_def(batch_size=BATCH, num_threads=WORKERS, seed=1, last="partial")
-    def graph() -> Any:
-        read = fn.readers.tfrecord(path=shards, features=features, random_shuffle=True)
-        images = fn.random_resized_crop(fn.decoders.image(read["image"]), size=[SIZE, SIZE])
-        return {
-            "x": fn.crop_mirror_normalize(images, mean=[0.0] * 3, std=[255.0] * 3),
-            "label": fn.reinterpret(read["label"], dtype=types.INT64),
-        }
-
-    pipe = graph()
-    return lambda: (
-        (torch.from_numpy(batch["x"]), torch.from_numpy(batch["label"].reshape(-1))) for batch in GraphIterator(pipe)
-    )
-
-
-def read_litdata(root: str) -> Callable[[], Any]:
-    import litdata
-
-    data = litdata.StreamingDataset(root, shuffle=True, drop_last=False, transform=photo)
-    return torch_loader(data, of=litdata.StreamingDataLoader)
-
-
-def read_mosaicml(root: str) -> Callable[[], Any]:
-    streaming = module("streaming")
-
-    class Photos(streaming.StreamingDataset):  # type: ignore[misc, name-defined]
-        def __getitem__(self, index: Any) -> Any:
-            return photo(super().__getitem__(index))
-
-    streaming.base.util.clean_stale_shared_memory()
-    return torch_loader(Photos(local=root, shuffle=True, batch_size=BATCH))
-
-
-def read_webdataset(root: str) -> Callable[[], Any]:
-    webdataset = module("webdataset")
-    shards = sorted(map(str, Path(root).glob("*.tar")))
-    data = webdataset.WebDataset(shards, shardshuffle=len(shards), empty_check=False).shuffle(1000).map(photo)
-    return torch_loader(data)
-
-
-READERS: dict[str, Callable[[str], Callable[[], Any]]] = {
-    "ours": read_ours,
-    "ours_graph": read_ours_by_graph,
-    "litdata": read_litdata,
-    "mosaicml": read_mosaicml,
-    "webdataset": read_webdataset,
-}
-
-
 PARTS: dict[str, Callable[[Path, Any], Figures]] = {
     "tar": tar,
     "arrays": arrays,
@@ -705,7 +498,6 @@ PARTS: dict[str, Callable[[Path, Any], Figures]] = {
     "start": start,
     "wav": wav,
     "resize": resize,
-    "stream": stream,
 }
 
 

@@ -230,7 +230,7 @@ class SavedPlan:
         """Writes the plan as JSON."""
         fields = {**dataclasses.asdict(self), "fingerprint": self.fingerprint.to_json(), "version": _VERSION}
         try:
-            Path(path).write_text(strict_json(fields, indent=1) + "\n", encoding="utf-8")
+            Path(path).expanduser().write_text(strict_json(fields, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise PlanError(f"the plan cannot be saved as {os.fspath(path)!r}: {error.strerror or error}.") from error
 
@@ -238,7 +238,7 @@ class SavedPlan:
     def load(cls, path: str | os.PathLike[str]) -> SavedPlan:
         """Reads what `save` wrote; `PlanError` if it is something else."""
         try:
-            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+            fields = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
             if fields.pop("version") != _VERSION:
                 raise ValueError("another version")
             return cls(**{**fields, "fingerprint": DeclarationFingerprint.from_json(fields["fingerprint"])})

@@ -44,7 +44,7 @@ class ShardStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, max_bytes: int, storage: Storage) -> None:
-        self.directory = Path(directory)
+        self.directory = Path(directory).expanduser()
         self.max_bytes = max_bytes
         self.storage = self._storage = storage
         #: (directory, bound), for another process that wants the same one; None if it is for this process alone.

@@ -73,6 +73,7 @@ def export_dali_index(cache: Cache, to: str | os.PathLike[str]) -> list[tuple[st
     have no line, and are not read there. Raises `CacheNotFoundError` if the shards are not on this machine,
     `OutputError` if the directory cannot be written.
     """
+    to = os.path.expanduser(to)
     with writing_to(to):
         os.makedirs(to, exist_ok=True)
     made = []
@@ -139,7 +140,7 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     """
     if format not in FORMATS:
         raise ExportError(f"unknown format {format!r}; choose one of: {', '.join(sorted(FORMATS))}.")
-    target = os.fspath(to)
+    target = os.path.expanduser(os.fspath(to))
     if is_remote(target):
         raise ExportError(f"exports are written to a local directory, got {target!r}. Export, then copy it there.")
     if os.path.lexists(target):

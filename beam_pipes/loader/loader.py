@@ -378,6 +378,8 @@ class Loader:
         segment = self._reader.stream.segment(0)
         return 0 if segment is None else -(-segment.start // self.batch_size)
 
+    # Our share
+
     def take_share(self, share: Share) -> None:
         """Reads another slice of each global batch from now on; the cursor stays, batches prepared ahead are dropped.
 
@@ -397,6 +399,8 @@ class Loader:
         share = self.share.now()
         if share is not self.share:
             self.take_share(share)
+
+    # State
 
     @property
     def epoch(self) -> int:

@@ -15,10 +15,11 @@ converter for each field, and others zip datasets of one length into dicts or tu
 from __future__ import annotations
 
 import contextlib
+import importlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -323,3 +324,13 @@ class TupleDataset(Dataset):
 
     def get_example(self, index: int) -> tuple[object, ...]:
         return tuple(fetch(dataset, index, "TupleDataset") for dataset in self._datasets)
+
+
+if not TYPE_CHECKING:  # checkers know the views by the package, and should refuse other names
+    # Parakeet has the views in this module too: `from parakeet.data import dataset` leads to `dataset.split(lj, 100)`.
+    _VIEWS = "ChainDataset FilterDataset SliceDataset SubsetDataset TransformDataset random_split split".split()
+
+    def __getattr__(name: str) -> Any:
+        if name not in _VIEWS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module("beam_pipes.map_style.views"), name)

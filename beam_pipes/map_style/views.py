@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError, ExampleError
-from beam_pipes.map_style import dataset as dataset_module
 from beam_pipes.map_style.dataset import (
     Dataset,
     MapStyle,
@@ -298,16 +297,3 @@ def _counts(sizes: Sequence[Size], total: int) -> list[int]:
             f"random_split needs counts that sum to {total}, the dataset's length; got {counts}: sum {sum(counts)}"
         )
     return counts
-
-
-# In Parakeet one module has all of these: `from parakeet.data import dataset` leads to `dataset.split(lj, 100)`.
-for _name in (
-    "ChainDataset",
-    "FilterDataset",
-    "SliceDataset",
-    "SubsetDataset",
-    "TransformDataset",
-    "split",
-    "random_split",
-):
-    setattr(dataset_module, _name, globals()[_name])

@@ -95,7 +95,7 @@ class TensorBoardWriter:
     """
 
     def __init__(self, telemetry: Telemetry, directory: str | os.PathLike[str]) -> None:
-        path = os.fspath(directory)
+        path = os.path.expanduser(os.fspath(directory))
         if is_remote(path):
             raise LoaderError(
                 f"an event file grows while it is written, and files at {path!r} do not. Write to a local directory, "

@@ -92,7 +92,7 @@ def run_pipeline_serial(
                 f"{pipeline.name}: the output {name!r} names a file and should hold no path separator. Rename it.",
                 stage=pipeline.name,
             )
-    directory = Path(output_dir)
+    directory = Path(output_dir).expanduser()
     directory.mkdir(parents=True, exist_ok=True)
     prefix = "" if output_file_base is None else f"{output_file_base}_"
     finals = {name: directory / f"{prefix}{name}.tfrecord" for name in types}

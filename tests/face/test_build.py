@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from beam_pipes import Cache, DataLoader, Declaration, Loader, build, declare, stage
+from beam_pipes import Cache, DataLoader, Declaration, Loader, build, declare, stage, write_cache
 from beam_pipes.building.checks import find_faults
+from beam_pipes.building.forecast import SavedPlan
+from beam_pipes.building.plan import make_plan
 from beam_pipes.cache import open_split
 from beam_pipes.engine.graph import Signature
 from beam_pipes.errors import CacheNotFoundError, DeclarationError, LoaderError
-from beam_pipes.loader import Mixture, pack
+from beam_pipes.export import export
+from beam_pipes.loader import Mixture, PackingPlan, pack
 from beam_pipes.runners import LocalOptions
 from beam_pipes.sources import SplitSources, TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
@@ -349,3 +352,10 @@ def test_paths_begin_at_home_as_in_a_shell(tmp_path: Path, monkeypatch: pytest.M
     assert result.path == str(home / "cache") and [*elsewhere.iterdir()] == []
     assert [row["text"] for row in Cache.open("~/cache")["train"]] == ["to be"]
     assert [batch["text"].tolist() for batch in Loader("~/cache/train", batch_size=1)] == [["to be"]]
+    pack(write_cache("~/ids", {"train": [{"ids": [1, 2]}]})["train"], sequence_length=4).save("~/plans/plan")
+    assert len(PackingPlan.load("~/plans/plan", Cache.open("~/ids")["train"])) == 1
+    export("~/cache", "~/exported", format="webdataset")
+    declaration = declare("poem", TextLines("~/poem.txt"), [lambda line: {"text": line}])
+    SavedPlan.of(make_plan(declaration, "~/c")).save("~/p")
+    assert SavedPlan.load("~/p").name == "poem"
+    assert [*elsewhere.iterdir()] == [] and {"ids", "plans", "exported", "p"} <= {path.name for path in home.iterdir()}

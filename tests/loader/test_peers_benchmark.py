@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import peers
+from benchmarks import image_stores, peers
 
 
 def test_what_is_installed_is_checked_and_measured_and_the_rest_is_named(tmp_path: Path) -> None:
@@ -35,12 +35,12 @@ def test_arrays_come_from_a_worker_whole_and_in_order(tmp_path: Path) -> None:
 
 
 def test_every_image_of_a_store_is_there_once_in_each_epoch(tmp_path: Path) -> None:
-    peers.write_images(tmp_path / "jpegs", 40)
+    image_stores.write_images(tmp_path / "jpegs", 40)
     paths = sorted((tmp_path / "jpegs" / "all").glob("*.jpg"))
-    peers.write_ours(tmp_path / "cache", paths)
+    image_stores.write_ours(tmp_path / "cache", paths)
 
-    times = peers.two_epochs("ours_graph", str(tmp_path / "cache"), images=40)
+    times = image_stores.two_epochs("ours_graph", str(tmp_path / "cache"), images=40)
 
     assert set(times) == {"first", "first_cpu", "second", "second_cpu"} and min(times.values()) > 0
     with pytest.raises(AssertionError, match=r"ours_graph: 40 of 41 images in 40"):
-        peers.two_epochs("ours_graph", str(tmp_path / "cache"), images=41)
+        image_stores.two_epochs("ours_graph", str(tmp_path / "cache"), images=41)

@@ -36,7 +36,7 @@ class Logger(abc.ABC):
     """Writes the metrics of a task, and optionally the inferences they come from, under `output_dir`."""
 
     def __init__(self, output_dir: str) -> None:
-        self.output_dir = output_dir
+        self.output_dir = os.path.expanduser(output_dir)
 
     @abc.abstractmethod
     def __call__(

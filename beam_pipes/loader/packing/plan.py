@@ -145,7 +145,7 @@ class PackingPlan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan to one file, atomically (a temporary file, flushed to disk, then renamed)."""
-        target = Path(path)
+        target = Path(path).expanduser()
         header = self._description() | {"digest": self.digest, "arrays": {}}
         offset = 0
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
@@ -182,7 +182,7 @@ class PackingPlan:
 
         `verify=False` skips the checksum (one pass over the file, about 1 GB/s); the header is checked always.
         """
-        path = Path(path)
+        path = Path(path).expanduser()
         if not path.is_file():
             raise CacheNotFoundError(
                 f"expected a packing plan at {path}, and there is none; write it with pack(split, …).save(path)",

@@ -58,14 +58,14 @@ def get_global_cache_dirs() -> Sequence[str]:
 
 def set_global_cache_dirs(global_cache_dirs: Iterable[str]) -> None:
     """Replaces the searched directories."""
-    _global_cache_dirs[:] = [os.fspath(path) for path in global_cache_dirs]
+    _global_cache_dirs[:] = [os.path.expanduser(path) for path in global_cache_dirs]
 
 
 def add_global_cache_dirs(global_cache_dirs: Iterable[str]) -> None:
     """Appends directories to the searched ones; those already there keep their place."""
-    for path in global_cache_dirs:
-        if os.fspath(path) not in _global_cache_dirs:
-            _global_cache_dirs.append(os.fspath(path))
+    for path in map(os.path.expanduser, global_cache_dirs):
+        if path not in _global_cache_dirs:
+            _global_cache_dirs.append(path)
 
 
 def get_task_dir_from_name(task_name: str) -> str:
