@@ -13,9 +13,17 @@ import pytest
 from beam_pipes.errors import LoaderError
 from beam_pipes.on_device.lambda_loader import PrefetchOptions, Stage
 
+#: Threads of iterators that other files left open.
+OLDER: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def older_threads() -> None:
+    OLDER.update(threading.enumerate())
+
 
 def our_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("beam-pipes-")]
+    return [thread for thread in set(threading.enumerate()) - OLDER if thread.name.startswith("beam-pipes-")]
 
 
 def staged(items, size: int, *, name: str = "prefetch") -> Stage:
