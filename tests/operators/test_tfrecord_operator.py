@@ -18,6 +18,7 @@ from beam_pipes.errors import CorruptIndexError, OperatorArgumentError, Operator
 from beam_pipes.export.export import dali_index_text
 from beam_pipes.graph import Pipeline
 from beam_pipes.transforms import fn
+from beam_pipes.transforms.operators.readers import example_columns
 from beam_pipes.transforms.operators.readers.example_columns import ExampleColumns, decode_varints
 
 
@@ -146,14 +147,39 @@ def test_columns_are_what_a_parser_finds_in_each_record(records: list[dict[str, 
             assert column[index].shape == expected.shape and column[index].tobytes() == expected.tobytes()
 
 
-@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=30))
-@settings(max_examples=60, deadline=None)
-def test_varints_decode_to_what_was_encoded(values: list[int]) -> None:
+def varints(values: list[int]) -> bytes:
+    """As protobuf writes them."""
     message = Example()
     message.features.feature["x"].int64_list.value.extend(values)
     packed = message.features.feature["x"].int64_list.SerializeToString()
-    body = packed[1:][next(i for i, byte in enumerate(packed[1:], 1) if byte < 0x80) :] if values else b""
-    assert decode_varints(np.frombuffer(body, np.uint8))[0].tolist() == values
+    return packed[1:][next(i for i, byte in enumerate(packed[1:], 1) if byte < 0x80) :] if values else b""
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=30), st.integers(1, 40))
+@settings(max_examples=60, deadline=None)
+def test_varints_decode_to_what_was_encoded(values: list[int], together: int) -> None:
+    ends = np.cumsum([0, *(len(varints([value])) for value in values)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example_columns, "_TOGETHER", together)  # pieces end within integers
+        found, before = decode_varints(np.frombuffer(varints(values), np.uint8), ends)
+    assert found.tolist() == values
+    assert before.tolist() == list(range(len(values) + 1))
+
+
+def test_many_varints_are_decoded_in_pieces() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 1 << 62, 50_000) >> rng.integers(0, 62, 50_000)
+    values[::1000] *= -1
+    found, before = decode_varints(np.frombuffer(varints(values.tolist()), np.uint8), np.array([1, 2, 3])[:0])
+    assert (found == values).all() and not len(before)
+
+
+def test_what_is_no_varint_is_said() -> None:
+    none = np.zeros(0, np.int64)
+    with pytest.raises(ValueError, match="^the bytes end within an integer$"):
+        decode_varints(np.array([1, 0x80], np.uint8), none)
+    with pytest.raises(ValueError, match="^an integer takes more than ten bytes$"):
+        decode_varints(np.array([0xFF] * 10 + [1], np.uint8), none)
 
 
 def test_several_files_shuffled_are_read_as_they_are_one_by_one(tmp_path: Path) -> None:

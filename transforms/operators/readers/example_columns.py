@@ -148,44 +148,72 @@ class WireForm:
         return found, fits & (at == ends)
 
 
-def decode_varints(flat: Array) -> tuple[Array, Array]:
-    """Concatenated varints → (their values int64, where each ends): bytes `01 AC 02` → `[1, 300]`, `[0, 2]`.
+# Bytes of integers that are decoded together. Larger intermediate arrays come as fresh pages from the system each time:
+# measured on 192 kB of tokens, that took four fifths of the time (1.4 ms whole, 0.3 ms in pieces of this size).
+_TOGETHER = 1 << 15
+_MOST_VARINT_BYTES = 10
 
-    Raises `ValueError` for bytes that end within a varint, and for varints of more than ten bytes.
+
+def decode_varints(flat: Array, run_ends: Array) -> tuple[Array, Array]:
+    """Concatenated varints → (their values int64, how many there are before each of `run_ends`).
+
+    Bytes `01 AC 02 07`, run ends `[3, 4]` → `[1, 300, 7]`, `[2, 3]`. Run ends are places in `flat` in ascending order,
+    each after the last byte of a varint. Raises `ValueError` for bytes that end within a varint, and for varints of
+    more than ten bytes.
     """
     if len(flat) and flat[-1] >= 0x80:
         raise ValueError("the bytes end within an integer")
-    ends = np.flatnonzero(flat < 0x80)
-    starts = np.zeros_like(ends)
-    np.add(ends[:-1], 1, out=starts[1:])
-    # What an integer would be that begins at each byte, of four bytes at most: plain loops over all bytes are several
-    # times faster than gathering the bytes of each integer.
-    size = len(flat)
-    bits = np.zeros(size + 3, np.uint8)
-    np.bitwise_and(flat, 0x7F, out=bits[:size])
-    goes_on = np.zeros(size + 3, np.uint8)
-    np.negative(flat >> np.uint8(7), out=goes_on[:size])
-    words, more = bits[:size].astype(np.uint32), goes_on[:size].copy()
-    for step in (1, 2, 3):
-        if not more.any():
-            break
+    values = np.empty(np.count_nonzero(flat < 0x80), np.int64)
+    before = np.zeros(len(run_ends), np.int64)
+    done = 0
+    for first in range(0, len(flat), _TOGETHER):
+        size = min(_TOGETHER, len(flat) - first)
+        starts = np.flatnonzero(_begins(flat, first, size))
+        values[done : done + len(starts)] = _values(flat, first, size, starts)
+        low, high = np.searchsorted(run_ends, (first, first + size), side="right")
+        before[low:high] = done + np.searchsorted(starts, run_ends[low:high] - first)
+        done += len(starts)
+    return values, before
+
+
+def _begins(flat: Array, first: int, size: int) -> Array:
+    """Whether an integer begins at each of `size` bytes from `first` on: the byte before it is the last of one."""
+    begins = np.empty(size, np.bool_)
+    begins[0] = not first or flat[first - 1] < 0x80
+    np.less(flat[first : first + size - 1], 0x80, out=begins[1:])
+    return begins
+
+
+def _values(flat: Array, first: int, size: int, starts: Array) -> Array:
+    """The integers that begin at `first + starts`, which are places among `size` bytes.
+
+    Made for each byte, as if one began there: plain loops over all bytes are several times faster than gathering the
+    bytes of each integer.
+    """
+    piece = flat[first : first + size + 3]
+    if len(piece) < size + 3:  # an integer is never longer than the bytes
+        piece = np.concatenate([piece, np.zeros(size + 3 - len(piece), np.uint8)])
+    bits, goes_on = piece & np.uint8(0x7F), np.negative(piece >> np.uint8(7))
+    more = goes_on[:size]
+    words: Array = (bits[1 : size + 1] & more).astype(np.uint16)  # two bytes hold 14 bits
+    words <<= np.uint16(7)
+    words |= bits[:size]
+    more = more & goes_on[1 : size + 1]
+    for step in (2, 3):
+        if not more.max():
+            short: Array = words[starts]
+            return short
+        words = words.astype(np.uint32, copy=False)
         words |= (bits[step : size + step] & more).astype(np.uint32) << np.uint32(7 * step)
         more &= goes_on[step : size + step]
-    values = words.take(starts).astype(np.int64)
-    if more.any():
-        long = np.flatnonzero(ends - starts > 3)
-        values[long] = _long_varints(flat, ends[long], ends[long] - starts[long] + 1)
-    return values, ends
-
-
-def _long_varints(flat: Array, ends: Array, lengths: Array) -> Array:
-    """int64 of the varints that end at `ends`, byte by byte from their last ones."""
-    if lengths.max() > 10:
+    values: Array = words[starts].astype(np.uint64)
+    longer = np.flatnonzero(more[starts])
+    for step in range(4, _MOST_VARINT_BYTES):
+        bytes_ = flat[first + starts[longer] + step]
+        values[longer] |= (bytes_ & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * step)
+        longer = longer[bytes_ >= 0x80]
+    if len(longer):
         raise ValueError("an integer takes more than ten bytes")
-    values: Array = flat[ends].astype(np.uint64)
-    for step in range(1, int(lengths.max())):
-        left = np.flatnonzero(lengths > step)
-        values[left] = values[left] << np.uint64(7) | (flat[ends[left] - step] & np.uint8(0x7F))
     return values.view(np.int64)
 
 
@@ -385,7 +413,7 @@ def _stacked(feature: TFRecordFeature, raw: Array) -> Array | None:
         counts = is_last.sum(axis=1)
         if not raw.shape[1] or not is_last[:, -1].all() or (counts != counts[0]).any():
             return None
-        values, count = decode_varints(flat)[0], int(counts[0])
+        values, count = decode_varints(flat, counts[:0])[0], int(counts[0])
     shape = _value_shape(feature, count)
     return None if shape is None else values.reshape(len(raw), *shape)
 
@@ -405,8 +433,8 @@ def _ragged(feature: TFRecordFeature, data: Array, values: Values, fits: Array) 
     else:
         if len(flat) and (flat[run_ends[sizes > 0] - 1] >= 0x80).any():
             return None
-        numbers, ends_of = decode_varints(flat)
-        counts = np.diff(np.searchsorted(ends_of, run_ends, side="left"), prepend=0)
+        numbers, before = decode_varints(flat, run_ends)
+        counts = np.diff(before, prepend=0)
     shapes = {int(count): _value_shape(feature, int(count)) for count in np.unique(counts)}
     if None in shapes.values():
         return None
