@@ -70,6 +70,7 @@ class ExampleCodec:
             )
             if present
         )
+        # Resolved once for each spec, since `encode` runs for every record of a build.
         self._steps = [
             (
                 field.feature,
@@ -112,6 +113,8 @@ class ExampleCodec:
                 header = headers[len(payload)]
                 start = position + len(header)
                 gap = (PAYLOAD_PHASE - start) & (alignment - 1)
+                # Values are aligned so that readers can map a file and view them in place. What fills a gap is a
+                # field that no reader of Examples knows, so all of them pass over it; it takes two bytes at least.
                 if gap:
                     if gap == 1:
                         gap += alignment
@@ -125,10 +128,13 @@ class ExampleCodec:
                 if has_start:
                     row.append(start)
         except KeyError as error:
+            # Names are compared only after a failure, and not before each record.
             self._check_names(value)
             raise error  # not a missing feature, but from within the value
+        # All declared features were found, so a different number means others beside them.
         if len(value) != len(self.spec):
             self._check_names(value)
+        # Frames have 16 bytes: payloads of a multiple of 8 keep the next record in the same phase.
         gap = -position & 7
         if gap:
             parts.append(FILLER[gap if gap > 1 else 9])
@@ -159,6 +165,8 @@ class ExampleCodec:
             CorruptRecordError: `payload` is not a serialized Example.
             SpecError: the Example does not hold the declared features.
         """
+        # A record that we wrote, as nearly all are, is read where its values must be. One that differs in a single byte
+        # between them is parsed: other writers are free in the order of fields, and in how they pack lists.
         if self._template is not None and self.fixed_layout is not None:
             if len(payload) == self.fixed_layout.payload_bytes and self._is_ours(payload):
                 return {
@@ -187,6 +195,7 @@ class ExampleCodec:
                 expected=expected,
                 found=found,
             )
+        # The shape of a tensor of several dimensions is a feature of its own, which its values are decoded with.
         shapes = {
             feature: tuple(decode(features[name], None).tolist())
             for feature, name, decode in self._decoders
@@ -216,6 +225,7 @@ class ExampleCodec:
         starts: dict[str, int] = {}
         position = 0
         for field in self.fields:
+            # Where the first field of varying length ends, the places of all others vary with it.
             if field.num_bytes is None:
                 break
             start = position + len(Headers(field)[field.num_bytes])
@@ -235,6 +245,7 @@ class ExampleCodec:
 
     def _make_template(self) -> tuple[list[bytes], list[tuple[int, str, Converter]]]:
         assert self.fixed_layout is not None
+        # All records of a fixed spec are equal but for the values: encoding fills them into a list of constant parts.
         constants: list[bytes] = []
         slots: list[tuple[int, str, Converter]] = []
         position = 0
@@ -277,6 +288,7 @@ class ExampleCodec:
         for position, constant, begin, end in self._fixed_bytes:
             if not payload.startswith(constant, position):
                 return False
+            # Any other byte viewed as bool would be a value that is neither True nor False.
             if begin < end and max(payload[begin:end]) > 1:
                 return False
         return True
@@ -314,6 +326,7 @@ class ProtoCodec:
         """Raises `SpecError` if `value` is not a message of the class."""
         if not isinstance(value, self.proto):
             raise SpecError(f"expected a record of {self.proto.__name__}, got {type(value).__name__}", found=value)
+        # Maps have no order of their own: without this equal messages would give different bytes, and shards.
         return bytes(value.SerializeToString(deterministic=True))
 
     def encode_indexed(self, value: object) -> tuple[bytes, IndexRow]:

@@ -88,6 +88,8 @@ class UnitRunner:
         """Computes this unit's columns for every record of `batch` that has not failed before."""
         account = batch.account.unit(self.name)
         columns: dict[str | None, Column] = {ref.key: [_NOTHING] * batch.size for ref in self.refs}
+        # One context for all records, changed in place. `count`, `drop` and `rng` find it by the thread, so that users'
+        # functions do not have to pass it on.
         context = self._context
         context.record_id_of = batch.records.record_id
         previous = set_context(context)
@@ -108,17 +110,20 @@ class UnitRunner:
         for index, items in enumerate(self._inputs(batch)):
             if not items:
                 continue
+            # Kept apart until the record is through: if its last input fails, nothing of it may be left in a column.
             context.index = index
             gathered: list[object] = []
             named: dict[str, list[object]] = {}
             try:
                 for context.item, value in enumerate(items):
                     inputs += 1
+                    # What an earlier call that failed has left must not be counted for this one.
                     left.pop("_stats", None)
                     left.pop("_drops", None)
                     context.counted = None
                     produced = transform(value)
                     if single is not None:
+                        # Written out instead of called: this is the inner loop of every build.
                         if type(produced) is not list:
                             self._check_list(produced, None)
                         for one in produced:
@@ -140,6 +145,7 @@ class UnitRunner:
                         self._merge_set_stats(left["_stats"], account)
                     if context.counted is not None:
                         self._merge_set_stats(context.counted.values(), account)
+                    # The last reason holds if a stage called `drop` more than once and gave nothing.
                     if not count:
                         (reason,) = left.get("_drops", (NO_OUTPUT,))[-1:]
                         _count((reason,), account.dropped)
@@ -171,6 +177,7 @@ class UnitRunner:
                 full_names[statistic.name] = full_name
             known = merged.get(full_name)
             if known is not None and type(known) is type(statistic):
+                # In place: a statistic that a stage gives for every record would be copied for every record.
                 known._merge_from(statistic)
             else:
                 renamed = statistic.copy()
@@ -189,6 +196,7 @@ class UnitRunner:
     def _run_batch(self, batch: Batch, columns: dict[str | None, Column], account: UnitAccount) -> bool:
         """One call of `transform_batch` for the whole batch; False if the records must be run one by one."""
         output_type = self._output_type
+        # `get_stats` is asked after each input, which one call for all of them has no place for.
         if isinstance(output_type, Mapping) or self._asks_stats:
             return False
         items = list(self._inputs(batch))
@@ -203,6 +211,7 @@ class UnitRunner:
         assert self._transform_batch is not None
         try:
             produced = self._transform_batch(flat)
+        # A mistake in the declaration is none of a record: running one by one would repeat it for each.
         except DeclarationError:
             raise
         except FAILURES:
@@ -223,6 +232,7 @@ class UnitRunner:
             for one in values:
                 if not isinstance(one, output_type):
                     return False
+        # `drop` in a batch does not say for which input: reasons go to the inputs without output in their order.
         drops = left.get("_drops", [])
         reasons = [*drops[:empties], *[NO_OUTPUT] * (empties - len(drops))]
         _count(reasons, account.dropped)
@@ -265,6 +275,7 @@ class UnitRunner:
         self, names: tuple[str, ...], lists: tuple[Sequence[object], ...], batch: Batch, index: int
     ) -> Sequence[object]:
         lengths = [len(values) for values in lists]
+        # A branch that gave nothing leaves nothing to combine, with either kind of join.
         if not all(lengths):
             return _NOTHING
         if self.unit.join == "zip":
@@ -369,6 +380,7 @@ class UnitRunner:
 
         Raises `InvalidTransformOutputException`, naming the first value of another type.
         """
+        # Both have classes of the same messages, and a stage that parses by TensorFlow gives those.
         made = [one if isinstance(one, expected) else as_message_of(one, expected) for one in values]
         position = next((at for at, one in enumerate(made) if not isinstance(one, expected)), None)
         if position is None:
@@ -417,6 +429,7 @@ class GraphRunner:
         ]
         last = graph.last_uses()
         self._spent: list[list[Ref]] = [[] for _ in self.units]
+        # A batch holds every column that any stage made, until here: without this, long pipelines hold all at once.
         for position, refs in enumerate([[Ref("", None)], *(unit.refs for unit in self.units)]):
             for ref in refs:
                 spent = max(last.get(ref, 0), position - 1)

@@ -184,6 +184,7 @@ class RowStream:
         self.fills = self._rows.fills
         self.columns = self._rows.columns
         self.row_bytes = row_bytes(self.columns)
+        # Only a shuffle of blocks knows which part of a file comes next; other orders touch all files at any time.
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
 
     @property
@@ -249,6 +250,7 @@ class RowStream:
         self._rows.widest(np.empty(0, np.int64))
 
     def gather(self, places: Places, beside: Places | None = None) -> Batch:
+        # A split may be taken down and written again between the two reads, of the widths and of the values.
         if beside is None:
             return self._rows.gather(places)
         return read_consistently(
@@ -256,6 +258,7 @@ class RowStream:
         )
 
     def located(self, places: Places) -> Mapping[str, InMemory] | None:
+        # Rows that are padded one by one are made in memory; there is no place to copy them from.
         return self._rows.located(places) if isinstance(self._rows, SplitRows | PackedRows) else None
 
     def approach(self, epoch: int, position: int) -> None:
@@ -288,8 +291,10 @@ def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended
     """
     source = stream._arguments["source"]
     older = _split_of(source).as_of(str(state.source.get("manifest")))
+    # The run's identity is that of the rows as they were: a state of other records, or of other options, is found here.
     rows = open_rows(_with_split(source, older), stream._arguments["options"])
     check_same_sequence(state, dataclasses.replace(now, source=rows.identity()))
+    # Part of each addition goes into every later state, so it is kept short; the digest is that of a filter.
     manifest, _, digest = older.manifest_id.partition("?")
     addition = Addition(
         manifest=manifest[:16] + (f"?{digest}" if digest else ""),
@@ -298,6 +303,7 @@ def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended
         epoch=state.epoch if state.position else state.epoch - 1,
         position=state.position if state.position and appended == "now" else None,
     )
+    # Before the first row of a run no past has to be remembered: it simply begins with all records.
     additions = (*state.appended, addition) if addition.epoch >= 0 else ()
     return dataclasses.replace(state, source=now.source, appended=additions)
 
@@ -331,6 +337,7 @@ class AppendedStream(RowStream):
         self.additions = additions
         split: Split = _split_of(source)
 
+        # Older snapshots are opened when an epoch of theirs is read, which in a run that goes on is mostly never.
         def part(rows: int, stream: int, chosen: Callable[[], Split]) -> Part:
             def opened() -> tuple[Orders, Indices]:
                 found = chosen()
@@ -355,7 +362,9 @@ class AppendedStream(RowStream):
         sizes = [*(addition.rows for addition in additions), self.size]
         numbers = range(len(additions))
         wholes = [part(sizes[number], 0, functools.partial(before, number)) for number in numbers]
+        # Epochs that begin after the last addition are those of any stream: same order, no table of numbers.
         wholes.append(Part(self.size, lambda: (self._orders, None)))
+        # Orders of their own: what was added is permuted by itself, whatever was read before it.
         added = [
             part(sizes[number + 1] - sizes[number], number + 1, functools.partial(since, number)) for number in numbers
         ]
@@ -366,6 +375,7 @@ class AppendedStream(RowStream):
 
     @functools.cached_property
     def _sizes(self) -> list[EpochSizes]:
+        # All epochs after the last addition are equally long, so those before it are all that has to be listed.
         sizes = map(self.size_of, range(1 + max(addition.epoch for addition in self.additions)))
         return [EpochSizes(len(list(alike)), size) for size, alike in itertools.groupby(sizes)]
 

@@ -163,6 +163,7 @@ class WorkerPool:
                         self._begin(running.worker, left.popleft(), watcher)
                     else:
                         self._idle.append(running.worker)
+            # A copy, since looking may restart a task and so change the dict.
             for running in list(self._running.values()):
                 self._look_at(running, watcher)
             watcher.idle()
@@ -196,6 +197,8 @@ class WorkerPool:
     def _start(self, running: _Running, watcher: Watcher) -> None:
         worker, task = running.worker, running.task
         running.seen = None
+        # Of the time between two looks no more than two usual ones count: a supervisor that did not run for a while
+        # must not blame a record for it.
         running.clock = RecordClock(
             most_secs=2 * self._look_secs, now=time.monotonic(), waited=running.figures.waiting_secs()
         )
@@ -235,6 +238,7 @@ class WorkerPool:
         assert running.clock is not None
         running.clock.look(now=time.monotonic(), waited=running.figures.waiting_secs())
         seen = running.worker.cell.look()
+        # The same batch, record and stage as at the last look means that the time since then is this record's.
         if seen is None or running.seen is None or seen[:3] != running.seen[:3]:
             running.seen, running.looks = seen, 0
             running.clock.restart()
@@ -273,6 +277,8 @@ class WorkerPool:
         """Kills a worker; quarantines its record if it is known, else has its batch run record by record."""
         worker, journal = running.worker, running.journal
         assert journal is not None
+        # Between the look and the kill it may have gone on to another record, which must not be blamed: it is stopped
+        # first, and looked at again.
         worker.stand_still()
         still = worker.cell.look()
         if still is None or still[:3] != seen[:3]:
@@ -283,6 +289,7 @@ class WorkerPool:
             worker.go_on()
             return
         ordinals = worker.cell.ordinals(seen.num_records)
+        # It stands still, so its journal ends with the last record that it has finished.
         size = os.fstat(journal.fileno()).st_size
         where = worker.where()
         worker.process.kill()
@@ -348,10 +355,12 @@ class WorkerPool:
                 ordinal=ordinals[max(seen.record, 0)], unit=self._unit_names[seen.unit], cause=cause, limit=limit
             )
             running.task = task.quarantining([record])
+            # On disk before anything else: a build that is killed now does not meet the record again.
             remember(self._header.root, task.plain_fingerprint, running.task.quarantined)
             running.found.append({"stage": record.unit, "ordinal": record.ordinal, "cause": cause, "where": where})
             _report(task, record, where)
         else:
+            # Not known which of the batch it was: halves until one is left, as in a search.
             most = max(1, min(care.most_records, seen.num_records) // 2)
             running.care = Care(most_records=most, alone=(ordinals[0], ordinals[-1] + 1))
         self._restart(running, watcher)
