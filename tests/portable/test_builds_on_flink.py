@@ -228,7 +228,7 @@ def test_a_launcher_that_is_killed_with_its_job_server_costs_nothing(
         command = ["build", PACED, "--to", str(cache), *on_cluster(None, cluster, workers), "--", "--job_name=orphaned"]
         with running_command(*command) as launcher:
             launcher.wait_for(lambda: len(completions(cache)) >= 4, what="four shards")
-            assert len(job_servers()) == 1
+            assert job_servers()
             launcher.process.kill()
             launcher.end()
         wait_for(lambda: not job_servers(), what="the end of the job server")
