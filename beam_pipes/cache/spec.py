@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,12 @@ from beam_pipes.cache.exact import NotExactError, brief, natural_array
 from beam_pipes.errors import SpecError
 
 Example = Mapping[str, object]  # feature name → NumPy array, scalar, bytes, str, or (nested) list
+# What is read back. A spec that is opened at run time says what a value is, which no type checker sees: users index it
+# and compute with it as it is.
+FeatureValue = Any  # NumPy array or scalar, bytes or str
+DecodedExample = dict[str, FeatureValue]
+# What a source gives, stages take and give, and a cache holds: the class that was declared for it, at run time too.
+Record = Any  # an example, a message, bytes, or an object of a class of the user's
 Encoding = Literal["raw", "list"]
 ENCODINGS = ("raw", "list")
 
