@@ -26,7 +26,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -68,9 +68,9 @@ class JaxSharding(Protocol):
     """A `jax.sharding.NamedSharding`: a mesh with a spec."""
 
     @property
-    def mesh(self) -> Any: ...
+    def mesh(self) -> JaxMesh: ...
     @property
-    def spec(self) -> Any: ...
+    def spec(self) -> Spec: ...
 
 
 @runtime_checkable
