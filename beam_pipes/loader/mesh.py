@@ -26,7 +26,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -68,9 +68,9 @@ class JaxSharding(Protocol):
     """A `jax.sharding.NamedSharding`: a mesh with a spec."""
 
     @property
-    def mesh(self) -> JaxMesh: ...
+    def mesh(self) -> object: ...
     @property
-    def spec(self) -> Spec: ...
+    def spec(self) -> Any: ...
 
 
 @runtime_checkable
@@ -267,7 +267,7 @@ def mesh_share(
     return MeshShare(share=share, sequence=part, mesh=_named(axes, [*rows, *sequence]))
 
 
-def _axes(mesh: AnyMesh) -> _Axes:
+def _axes(mesh: object) -> _Axes:
     if isinstance(mesh, InputContext):
         place = (int(mesh.input_pipeline_id),)
         return _Axes({"input_pipeline": int(mesh.num_input_pipelines)}, [place], "TensorFlow's InputContext")
