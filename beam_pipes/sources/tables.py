@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Protocol
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.storage import directory_path, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.extras import require
@@ -483,7 +484,7 @@ def _saved(directory: str, columns: Sequence[str] | None) -> tuple[str, Source]:
     return state.get("_split") or "train", ArrowRows(paths, relative_to=directory, columns=columns)
 
 
-def _json_in(directory: str, name: str) -> dict[str, Any] | None:
+def _json_in(directory: str, name: str) -> JsonObject | None:
     path = f"{directory}/{name}"
     try:
         found = json.loads(storage_for(path).read_bytes(path))
