@@ -301,13 +301,17 @@ def _only(signature: type | Mapping[str, type]) -> Classes | None:
     return None if isinstance(signature, Mapping) else (signature,)
 
 
-def steps_of(stages: Sequence[object], *, takes: type, name: str) -> tuple[object, ...]:
+# One of a list that may hold PTransforms: a function, a stage, or a PTransform, which has no types.
+Step = Any
+
+
+def steps_of(stages: Sequence[Step], *, takes: type, name: str) -> tuple[Step, ...]:
     """PTransforms as they are, and the stages between two of them as one `StageList` each.
 
     [click, GroupByKey(), summarize, named] → (StageList([click]), GroupByKey(), StageList([summarize, named])). The
     first takes `takes`; `name` is the declaration's. Raises what `StageList` raises.
     """
-    found: list[object] = []
+    found: list[Step] = []
     groups = [(is_transform, list(group)) for is_transform, group in itertools.groupby(stages, is_beam_transform)]
     for position, (is_transform, group) in enumerate(groups):
         if is_transform:
