@@ -18,9 +18,8 @@ from beam_pipes.beam.lower import Lowered, Outputs, TypeHint, lower
 from beam_pipes.beam.read_from_cache import ReadFromSource
 from beam_pipes.beam.write_to_cache import WriteToCache
 from beam_pipes.building.declaration import RegroupedDeclaration
-from beam_pipes.engine.graph import graph_of
+from beam_pipes.engine.graph import Step, graph_of
 from beam_pipes.errors import DeclarationError
-from beam_pipes.typed.stage_list import Step
 
 
 def build_regrouped_graph(root: beam.Pipeline, declaration: RegroupedDeclaration, to: str) -> beam.PCollection:

@@ -21,10 +21,18 @@ from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import record_limits
 from beam_pipes.cache.spec import ExampleSpec, Features, FeaturesBySplit, Record, is_by_split
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
-from beam_pipes.engine.graph import Graph, Stage, beam_transform_advice, brief, describe, graph_of, is_beam_transform
+from beam_pipes.engine.graph import (
+    Graph,
+    Stage,
+    Step,
+    beam_transform_advice,
+    brief,
+    describe,
+    graph_of,
+    is_beam_transform,
+)
 from beam_pipes.errors import DeclarationError, DuplicateNameException, TypeMismatchException
 from beam_pipes.sources.source import Source
-from beam_pipes.typed.stage_list import Step
 
 RecordKind = Literal["example", "proto", "bytes"]
 

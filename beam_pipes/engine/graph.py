@@ -126,6 +126,9 @@ def beam_transform_advice(value: object) -> str | None:
 Join = Literal["product", "zip"]
 
 
+# One of a list that may hold PTransforms: a function, a stage, or a PTransform, which has no types.
+Step = Any
+
 # What `transform` returns, as the engine gets it and checks it: a list, or a dict of a list for each output.
 Produced = Any
 

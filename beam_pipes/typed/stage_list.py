@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
-from beam_pipes.engine.graph import Graph, Ref, Unit, brief, describe, graph_of, is_beam_transform
+from beam_pipes.engine.graph import Graph, Ref, Step, Unit, brief, describe, graph_of, is_beam_transform
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import DeclarationError, DuplicateNameException, TypeMismatchException
 from beam_pipes.typed.annotated import Classes, describe_classes, single_class
@@ -299,10 +299,6 @@ class StageList(DAGPipeline):
 
 def _only(signature: type | Mapping[str, type]) -> Classes | None:
     return None if isinstance(signature, Mapping) else (signature,)
-
-
-# One of a list that may hold PTransforms: a function, a stage, or a PTransform, which has no types.
-Step = Any
 
 
 def steps_of(stages: Sequence[Step], *, takes: type, name: str) -> tuple[Step, ...]:
