@@ -27,12 +27,17 @@ from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.source import Slice, Source, SourceShard, check_batch_limits
 
 
+class _ArrowField(Protocol):
+    @property
+    def type(self) -> object: ...
+
+
 class _ArrowSchema(Protocol):
     """What we use of a `pyarrow.Schema`; pyarrow has no types."""
 
     @property
     def names(self) -> list[str]: ...
-    def field(self, name: str, /) -> Any: ...
+    def field(self, name: str, /) -> _ArrowField: ...
     def remove_metadata(self) -> _ArrowSchema: ...
 
 
@@ -51,12 +56,35 @@ class ArrowBatch(Protocol):
     def select(self, names: list[str], /) -> ArrowBatch: ...
 
 
+class _ColumnChunk(Protocol):
+    """What we use of a `pyarrow.parquet.ColumnChunkMetaData`."""
+
+    @property
+    def data_page_offset(self) -> int: ...
+    @property
+    def has_dictionary_page(self) -> bool: ...
+    @property
+    def dictionary_page_offset(self) -> int | None: ...
+    @property
+    def total_compressed_size(self) -> int: ...
+
+
+class _RowGroup(Protocol):
+    """What we use of a `pyarrow.parquet.RowGroupMetaData`."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def num_columns(self) -> int: ...
+    def column(self, index: int, /) -> _ColumnChunk: ...
+
+
 class _ParquetMetadata(Protocol):
     """What we use of a `pyarrow.parquet.FileMetaData`."""
 
     @property
     def num_row_groups(self) -> int: ...
-    def row_group(self, index: int, /) -> Any: ...
+    def row_group(self, index: int, /) -> _RowGroup: ...
 
 
 class _ParquetFile(Protocol):
