@@ -147,7 +147,7 @@ class BeamPipesError(Exception):
     Keyword arguments become attributes: `BeamPipesError("…", stage="Tokenize").stage == "Tokenize"`.
     """
 
-    def __init__(self, message: str, **attributes: Any) -> None:
+    def __init__(self, message: str, **attributes: object) -> None:
         super().__init__(message)
         self.message = message
         self.attributes = attributes
@@ -165,7 +165,7 @@ class BeamPipesError(Exception):
             raise AttributeError(name)
         return self.attributes.get(name)
 
-    def add(self, words: str, **attributes: Any) -> None:
+    def add(self, words: str, **attributes: object) -> None:
         """Adds a sentence to the message, and its facts to the attributes, for callers that know more.
 
         `error.add("It is record 7 of split 'train'.", record=7)`
@@ -175,7 +175,7 @@ class BeamPipesError(Exception):
         self.args = (self.message,)
         self.attributes.update(attributes)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, {name: _portable(v) for name, v in self.attributes.items()}))
 
 

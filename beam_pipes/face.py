@@ -24,8 +24,9 @@ from beam_pipes.building.declaration import (
 )
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import DEFAULT_KEEP
+from beam_pipes.cache.spec import Features, FeaturesBySplit, Record
 from beam_pipes.engine.execute import OnError
-from beam_pipes.engine.graph import Stage, brief, is_beam_transform
+from beam_pipes.engine.graph import Stage, Step, brief, is_beam_transform
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.source import Source, SplitSources
 from beam_pipes.typed.stage_list import StageFunction, StageList, steps_of
@@ -59,7 +60,7 @@ def declare(
     stages: Stages,
     *,
     splits: Mapping[str, float] | Stage | None = None,
-    features: Mapping[str, Any] | None = None,
+    features: Features | FeaturesBySplit | None = None,
     analyzers: Sequence[Analyzer] = (),
     split: str = "train",
     seed: int = 0,
@@ -76,13 +77,13 @@ def declare(
 def declare(
     name: str,
     source: Source,
-    stages: Sequence[Any],
+    stages: Sequence[Step],
     *,
     key: KeyOf | None,
     num_shards: int = DEFAULT_NUM_SHARDS,
-    split_by: Callable[[Any], str] | None = None,
+    split_by: Callable[[Record], str] | None = None,
     splits: Mapping[str, float] | Sequence[str] | None = None,
-    features: Mapping[str, Any] | None = None,
+    features: Features | None = None,
     split: str = "train",
     seed: int = 0,
     on_error: OnError = "fail",
@@ -94,13 +95,13 @@ def declare(
 def declare(
     name: str,
     source: Source | Mapping[str, Source],
-    stages: Stages | Sequence[Any],
+    stages: Stages | Sequence[Step],
     *,
     key: KeyOf | EllipsisType | None = ...,
     num_shards: int | None = None,
-    split_by: Callable[[Any], str] | None = None,
+    split_by: Callable[[Record], str] | None = None,
     splits: Mapping[str, float] | Sequence[str] | Stage | None = None,
-    features: Mapping[str, Any] | None = None,
+    features: Any = None,
     analyzers: Sequence[Analyzer] = (),
     split: str = "train",
     seed: int = 0,
@@ -259,15 +260,15 @@ def build(
 def build(
     name: str,
     source: Source | Mapping[str, Source],
-    stages: Stages | Sequence[Any],
+    stages: Stages | Sequence[Step],
     /,
     *,
     to: str | os.PathLike[str],
     key: KeyOf | EllipsisType | None = ...,
     num_shards: int | None = None,
-    split_by: Callable[[Any], str] | None = None,
+    split_by: Callable[[Record], str] | None = None,
     splits: Mapping[str, float] | Sequence[str] | Stage | None = None,
-    features: Mapping[str, Any] | None = None,
+    features: Features | FeaturesBySplit | None = None,
     analyzers: Sequence[Analyzer] = (),
     split: str = "train",
     seed: int = 0,
@@ -290,7 +291,7 @@ def build(
 def build(
     declared: Declaration | RegroupedDeclaration | str,
     source: Source | Mapping[str, Source] | None = None,
-    stages: Stages | Sequence[Any] | None = None,
+    stages: Stages | Sequence[Step] | None = None,
     /,
     *,
     to: str | os.PathLike[str] | None = None,

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from beam_pipes.cache.spec import Record
 from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.engine.graph import Graph, Stage, describe, graph_of
 from beam_pipes.errors import AnalysisError, DeclarationError
@@ -303,7 +304,7 @@ class Accumulator(abc.ABC):
     """
 
     @abc.abstractmethod
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Sequence[Record], record_ids: Sequence[str]) -> None:
         """Takes a batch of consecutive values.
 
         `values[i]` came from the record `record_ids[i]` (`file@position`); a record that gave three values is named

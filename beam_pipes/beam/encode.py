@@ -18,7 +18,7 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.typehints.row_type import RowTypeConstraint
 from google.protobuf.message import Message
 
-from beam_pipes.beam.lower import FailedElement
+from beam_pipes.beam.lower import Element, FailedElement, TypeHint
 from beam_pipes.building.declaration import KeyOf
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE
@@ -28,6 +28,7 @@ from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError, SourceError, SpecError, StageError, text_of
 from beam_pipes.identity.fingerprint import canonical
+from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 from beam_pipes.typed.pipeline import Pipeline
 from beam_pipes.typed.random_partition import RandomPartition
@@ -43,20 +44,20 @@ class Collection(Source):
     def output_type(self) -> type:
         return self.type_
 
-    def plan(self, **_: Any) -> SourcePlan:
+    def plan(self, **_: object) -> SourcePlan:
         raise _gone()
 
-    def read(self, shard: SourceShard, **_: Any) -> Iterator[Any]:
+    def read(self, shard: SourceShard, **_: object) -> Iterator[RecordBatch]:
         raise _gone()
 
-    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
         raise _gone()
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {}
 
 
-def features_of_schema(element_type: Any) -> ExampleSpec | None:
+def features_of_schema(element_type: TypeHint) -> ExampleSpec | None:
     """The features of rows with a schema, by the types of its fields; None for elements without one.
 
         beam.Row(user=str, clicks=Sequence[int])  →  {"user": str, "clicks": int64 of shape (None,)}
@@ -72,7 +73,7 @@ def features_of_schema(element_type: Any) -> ExampleSpec | None:
     return ExampleSpec({name: _feature_of(name, type_) for name, type_ in fields.items()})
 
 
-def _feature_of(name: str, type_: Any) -> FeatureSpec:
+def _feature_of(name: str, type_: TypeHint) -> FeatureSpec:
     shape: tuple[None, ...] = ()
     found = convert_to_beam_type(type_)
     while True:
@@ -100,7 +101,7 @@ class Key:
     def __init__(self, key: KeyOf | None) -> None:
         self._key = key
 
-    def __call__(self, element: Any) -> bytes | None:
+    def __call__(self, element: Element) -> bytes | None:
         if self._key is None:
             return None
         found = element[self._key] if isinstance(self._key, str) else self._key(element)
@@ -117,31 +118,34 @@ def _gone() -> SourceError:
     return SourceError("the records of this cache came from a PCollection: run the Beam pipeline again.")
 
 
+_Keyed = tuple[Element, bytes]
+
+
 class _SplitBy(Pipeline):
     """Sends an element with its key to the split that a user function names."""
 
-    def __init__(self, type_: type, splits: Sequence[str], split_by: Callable[[Any], str]) -> None:
+    def __init__(self, type_: type, splits: Sequence[str], split_by: Callable[[Element], str]) -> None:
         super().__init__(input_type=type_, output_type=dict.fromkeys(splits, type_), name="SplitBy")
         self.splits = list(splits)
         self.split_by = split_by
 
-    def transform(self, input_object: Any) -> dict[str, list[Any]]:
+    def transform(self, input_object: _Keyed) -> dict[str, list[_Keyed]]:
         split = self.split_by(input_object[0])
-        outputs: dict[str, list[Any]] = {name: [] for name in self.splits}
+        outputs: dict[str, list[_Keyed]] = {name: [] for name in self.splits}
         if split not in outputs:
             raise DeclarationError(f"WriteToCache: split_by gave {split!r}; the splits are {', '.join(outputs)}.")
         outputs[split].append(input_object)
         return outputs
 
 
-def _key_of_pair(pair: tuple[Any, bytes]) -> bytes:
+def _key_of_pair(pair: _Keyed) -> bytes:
     return pair[1]
 
 
 def splitter(
     type_: type,
     splits: Mapping[str, float] | Sequence[str],
-    split_by: Callable[[Any], str] | None,
+    split_by: Callable[[Element], str] | None,
     seed: int,
 ) -> Pipeline:
     """The DoFn that divides pairs of (element, key) among the splits: by the user's function, else drawn by the key."""
@@ -157,6 +161,10 @@ def splitter(
             )
         splits = {names[0]: 1.0}
     return RandomPartition(type_, names, list(splits.values()), seed=seed, key=_key_of_pair, name="SplitByKey")
+
+
+# The fields of an `Encoded`, as it crosses a shuffle.
+EncodedFields = tuple[Any, ...]
 
 
 class Encoded(NamedTuple):
@@ -199,7 +207,7 @@ class Encode(beam.DoFn):  # type: ignore[misc]
         self._codec = codec_for(declaration.kind(first), spec=spec, proto=proto)
         self._lists = None if spec is None else ExampleCodec(ExampleSpec({name: _as_list(spec[name]) for name in spec}))
 
-    def process(self, element: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def process(self, element: Element) -> Iterator[tuple[int, EncodedFields]]:
         try:
             record = _failed(element) if isinstance(element, FailedElement) else self._encoded(element)
         except DeclarationError:
@@ -217,7 +225,7 @@ class Encode(beam.DoFn):  # type: ignore[misc]
         shard = int.from_bytes(hashlib.blake2b(record.key, digest_size=8).digest(), "big") % self._num_shards
         yield shard, tuple(record)  # a plain tuple has a coder of Beam's, several times faster than pickling
 
-    def _encoded(self, element: Any) -> Encoded:
+    def _encoded(self, element: Element) -> Encoded:
         value = self._value(element)
         payload, row = self._codec.encode_indexed(value)
         key = self._key(value)
@@ -227,7 +235,7 @@ class Encode(beam.DoFn):  # type: ignore[misc]
         [split] = [name for name, values in outputs.items() if values]
         return Encoded(key, split, payload, tuple(row), None)
 
-    def _value(self, element: Any) -> Any:
+    def _value(self, element: Element) -> Element:
         if self._lists is None:
             return element
         if isinstance(element, beam.Row):
@@ -261,7 +269,7 @@ def _content_key(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest()[:16].encode()
 
 
-def _raw_of(element: Any) -> bytes:
+def _raw_of(element: Element) -> bytes:
     """The element as bytes that depend only on its values, if it has a canonical form."""
     if isinstance(element, bytes):
         return element
@@ -294,7 +302,7 @@ def letter(record: Encoded, file: str, position: int, ordinal: int) -> DeadLette
     )
 
 
-def letter_of(keyed: tuple[int, tuple[Any, ...]]) -> Iterator[DeadLetter]:
+def letter_of(keyed: tuple[int, EncodedFields]) -> Iterator[DeadLetter]:
     """The dead letter of a record that failed, before it has its place."""
     record = Encoded(*keyed[1])
     if record.failure is not None:

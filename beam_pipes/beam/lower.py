@@ -33,6 +33,10 @@ from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.errors import DeclarationError, TypeMismatchException
 from beam_pipes.identity.fingerprint import canonical
 
+# An element of a PCollection: of a class that the type hint of the collection says, if one was given.
+Element = Any
+# A type hint of Beam: a class, or a constraint of its own, which Beam gives no types to.
+TypeHint = Any
 # The timestamp of an element in microseconds, and its window.
 _Stamp = tuple[int, Any]
 
@@ -42,22 +46,26 @@ DEAD_LETTERS = "dead letters"
 class FailedElement(NamedTuple):
     """An element that failed in a stage: the input, and the exception's text."""
 
-    element: Any
+    element: Element
     stage: str
     error_type: str
     message: str
     traceback: str
 
     @classmethod
-    def of(cls, element: Any, failed: Failure) -> FailedElement:
+    def of(cls, element: Element, failed: Failure) -> FailedElement:
         """An element, and its failure in words."""
         return cls(element, failed.stage, failed.error_type, failed.message, failed.traceback)
+
+
+# What a pipeline gives: the collection of its one output, or those of several by their names.
+Outputs = Any  # a PCollection, or a dict of PCollections
 
 
 class Lowered(NamedTuple):
     """The result of `lower` if failures are kept: the usual `outputs`, and `dead_letters` of `FailedElement`."""
 
-    outputs: Any
+    outputs: Outputs
     dead_letters: beam.PCollection
 
 
@@ -66,10 +74,10 @@ def lower(
     *,
     seed: int = 0,
     on_error: OnError = "fail",
-    record_id: Callable[[Any], str] | None = None,
+    record_id: Callable[[Element], str] | None = None,
     batch_records: int = 256,
     batch_bytes: int = 1 << 20,
-    resource_hints: Mapping[str, Mapping[str, Any]] | None = None,
+    resource_hints: Mapping[str, Mapping[str, object]] | None = None,
 ) -> beam.PTransform:
     """A PTransform that runs `pipeline` over each element: every unit becomes one labelled PTransform.
 
@@ -124,7 +132,7 @@ class _Lower(beam.PTransform):  # type: ignore[misc]
         *,
         seed: int,
         on_error: OnError,
-        resource_hints: Mapping[str, Mapping[str, Any]],
+        resource_hints: Mapping[str, Mapping[str, object]],
     ) -> None:
         super().__init__(label=graph.name)
         self._graph = graph
@@ -137,7 +145,7 @@ class _Lower(beam.PTransform):  # type: ignore[misc]
             UnitRunner(unit, seed=seed, on_error=on_error).on_error == "dead_letter" for unit in graph.units
         )
 
-    def expand(self, pcoll: beam.PCollection) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> Outputs | Lowered:
         self._check_type(pcoll.element_type)
         batches = pcoll | "Begin" >> beam.ParDo(self._begin).with_output_types(_ElementBatch)
         for position, unit in enumerate(self._graph.units):
@@ -161,7 +169,7 @@ class _Lower(beam.PTransform):  # type: ignore[misc]
         given = outputs[main] if main is not None else outputs
         return Lowered(given, found[DEAD_LETTERS]) if self._keeps_failed else given
 
-    def _check_type(self, found: Any) -> None:
+    def _check_type(self, found: TypeHint) -> None:
         expected = self._pipeline.input_type
         hint = hint_of(expected) if isinstance(expected, type) else typehints.Any
         if not typehints.is_consistent_with(found, hint):
@@ -175,11 +183,11 @@ class _Lower(beam.PTransform):  # type: ignore[misc]
             )
 
 
-def _words(hint: Any) -> str:
+def _words(hint: TypeHint) -> str:
     return getattr(hint, "__name__", None) or str(hint)
 
 
-def hint_of(type_: type) -> Any:
+def hint_of(type_: type) -> TypeHint:
     """The type hint of a declared type; `Any` where Beam would read more into it than was declared.
 
     `tuple` does not say what it contains, and Beam takes it for a sequence of one type, which is not a pair of key and
@@ -193,10 +201,10 @@ def hint_of(type_: type) -> Any:
 class BatchCoder(beam.coders.Coder):  # type: ignore[misc]
     """Batches as pickles. Beam samples the sizes of elements, and would pickle a batch once more to know its size."""
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
-    def decode(self, encoded: bytes) -> Any:
+    def decode(self, encoded: bytes) -> object:
         return pickle.loads(encoded)
 
     def estimate_size(self, value: Any) -> int:
@@ -225,7 +233,7 @@ class _Named:
     __slots__ = ("_name", "num_bytes", "stamps", "values")
 
     def __init__(
-        self, values: list[Any], name: Callable[[Any], str], *, stamps: Sequence[_Stamp] | None, num_bytes: int
+        self, values: list[Element], name: Callable[[Element], str], *, stamps: Sequence[_Stamp] | None, num_bytes: int
     ) -> None:
         self.values = values
         self._name = name
@@ -236,11 +244,11 @@ class _Named:
         return self._name(self.values[index])
 
 
-def _content_id(element: Any) -> str:
+def _content_id(element: Element) -> str:
     return repr(canonical(element))
 
 
-def size_of(value: Any) -> int:
+def size_of(value: object) -> int:
     """About how many bytes of memory a value holds."""
     if isinstance(value, (str, bytes)):
         return len(value)
@@ -256,7 +264,9 @@ def size_of(value: Any) -> int:
 class _Begin(beam.DoFn):  # type: ignore[misc]
     """Element → batches, which end when they are full or with their bundle (like those of Beam's `BatchElements`)."""
 
-    def __init__(self, pipeline: Stage, name: Callable[[Any], str], *, batch_records: int, batch_bytes: int) -> None:
+    def __init__(
+        self, pipeline: Stage, name: Callable[[Element], str], *, batch_records: int, batch_bytes: int
+    ) -> None:
         self._stage = pipeline.name
         self._type: Signature = pipeline.input_type
         self._name = name
@@ -265,12 +275,12 @@ class _Begin(beam.DoFn):  # type: ignore[misc]
         self.start_bundle()
 
     def start_bundle(self) -> None:
-        self._values: list[Any] = []
+        self._values: list[Element] = []
         self._stamps: list[_Stamp] = []
         self._num_bytes = 0
 
     def process(
-        self, element: Any, timestamp: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
+        self, element: Element, timestamp: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
     ) -> Sequence[WindowedValue]:
         problem = mismatch(element, self._type)
         if problem is not None:
@@ -326,7 +336,7 @@ class _End(beam.DoFn):  # type: ignore[misc]
         self._graph = graph_of(pipeline, default_output="train")
         self._main = main
 
-    def process(self, batch: _ElementBatch) -> Iterator[Any]:
+    def process(self, batch: _ElementBatch) -> Iterator[Element]:
         stamps = batch.records.stamps
         for name, ref in self._graph.outputs.items():
             for index, values in enumerate(batch.columns[ref]):
@@ -341,7 +351,7 @@ class _End(beam.DoFn):  # type: ignore[misc]
                 yield _given(letter, DEAD_LETTERS, stamps[index] if stamps else None)
 
 
-def _given(value: Any, tag: str | None, stamp: _Stamp | None) -> Any:
+def _given(value: Element, tag: str | None, stamp: _Stamp | None) -> Element:
     """A value for an output, with the timestamp and window of the element that it comes from."""
     if stamp is not None:
         value = WindowedValue(value, Timestamp(micros=stamp[0]), (stamp[1],))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import iobase
@@ -17,12 +16,13 @@ from apache_beam.io.range_trackers import OffsetRangeTracker
 from apache_beam.metrics import Metrics
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_pipes.beam.lower import DEAD_LETTERS, FailedElement, Lowered, hint_of
+from beam_pipes.beam.lower import DEAD_LETTERS, Element, FailedElement, Lowered, TypeHint, hint_of
 from beam_pipes.beam.write_to_cache import WriteToCache
 from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, DEFAULT_TARGET_SHARD_BYTES
 from beam_pipes.building.reading import SOURCE, unparsable
+from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.cache.reader import open_split
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.cache.split import Split
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
@@ -101,7 +101,7 @@ class _SplitSource(iobase.BoundedSource):  # type: ignore[misc]
     def get_range_tracker(self, start_position: int | None, stop_position: int | None) -> OffsetRangeTracker:
         return OffsetRangeTracker(start_position or 0, len(self._split) if stop_position is None else stop_position)
 
-    def read(self, range_tracker: OffsetRangeTracker) -> Iterator[Any]:
+    def read(self, range_tracker: OffsetRangeTracker) -> Iterator[Element]:
         removed = set(self._split.removed_rows.tolist())
         for index in range(range_tracker.start_position(), range_tracker.stop_position()):
             if not range_tracker.try_claim(index):
@@ -109,7 +109,7 @@ class _SplitSource(iobase.BoundedSource):  # type: ignore[misc]
             if index not in removed:
                 yield self._element(self._split[index])
 
-    def _element(self, record: Any) -> Any:
+    def _element(self, record: Record) -> Element:
         if self._columns is None:
             return record
         chosen = {name: record[name] for name in self._columns}
@@ -187,7 +187,7 @@ class _ReadShard(beam.DoFn):  # type: ignore[misc]
         self._with_ids = with_ids
         self._on_error = on_error
 
-    def process(self, shard: SourceShard) -> Iterator[Any]:
+    def process(self, shard: SourceShard) -> Iterator[Element]:
         for records in self._source.read(shard):
             for row in records.bad:
                 if self._on_error == "fail":
@@ -208,9 +208,9 @@ def _row_type(spec: ExampleSpec, columns: Sequence[str]) -> RowTypeConstraint:
     return RowTypeConstraint.from_fields([(name, _type_of(spec[name])) for name in columns])
 
 
-def _type_of(feature: FeatureSpec) -> Any:
+def _type_of(feature: FeatureSpec) -> TypeHint:
     known = {"str": str, "bytes": bytes, "bool": bool}
-    type_: Any = known.get(feature.dtype, int if "int" in feature.dtype else float)
+    type_: TypeHint = known.get(feature.dtype, int if "int" in feature.dtype else float)
     for _ in feature.shape:
         type_ = Sequence[type_]
     return type_
@@ -233,7 +233,7 @@ def read_from_cache_in_yaml(path: str, split: str = "train", columns: list[str] 
 
 def write_to_cache_in_yaml(
     path: str,
-    features: dict[str, Any] | None = None,
+    features: dict[str, JsonValue] | None = None,
     key: str | None = None,
     splits: dict[str, float] | None = None,
     num_shards: int = DEFAULT_NUM_SHARDS,

@@ -9,17 +9,16 @@ With `on_error="dead_letter"`, what failed in a step travels to `WriteToCache` b
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import apache_beam as beam
 from google.protobuf.message import Message
 
 from beam_pipes.beam.encode import features_of_schema
-from beam_pipes.beam.lower import Lowered, lower
+from beam_pipes.beam.lower import Lowered, Outputs, TypeHint, lower
 from beam_pipes.beam.read_from_cache import ReadFromSource
 from beam_pipes.beam.write_to_cache import WriteToCache
 from beam_pipes.building.declaration import RegroupedDeclaration
-from beam_pipes.engine.graph import graph_of
+from beam_pipes.engine.graph import Step, graph_of
 from beam_pipes.errors import DeclarationError
 
 
@@ -51,7 +50,7 @@ def build_regrouped_graph(root: beam.Pipeline, declaration: RegroupedDeclaration
     return (records | "Write to cache" >> writes).published
 
 
-def writer(declaration: RegroupedDeclaration, to: str, *, element_type: Any = None) -> WriteToCache:
+def writer(declaration: RegroupedDeclaration, to: str, *, element_type: TypeHint = None) -> WriteToCache:
     """The end of the job, for elements of a type: what the last stage gives, or what a PTransform says it gives.
 
     Raises `DeclarationError` for options that do not go together.
@@ -86,14 +85,14 @@ def writer(declaration: RegroupedDeclaration, to: str, *, element_type: Any = No
     )
 
 
-def _without_letters(found: Any, letters: list[beam.PCollection]) -> Any:
+def _without_letters(found: Outputs | Lowered, letters: list[beam.PCollection]) -> Outputs:
     if not isinstance(found, Lowered):
         return found
     letters.append(found.dead_letters)
     return found.outputs
 
 
-def _label(step: Any, labels: Counter[str]) -> str:
+def _label(step: Step, labels: Counter[str]) -> str:
     """A label of its own for each step: Beam refuses two of one name."""
     label = (
         str(step.label) if isinstance(step, beam.PTransform) else " → ".join(unit.name for unit in graph_of(step).units)

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipes.beam.lower import BatchCoder, Mirror, size_of
+from beam_pipes.beam.lower import BatchCoder, Element, Mirror, size_of
 from beam_pipes.building.analysis.job import AnalysisJob, AnalysisTaskReader, write_analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.completion import find_completion
@@ -130,7 +129,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         # What an earlier, failed bundle left open is read again by the retry.
         self._abort_all()
 
-    def process(self, element: ShardBatch) -> Iterator[Any]:
+    def process(self, element: ShardBatch) -> Iterator[Element]:
         index = element.task.index
         if element.complete:
             yield index
@@ -156,7 +155,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             part = encoder.encode(element.batch.copy(), element.sequence)
             yield beam.pvalue.TaggedOutput(PARTS, (index, (element.task, part, 0)))
 
-    def finish_bundle(self) -> Iterator[Any]:
+    def finish_bundle(self) -> Iterator[Element]:
         for index, output in self._open.items():
             value = (index, (output.task, output.to_part(), 0))
             yield beam.pvalue.TaggedOutput(

@@ -26,8 +26,8 @@ import operator
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import IO, NamedTuple
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
@@ -37,13 +37,14 @@ from beam_pipes.beam.encode import (
     Collection,
     Encode,
     Encoded,
+    EncodedFields,
     Key,
     features_of_schema,
     letter,
     letter_of,
     splitter,
 )
-from beam_pipes.beam.lower import Mirror
+from beam_pipes.beam.lower import Element, Mirror, TypeHint
 from beam_pipes.beam.shards import gathered
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
@@ -130,7 +131,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         proto: type[Message] | None = None,
         key: KeyOf | None = None,
         splits: Mapping[str, float] | Sequence[str] = ("train",),
-        split_by: Callable[[Any], str] | None = None,
+        split_by: Callable[[Element], str] | None = None,
         name: str = "collection",
         seed: int = 0,
         num_shards: int = DEFAULT_NUM_SHARDS,
@@ -176,7 +177,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         spec = features if isinstance(features, ExampleSpec) else ExampleSpec(features)
         return dict.fromkeys(self._splits, spec)
 
-    def _declared_for(self, element_type: Any) -> Declaration:
+    def _declared_for(self, element_type: TypeHint) -> Declaration:
         """The declaration, with the features of the collection's schema if none are given."""
         if self._declaration.source.output_type is not bytes:
             return self._declaration
@@ -301,7 +302,7 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
     def setup(self) -> None:
         self._mirror = Mirror(self._handle.get().name, WRITE)
 
-    def process(self, keyed: tuple[int, Iterable[tuple[Any, ...]]], planned: _Planned) -> Iterator[int]:
+    def process(self, keyed: tuple[int, Iterable[EncodedFields]], planned: _Planned) -> Iterator[int]:
         index, records = keyed
         task = planned.tasks[index]
         if find_completion(planned.header, task) is None:
@@ -378,7 +379,7 @@ class _Parts:
             lineage=lineage,
         )
 
-    def _account(self, records: Sequence[Encoded], written: Mapping[str, Sequence[Any]]) -> Account:
+    def _account(self, records: Sequence[Encoded], written: Mapping[str, Sized]) -> Account:
         account = Account(read=len(records), outputs={split: len(rows) for split, rows in written.items()})
         booked = account.unit(WRITE)
         failed = [(record.stage, record.failure[0]) for record in records if record.failure is not None]

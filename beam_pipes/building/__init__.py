@@ -14,7 +14,7 @@ A runner only decides where shard jobs run.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from beam_pipes.building.declaration import Declaration as Declaration
@@ -33,7 +33,7 @@ _FILE_OF_NAME = {
 __all__ = ["Declaration", "RegroupedDeclaration", "expect", "load_declaration"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     file = _FILE_OF_NAME.get(name)
     if file is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")

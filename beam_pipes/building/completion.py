@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import google_crc32c
 
 from beam_pipes.building.limits import Quarantined
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.index import index_path
 from beam_pipes.cache.layout import ShardEntry
 from beam_pipes.cache.lineage import lineage_checksum, lineage_file
@@ -97,7 +98,7 @@ class Completion:
         return cls.from_json(json.loads(data))
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Completion:
+    def from_json(cls, value: JsonObject) -> Completion:
         dead_letters = value["dead_letters"]
         return cls(
             index=value["index"],

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from google.protobuf.message import Message
 
@@ -19,9 +19,18 @@ from beam_pipes.analysis.analyzer import Analyzer
 from beam_pipes.building.analysis.declared import check_analyzers, held_results
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import record_limits
-from beam_pipes.cache.spec import ExampleSpec, is_by_split
+from beam_pipes.cache.spec import ExampleSpec, Features, FeaturesBySplit, Record, is_by_split
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
-from beam_pipes.engine.graph import Graph, Stage, beam_transform_advice, brief, describe, graph_of, is_beam_transform
+from beam_pipes.engine.graph import (
+    Graph,
+    Stage,
+    Step,
+    beam_transform_advice,
+    brief,
+    describe,
+    graph_of,
+    is_beam_transform,
+)
 from beam_pipes.errors import DeclarationError, DuplicateNameException, TypeMismatchException
 from beam_pipes.sources.source import Source
 
@@ -38,7 +47,7 @@ DEFAULT_TARGET_SHARD_BYTES = 32 << 20
 
 
 #: What tells a record apart: a feature's name, or a function of the element.
-KeyOf = str | Callable[[Any], str | bytes | int]
+KeyOf = str | Callable[[Record], str | bytes | int]
 
 # So many shards are written where nothing is said: two for each of 16 workers.
 DEFAULT_NUM_SHARDS = 32
@@ -94,7 +103,7 @@ class Declaration:
     name: str
     source: Source
     pipeline: Stage
-    features: Mapping[str, Any] | None = None
+    features: Features | FeaturesBySplit | None = None
     analyzers: Sequence[Analyzer] = ()
     split: str = "train"
     seed: int = 0
@@ -257,11 +266,11 @@ class RegroupedDeclaration:
 
     name: str
     source: Source
-    steps: Sequence[Any]
+    steps: Sequence[Step]
     key: KeyOf | None
-    features: Mapping[str, Any] | None = None
+    features: Features | None = None
     splits: Mapping[str, float] | Sequence[str] = ("train",)
-    split_by: Callable[[Any], str] | None = None
+    split_by: Callable[[Record], str] | None = None
     num_shards: int = DEFAULT_NUM_SHARDS
     seed: int = 0
     on_error: OnError = "fail"

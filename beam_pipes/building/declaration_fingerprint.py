@@ -9,9 +9,9 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.graph import Ref
@@ -46,7 +46,7 @@ class DeclarationFingerprint:
         return {"digest": self.digest, "options": dict(self.options), "stages": stages}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> DeclarationFingerprint:
+    def from_json(cls, value: JsonObject) -> DeclarationFingerprint:
         stages = {name: Fingerprint(each["digest"], each["parts"]) for name, each in value["stages"].items()}
         return cls(digest=value["digest"], options=value["options"], stages=stages)
 

@@ -23,7 +23,7 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.building.analysis.stored import (
     ACCUMULATORS,
@@ -34,6 +34,7 @@ from beam_pipes.building.analysis.stored import (
     discard,
     result_place,
 )
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.locks import BUILD_LOCK
 from beam_pipes.cache.manifest import FILE_NAME
 from beam_pipes.cache.publish import SNAPSHOTS, remember_shards, snapshot_directory
@@ -195,7 +196,7 @@ def unused_places(root: str, uses: Iterable[Uses]) -> list[str]:
 
 def _read(path: str) -> Uses | None:
     try:
-        value: dict[str, Any] = json.loads(storage_for(path).read_bytes(path))
+        value: JsonObject = json.loads(storage_for(path).read_bytes(path))
         analyzers = {name: (each["digest"], each["parts"]) for name, each in value["analyzers"].items()}
         return Uses(analyzers=analyzers, shards=tuple(value["shards"]))
     except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError):

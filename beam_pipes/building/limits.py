@@ -17,8 +17,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
+from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.graph import Graph
 from beam_pipes.errors import (
@@ -154,10 +155,10 @@ class Quarantined:
         return [self.ordinal, self.unit, self.cause, self.limit]
 
     @classmethod
-    def from_json(cls, value: Any) -> Quarantined:
+    def from_json(cls, value: JsonValue) -> Quarantined:
         """Raises `ValueError` or `TypeError` if `value` is not what `to_json` returns."""
         ordinal, unit, cause, limit = value
-        kinds: Any = str if cause == "crash" else (int, float)
+        kinds = (str,) if cause == "crash" else (int, float)
         if cause not in ("timeout", "memory", "crash") or not isinstance(limit, kinds):
             raise ValueError(f"not a record in quarantine: {value!r:.80}")
         return cls(ordinal=int(ordinal), unit=str(unit), cause=cause, limit=limit)

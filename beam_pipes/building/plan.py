@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.declared import held_results
@@ -28,12 +28,13 @@ from beam_pipes.building.leftovers import mark_used, remove_temporaries, writing
 from beam_pipes.building.limits import quarantined_snapshot, record_limits, remembered
 from beam_pipes.building.reading import first_errors, graph_runner, read_batches
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.cache.lineage import VERSION as LINEAGE_VERSION
 from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest
 from beam_pipes.cache.publish import published_id, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec
+from beam_pipes.cache.spec import INFER_EXAMPLES, Example, ExampleSpec
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.records import Records
@@ -104,7 +105,7 @@ class BuildPlan:
         }
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """The plan without the list of shards."""
         return {
             "name": self.header.name,
@@ -307,7 +308,7 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
 class _Sampled(NamedTuple):
     """An example, and the record that it comes from."""
 
-    example: Any
+    example: Example
     records: Records
     position: int
 

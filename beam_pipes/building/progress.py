@@ -10,11 +10,11 @@ import html
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from beam_pipes.building.completion import Completion, completions_at, split_directory
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.leftovers import LAUNCHES, lock_holder, unfinished_uses, with_launches
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.cache.storage_protocol import FileStatus
@@ -125,7 +125,7 @@ def _is_newer(completion: Completion, name: str, files: Mapping[str, FileStatus]
     return all(files[file].modified_ns >= started_ns for file in written if file in files)
 
 
-def finished_words(build_info: Mapping[str, Any], records: int) -> list[str]:
+def finished_words(build_info: JsonObject, records: int) -> list[str]:
     """What `build.json` says of a published build: how long it took, and its stages by time."""
     lines = []
     started, ended = build_info.get("started_at"), build_info.get("ended_at")

@@ -27,10 +27,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.plan import BuildPlan
-from beam_pipes.building.reading import graph_runner, shard_records, source_batch
+from beam_pipes.building.reading import SourceBatch, graph_runner, shard_records, source_batch
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
@@ -42,7 +43,7 @@ from beam_pipes.cache.index import column_dtype, column_names
 from beam_pipes.errors import DeclarationError, WorkerDiedError
 from beam_pipes.sources.record_batch import RecordBatch
 
-Vector = np.ndarray[Any, np.dtype[np.float64]]
+Vector = npt.NDArray[np.float64]
 
 # Below this no variance can be told within a stratum, or a shard.
 _AT_LEAST = 2
@@ -310,7 +311,7 @@ class ShardSampler:
         sizes = np.array([size for size, _ in pieces[: len(rows)]], dtype=np.float64)
         return np.array(rows).reshape(len(rows), len(self._names)), sizes, records
 
-    def _run(self, records: RecordBatch) -> Any:
+    def _run(self, records: RecordBatch) -> SourceBatch:
         batch = source_batch(self._declaration, records)
         for position in range(len(self._runner.units)):
             self._runner.run_unit(position, batch)

@@ -11,10 +11,10 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from beam_pipes.building.analysis.stored import Stored
 from beam_pipes.building.limits import Quarantined, quarantined_fingerprint
+from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.cache.manifest import shard_file_name
 from beam_pipes.cache.publish import ANYTHING
 from beam_pipes.cache.spec import ExampleSpec
@@ -25,7 +25,7 @@ from beam_pipes.sources.source import SourceShard
 
 ROWS_PER_FILE = 64
 
-Row = dict[str, Any]
+Row = dict[str, JsonValue]
 
 
 class NumberedRows:
@@ -235,7 +235,7 @@ def _to_json(task: ShardTask) -> dict[str, object]:
     return fields
 
 
-def _from_json(fields: dict[str, Any]) -> ShardTask:
+def _from_json(fields: Row) -> ShardTask:
     prior = fields.get("prior")
     return ShardTask(
         shard=SourceShard.from_json(fields["shard"]),

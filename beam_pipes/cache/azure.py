@@ -22,10 +22,10 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from beam_pipes.cache.gcs.objects import EtagStorage, date_of, etag_of, generation_of, status_by_etag
 from beam_pipes.cache.gcs.requests import Incomplete, RequestOptions, Service, in_short, pieces, refused_anywhere
@@ -42,8 +42,24 @@ from beam_pipes.errors import (
 from beam_pipes.extras import require
 
 if TYPE_CHECKING:
+    from azure.core import MatchConditions
     from azure.core.pipeline.transport import RequestsTransport
     from azure.storage.blob import BlobBlock, BlobClient, BlobPrefix, BlobProperties, BlobServiceClient
+    from typing_extensions import Unpack
+
+    class _Client(TypedDict):
+        transport: RequestsTransport
+        retry_total: int
+
+    class _IfMatch(TypedDict, total=False):
+        etag: str
+        match_condition: MatchConditions
+
+    class _Get(_IfMatch, total=False):
+        offset: int
+        length: int
+        raw_response_hook: Callable[[Any], object]
+
 
 _MOST_BLOCKS = 50_000
 # The names that the Azure command line reads.
@@ -204,7 +220,7 @@ class AzureStorage(EtagStorage):
         found = self._properties(path)
         return found.etag, _status(path, found)
 
-    def _get(self, path: str, **options: Any) -> tuple[bytes, BlobProperties]:
+    def _get(self, path: str, **options: Unpack[_Get]) -> tuple[bytes, BlobProperties]:
         def attempt() -> tuple[bytes, BlobProperties]:
             try:
                 # In requests of 4 MiB, the most that the service sends an MD5 of, bound to the ETag of the first.
@@ -232,16 +248,13 @@ class AzureStorage(EtagStorage):
     ) -> Page:
         name, key = self.split_path(path)
         root = path.removesuffix(key).rstrip("/")
-        wanted: dict[str, Any] = {
-            "name_starts_with": prefix or None,
-            "results_per_page": most or self.options.page_names,
-        }
 
         def attempt() -> tuple[list[BlobProperties | BlobPrefix], str | None]:
             container = self._account(path).get_container_client(name)
-            listing = (
-                container.walk_blobs(**wanted, delimiter=delimiter) if delimiter else container.list_blobs(**wanted)
+            list_blobs = (
+                functools.partial(container.walk_blobs, delimiter=delimiter) if delimiter else container.list_blobs
             )
+            listing = list_blobs(name_starts_with=prefix or None, results_per_page=most or self.options.page_names)
             pages: Any = listing.by_page(token)  # its type there knows no token
             return list(next(pages, ())), pages.continuation_token or None
 
@@ -258,7 +271,7 @@ def _package() -> ModuleType:
     return require("azure.storage.blob", purpose="az:// paths")
 
 
-def _if_match(etag: str) -> dict[str, Any]:
+def _if_match(etag: str) -> _IfMatch:
     return {"etag": etag, "match_condition": require("azure.core", purpose="az:// paths").MatchConditions.IfNotModified}
 
 
@@ -281,7 +294,7 @@ def _account(
     """The client of this process for one account; a forked child gets its own: connections cannot be shared."""
     make: type[BlobServiceClient] = _package().BlobServiceClient
     connection, default_name, key, sas = environment
-    how: dict[str, Any] = {"transport": _transport(options), "retry_total": 0}  # `retrying` does it, with a deadline
+    how: _Client = {"transport": _transport(options), "retry_total": 0}  # `retrying` does it, with a deadline
     if connection:
         try:
             made = make.from_connection_string(connection, **how)

@@ -8,6 +8,11 @@ from typing import Any, NoReturn
 
 from beam_pipes.errors import CorruptManifestError
 
+# What a parser of JSON gives. Only the reader knows which fields an object has, and what they hold: it checks what
+# comes from outside, and indexes what this library wrote itself.
+JsonValue = Any  # None, bool, int, float, str, or a list or dict of these
+JsonObject = Mapping[str, JsonValue]
+
 # What Python's parser calls the numbers that JSON has not → how they are written.
 _WORDS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
@@ -147,19 +152,19 @@ class Checked:
             raise self.fail(field, f"a list of ints from 0 to {most}")
         return value
 
-    def object(self, field: str) -> Mapping[str, Any]:
+    def object(self, field: str) -> JsonObject:
         value = self._value[field]
         if not isinstance(value, Mapping):
             raise self.fail(field, "an object")
         return value
 
-    def list(self, field: str) -> list[Any]:
+    def list(self, field: str) -> list[JsonValue]:
         value = self._value[field]
         if not isinstance(value, list):
             raise self.fail(field, "a list")
         return value
 
-    def any(self, field: str) -> Any:
+    def any(self, field: str) -> JsonValue:
         return self._value[field]
 
 

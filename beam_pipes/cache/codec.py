@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -23,7 +23,7 @@ from beam_pipes.cache.layout import (
     start_columns,
 )
 from beam_pipes.cache.messages import FILLER
-from beam_pipes.cache.spec import Example, ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import DecodedExample, Example, ExampleSpec, FeatureSpec, Record
 from beam_pipes.errors import CacheError, CorruptRecordError, SpecError
 
 RecordKind = Literal["example", "proto", "bytes"]
@@ -36,11 +36,11 @@ class RecordCodec(Protocol):
     kind: RecordKind
     index_columns: tuple[str, ...]
 
-    def encode(self, value: Any) -> bytes: ...
+    def encode(self, value: Record) -> bytes: ...
 
-    def encode_indexed(self, value: Any) -> tuple[bytes, IndexRow]: ...
+    def encode_indexed(self, value: Record) -> tuple[bytes, IndexRow]: ...
 
-    def decode(self, payload: bytes) -> Any: ...
+    def decode(self, payload: bytes) -> Record: ...
 
     def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None: ...
 
@@ -158,7 +158,7 @@ class ExampleCodec:
             self._check_names(value)
         return b"".join(parts)
 
-    def decode(self, payload: bytes) -> dict[str, Any]:
+    def decode(self, payload: bytes) -> DecodedExample:
         """The example from any legal serialization, whoever wrote it. Arrays are independent copies.
 
         Raises:

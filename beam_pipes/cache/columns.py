@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from beam_pipes.cache.layout import MAX_PAYLOAD_BYTES, Field
 from beam_pipes.cache.message_features import MessageDecoder
 from beam_pipes.cache.regions import Located, MappedRegion
 from beam_pipes.cache.shard_files import Places, ShardFiles
-from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec
+from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec, FeatureValue
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
 
 # From this many bytes a row on, copying row by row into the padded batch beats a mask over all of it.
@@ -377,7 +376,7 @@ class DecodedColumns(ColumnReader):
             )
         return found
 
-    def _values(self, feature: str, places: Places) -> list[Any]:
+    def _values(self, feature: str, places: Places) -> list[FeatureValue]:
         self.spec(feature)
         known: dict[int, dict[str, object]] = getattr(self._latest, "examples", {})
         indices = places.indices.tolist()

@@ -10,23 +10,23 @@ times as long; `decoder_of` makes the value of each feature that it has parsed. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from beam_pipes.cache import dtypes, messages
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.encoding import Headers
 from beam_pipes.cache.feature_values import exact_array, restored
 from beam_pipes.cache.layout import Field
 from beam_pipes.cache.messages import varint
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import DecodedExample, ExampleSpec, FeatureSpec, FeatureValue
 from beam_pipes.errors import SpecError
 
 Shape = tuple[int, ...]
-Decoder = Callable[[Any, "Shape | None"], Any]  # (Feature message, stored shape) → value
-BytesDecoder = Callable[[bytes, "Shape | None"], Any]  # (its bytes, stored shape) → value
+Decoder = Callable[["messages.Feature", "Shape | None"], FeatureValue]  # (message, stored shape) → value
+BytesDecoder = Callable[[bytes, "Shape | None"], FeatureValue]  # (its bytes, stored shape) → value
 
 _LISTS = {
     "raw": "bytes_list",
@@ -46,7 +46,7 @@ def decoder_of(field: Field, spec: FeatureSpec) -> Decoder:
     return _tensor_decoder(field, spec)
 
 
-def text_value(name: str, spec: FeatureSpec, value: bytes) -> Any:
+def text_value(name: str, spec: FeatureSpec, value: bytes) -> bytes | str:
     """Stored bytes as the declared `bytes` or `str`."""
     if spec.dtype == dtypes.BYTES:
         return value
@@ -87,7 +87,7 @@ def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | Non
     )
 
 
-def own_array(name: str, values: np.ndarray[Any, Any], spec: FeatureSpec, shape: Shape) -> Any:
+def own_array(name: str, values: Array, spec: FeatureSpec, shape: Shape) -> FeatureValue:
     """Stored values as a writable array of the declared dtype; a NumPy scalar for shape ()."""
     made, declared = values.reshape(shape), spec.numpy_dtype
     made = made.astype(declared) if made.itemsize <= declared.itemsize else restored(name, spec, made)
@@ -105,7 +105,7 @@ def bytes_decoder_of(field: Field, spec: FeatureSpec) -> BytesDecoder:
     plain = spec.shape == (None,) and field.dtype != dtypes.BOOL
     narrower = storage.itemsize > declared.itemsize
 
-    def decode(data: bytes, stored: Shape | None) -> Any:
+    def decode(data: bytes, stored: Shape | None) -> FeatureValue:
         if len(data) % itemsize:
             raise SpecError(
                 f"feature {field.name!r}: expected raw {field.dtype} values of {itemsize} bytes each, found "
@@ -128,7 +128,7 @@ def _tensor_decoder(field: Field, spec: FeatureSpec) -> Decoder:
         from_bytes = bytes_decoder_of(field, spec)
         return lambda message, stored: from_bytes(_single(field, message), stored)
 
-    def decode(message: Any, stored: Shape | None) -> Any:
+    def decode(message: messages.Feature, stored: Shape | None) -> FeatureValue:
         values = _float_list(field, message) if field.kind == "floats" else np.array(_values(field, message), storage)
         if field.kind == "ints":
             values = exact_array(field.name, FeatureSpec(spec.dtype, shape=(None,)), values)
@@ -137,7 +137,7 @@ def _tensor_decoder(field: Field, spec: FeatureSpec) -> Decoder:
     return decode
 
 
-def _booleans(name: str, data: bytes) -> np.ndarray[Any, Any]:
+def _booleans(name: str, data: bytes) -> Array:
     values = np.frombuffer(data, np.uint8)
     if values.size and values.max() > 1:
         raise SpecError(
@@ -150,7 +150,7 @@ def _booleans(name: str, data: bytes) -> np.ndarray[Any, Any]:
     return values.view(np.bool_)
 
 
-def _values(field: Field, message: Any) -> Any:
+def _values(field: Field, message: messages.Feature) -> Sequence[FeatureValue]:
     """The repeated values of the list that a field expects."""
     expected = _LISTS.get(field.kind, "int64_list")
     found = message.WhichOneof("kind")
@@ -164,10 +164,11 @@ def _values(field: Field, message: Any) -> Any:
             expected=expected,
             found=found,
         )
-    return getattr(message, expected).value
+    values: Sequence[FeatureValue] = getattr(message, expected).value
+    return values
 
 
-def _float_list(field: Field, message: Any) -> np.ndarray[Any, Any]:
+def _float_list(field: Field, message: messages.Feature) -> Array:
     """The values as they lie in the message. Through Python floats, a signalling NaN would become a quiet one."""
     values = _values(field, message)
     packed: bytes = message.float_list.SerializeToString()
@@ -177,7 +178,7 @@ def _float_list(field: Field, message: Any) -> np.ndarray[Any, Any]:
     return np.array(values, "<f4")
 
 
-def _single(field: Field, message: Any) -> bytes:
+def _single(field: Field, message: messages.Feature) -> bytes:
     values = _values(field, message)
     if len(values) != 1:
         raise SpecError(
@@ -189,7 +190,7 @@ def _single(field: Field, message: Any) -> bytes:
     return bytes(values[0])
 
 
-def _texts(field: Field, spec: FeatureSpec, message: Any) -> np.ndarray[Any, Any]:
+def _texts(field: Field, spec: FeatureSpec, message: messages.Feature) -> Array:
     values = list(_values(field, message))
     shape_of_count(field.name, spec, len(values))
     made = np.empty(len(values), object)
@@ -238,7 +239,7 @@ class OwnRecords:
         self._shaped = {field.feature for field in fields if field.kind == "shape"}
         self._order = tuple(spec)
 
-    def decode(self, payload: bytes) -> dict[str, Any] | None:
+    def decode(self, payload: bytes) -> DecodedExample | None:
         """The example, or None if the payload is not laid out as ours are.
 
         Raises `SpecError` if it is, and a value is none of its spec.
@@ -249,12 +250,12 @@ class OwnRecords:
             return None
         if places is None:
             return None
-        shapes: dict[str, Any] = {}
+        shapes: dict[str, Shape] = {}
         if self._shaped:
             for (field, _, direct, _), (_, start, end) in zip(self._fields, places, strict=True):
                 if field.kind == "shape" and direct is not None:
                     shapes[field.feature] = tuple(direct(payload[start:end], None).tolist())
-        found: dict[str, Any] = {}
+        found: DecodedExample = {}
         for (field, _, direct, parsed), (chunk, start, end) in zip(self._fields, places, strict=True):
             if field.kind == "shape":
                 continue

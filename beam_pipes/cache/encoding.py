@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from beam_pipes.cache import dtypes
+from beam_pipes.cache.exact import Numbers
 from beam_pipes.cache.feature_values import array_converter, exact_array, float_list_of
 from beam_pipes.cache.layout import Field
 from beam_pipes.cache.messages import BYTES_LIST, FLOAT_LIST, INT64_LIST, chunk_header, delimited, packed_varints
@@ -88,7 +88,7 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
     if spec.dtype in dtypes.INTEGERS:
         low, high = spec.value_range
 
-        def convert(value: Any) -> tuple[bytes, int]:
+        def convert(value: Numbers) -> tuple[bytes, int]:
             if type(value) in _INTEGER_TYPES and low <= value <= high:
                 return pack(value), 1
             return exact_array(name, spec, value).astype(storage).tobytes(), 1

@@ -73,8 +73,11 @@ def _name(dtype: np.dtype) -> str:
 
 # Any value
 
+# Told apart by their classes alone, of which libraries that are not imported have many.
+Numbers = Any  # a number, array or tensor, or nested lists of them
 
-def exact_numbers(value: Any, dtype: np.dtype) -> Array:
+
+def exact_numbers(value: Numbers, dtype: np.dtype) -> Array:
     """`value` as an array of `dtype` of its own shape: numbers, arrays, tensors, and nested lists of them.
 
     Raises:
@@ -294,7 +297,7 @@ def _is_buffer(value: object) -> bool:
 
 def _of_list(value: Sequence[object], dtype: np.dtype) -> Array:
     """An array of nested lists, which must be rectangular."""
-    leaves: Sequence[Any] = value
+    leaves: Sequence[Numbers] = value
     shape = [len(value)]
     kinds = _kinds(leaves)
     while kinds and all(issubclass(kind, list | tuple) for kind in kinds):
@@ -365,7 +368,7 @@ def _of_many_kinds(leaves: Sequence[object], dtype: np.dtype) -> Array:
     return made
 
 
-def _of_one_kind(leaves: Sequence[Any], kind: type, dtype: np.dtype) -> Array:
+def _of_one_kind(leaves: Sequence[Numbers], kind: type, dtype: np.dtype) -> Array:
     """An array of elements that all have the type `kind`."""
     if issubclass(kind, np.generic):
         if not _is_number(leaves[0].dtype):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from beam_pipes.cache.exact import (
     INTEGER_CODES,
     NotExactError,
     NotNumbersError,
+    Numbers,
     brief,
     cast_exactly,
     exact_numbers,
@@ -55,7 +55,7 @@ def array_converter(name: str, spec: FeatureSpec) -> Callable[[object], Array]:
     python = int if spec.dtype in INTEGER_CODES else float
     lists = code is not None and rank == 1
 
-    def convert(value: Any) -> Array:
+    def convert(value: Numbers) -> Array:
         kind = type(value)
         if kind is np.ndarray:
             if value.dtype == declared and value.ndim == rank and plain:

@@ -30,7 +30,7 @@ import numpy as np
 
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.publish import OlderShards
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.cache.takedown import stand_ins
 from beam_pipes.errors import CacheError, ExampleIndexError, SpecError
 
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 #: Records whose columns are held at once: 8 MB for a feature of 8 bytes. A multiple of 8.
 RECORDS_AT_ONCE = 1 << 20
 
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Array]] = {
+# Of columns, or of a column and a value: one truth a record.
+_Compare = Callable[[Any, Any], Array]
+_COMPARISONS: Mapping[type[ast.cmpop], _Compare] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -169,9 +171,7 @@ class Condition:
             left = right
         return lambda made: functools.reduce(np.logical_and, (test(made) for test in tests))
 
-    def _compared(
-        self, node: ast.Compare, compare: Callable[[Any, Any], Array], left: _Operand, right: _Operand
-    ) -> _Test:
+    def _compared(self, node: ast.Compare, compare: _Compare, left: _Operand, right: _Operand) -> _Test:
         left, right = self._alike(node, left, right), self._alike(node, right, left)
         if not isinstance(left, _Column) and not isinstance(right, _Column):
             raise self._refuse(node, "compares no feature")
@@ -466,7 +466,7 @@ class WholeSplit(Protocol):
     def _columns(self) -> ColumnReader: ...
     @property
     def _stand_in_key(self) -> int: ...
-    def _decoded_record(self, payload: bytes) -> Any: ...
+    def _decoded_record(self, payload: bytes) -> Record: ...
     def shard_of(self, index: int) -> int: ...
     def place_of(self, index: int) -> tuple[str, int]: ...
     def offset_of(self, index: int) -> int: ...
@@ -493,7 +493,7 @@ class ChosenRecords:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Record]:
         return (self._split._decoded_record(self.record_bytes(index)) for index in range(len(self)))
 
     def __repr__(self) -> str:

@@ -9,8 +9,8 @@ import dataclasses
 import difflib
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.lineage import LINEAGE, Fate, ShardLineage, decode_lineage, lineage_file, num_lineage_files
 from beam_pipes.cache.manifest import Manifest
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import DecodedExample, ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import CacheNotFoundError, UnknownRecordError
@@ -74,7 +74,7 @@ class DeadLetter:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @classmethod
-    def from_example(cls, example: Mapping[str, Any]) -> DeadLetter:
+    def from_example(cls, example: DecodedExample) -> DeadLetter:
         """The inverse of `to_example`."""
         numbers = {name: int(example[name]) for name in ("position", "ordinal", "item")}
         return cls(**{**{field.name: example[field.name] for field in dataclasses.fields(cls)}, **numbers})

@@ -20,8 +20,8 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.errors import CacheBusyError
 
 VARIABLE = "BEAM_PIPES_KILL_AT"
@@ -104,7 +104,7 @@ def this_process() -> dict[str, object]:
     }
 
 
-def in_words(who: Any) -> str:
+def in_words(who: JsonValue) -> str:
     """`process 4711 on build-3, since 2026-01-31 12:00:00`."""
     try:
         return f"process {who['pid']} on {who['host']}, since {who['since']}"

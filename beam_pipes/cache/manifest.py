@@ -11,9 +11,8 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from beam_pipes.cache.checked_json import MAX_CRC, Checked, canonical_json, corrupt, parse_object
+from beam_pipes.cache.checked_json import MAX_CRC, Checked, JsonObject, canonical_json, corrupt, parse_object
 from beam_pipes.cache.codec import ExampleCodec, RecordKind
 from beam_pipes.cache.layout import FixedLayout, ShardEntry
 from beam_pipes.cache.spec import ExampleSpec
@@ -285,7 +284,7 @@ class Manifest:
     snapshot: str
     splits: Mapping[str, SplitManifest]
     statistics: Sequence[Mapping[str, object]] = ()
-    accounting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    accounting: JsonObject = dataclasses.field(default_factory=dict)
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     assets: Sequence[FileEntry] = ()
     dead_letters: Sequence[FileEntry] = ()

@@ -14,18 +14,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from beam_pipes.cache import dtypes, messages
 from beam_pipes.cache.decoding import Decoder, Shape, decoder_of, shape_of_count
 from beam_pipes.cache.feature_values import check_range, exact_array
 from beam_pipes.cache.layout import fields_of
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import DecodedExample, Example, ExampleSpec, FeatureSpec, FeatureValue, Record
 from beam_pipes.errors import CorruptRecordError, SpecError
+
+M = TypeVar("M", bound=Message)
 
 
 class MessageDecoder(Protocol):
@@ -40,7 +42,7 @@ class MessageDecoder(Protocol):
         """The decoder of records of this kind (and message class); raises `SpecError` if it is not for them."""
         ...
 
-    def decode(self, payload: bytes, message_of: Callable[[bytes], Any]) -> dict[str, Any]:
+    def decode(self, payload: bytes, message_of: Callable[[bytes], Record]) -> DecodedExample:
         """The example of one record; `message_of` parses its payload."""
         ...
 
@@ -101,14 +103,14 @@ class SequenceFeatures:
     def _readers(self) -> dict[str, _FeatureReader]:
         return {name: _FeatureReader(name, spec) for name, spec in self.spec.items()}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"feature_lists": self.feature_lists, "context": self.context}
 
     def of_records(self, kind: str, proto: str | None, *, where: str) -> MessageDecoder:
         _check_message("SequenceExample", kind, proto, where=where)
         return self
 
-    def decode(self, payload: bytes, message_of: Callable[[bytes], Any]) -> dict[str, Any]:
+    def decode(self, payload: bytes, message_of: Callable[[bytes], Record]) -> DecodedExample:
         message = parsed(messages.SequenceExample, payload)
         lists, context = message.feature_lists.feature_list, message.context.feature
         made = {}
@@ -143,10 +145,10 @@ class _NamedFeatures:
     def _readers(self) -> dict[str, _FeatureReader]:
         return {name: _FeatureReader(name, spec) for name, spec in self.spec.items()}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"spec": self.spec}
 
-    def decode(self, payload: bytes, message_of: Callable[[bytes], Any]) -> dict[str, Any]:
+    def decode(self, payload: bytes, message_of: Callable[[bytes], Record]) -> DecodedExample:
         found = parsed(messages.Example, payload).features.feature
         return {name: self._readers[name].of_map(found) for name in self.spec}
 
@@ -160,10 +162,10 @@ class MessageFeatures:
     Values are checked against `features` as those of a stored example are, and must be exact in their dtypes.
     """
 
-    function: Callable[[Any], Mapping[str, Any]]
+    function: Callable[[Record], Example]
     spec: ExampleSpec
 
-    def __init__(self, function: Callable[[Any], Mapping[str, Any]], features: Mapping[str, FeatureSpec]) -> None:
+    def __init__(self, function: Callable[[Record], Example], features: Mapping[str, FeatureSpec]) -> None:
         if not callable(function):
             raise SpecError(
                 f"expected a function of a message that gives an example, got {type(function).__name__}. Pass "
@@ -175,7 +177,7 @@ class MessageFeatures:
     def of_records(self, kind: str, proto: str | None, *, where: str) -> MessageDecoder:
         return self
 
-    def decode(self, payload: bytes, message_of: Callable[[bytes], Any]) -> dict[str, Any]:
+    def decode(self, payload: bytes, message_of: Callable[[bytes], Record]) -> DecodedExample:
         example = self.function(message_of(payload))
         if not isinstance(example, Mapping) or example.keys() != self.spec.keys():
             found = sorted(map(str, example)) if isinstance(example, Mapping) else type(example).__name__
@@ -188,7 +190,7 @@ class MessageFeatures:
         return {name: _declared_value(name, spec, example[name]) for name, spec in self.spec.items()}
 
 
-def parsed(cls: Any, payload: bytes) -> Any:
+def parsed(cls: type[M], payload: bytes) -> M:
     """A message; raises `CorruptRecordError` if the payload is none of its class."""
     try:
         return cls.FromString(payload)
@@ -223,7 +225,7 @@ def _check_flat(specs: ExampleSpec) -> None:
             )
 
 
-def _declared_value(name: str, spec: FeatureSpec, value: Any) -> Any:
+def _declared_value(name: str, spec: FeatureSpec, value: FeatureValue) -> FeatureValue:
     """A value that a function gave, as a stored one is read."""
     if not spec.is_text:
         made = exact_array(name, spec, value)
@@ -260,7 +262,7 @@ class _FeatureReader:
         fields = fields_of(ExampleSpec({self._name: spec}))
         return decoder_of(next(field for field in fields if field.name == self._name), spec)
 
-    def of_map(self, features: Any) -> Any:
+    def of_map(self, features: Mapping[str, messages.Feature]) -> FeatureValue:
         """The value of an `Example`, or of a context; empty if there is none and the spec allows it."""
         if self._name in features:
             return self._value(features[self._name], None)
@@ -273,7 +275,7 @@ class _FeatureReader:
             found=sorted(features),
         )
 
-    def of_steps(self, steps: Any) -> Any:
+    def of_steps(self, steps: Sequence[messages.Feature]) -> FeatureValue:
         """The value of a feature list."""
         name, spec = self._name, self._spec
         whole = messages.Feature()
@@ -308,7 +310,7 @@ class _FeatureReader:
         shape = (len(steps), *((size or 0) if one is None else one for one in inner))
         return self._value(whole, shape)
 
-    def _value(self, message: Any, shape: Shape | None) -> Any:
+    def _value(self, message: messages.Feature, shape: Shape | None) -> FeatureValue:
         as_bytes = self._of_bytes is not None and message.WhichOneof("kind") == "bytes_list"
         decode = self._of_bytes if as_bytes or self._of_lists is None else self._of_lists
         assert decode is not None

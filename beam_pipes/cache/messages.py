@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         RepeatedScalarFieldContainer,
     )
     from google.protobuf.message import Message
+
+    from beam_pipes.cache.spec import Record
 
     class BytesList(Message):
         value: RepeatedScalarFieldContainer[bytes]
@@ -163,7 +165,7 @@ _PACKAGE = "beam_pipes"
 _TENSORFLOW = "tensorflow"
 
 
-def as_message_of(value: Any, cls: Any) -> Message | None:
+def as_message_of(value: Record, cls: type[Record]) -> Message | None:
     """One of our messages as TensorFlow's class of the same name, or the other way round; None for anything else.
 
         as_message_of(make_sequence_example(…), tf.train.SequenceExample)  →  a tf.train.SequenceExample

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from beam_pipes.cache.checked_json import parse_object
+from beam_pipes.cache.checked_json import JsonObject, JsonValue, parse_object
 from beam_pipes.cache.framing import read_records
 from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter, Lineage
 from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, ShardStore, store_for
@@ -115,12 +115,12 @@ class Cache:
         return tuple(sorted(self.manifest.splits))
 
     @property
-    def statistics(self) -> list[Any]:
+    def statistics(self) -> list[JsonObject]:
         """The merged statistics as JSON states."""
         return list(self.manifest.statistics)
 
     @functools.cached_property
-    def build_info(self) -> dict[str, Any]:
+    def build_info(self) -> dict[str, JsonValue]:
         """What `build.json` says of the run that made the snapshot (runner, times); empty if there is none."""
         file = os.path.join(self.directory, BUILD)
         try:

@@ -21,7 +21,7 @@ import secrets
 import time
 import zlib
 from datetime import datetime
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, Protocol
 
 from beam_pipes.cache.gcs.objects import EtagStorage, date_of, etag_of, generation_of, status_by_etag
 from beam_pipes.cache.gcs.requests import Incomplete, RequestOptions, Service, in_short, pieces, refused_anywhere
@@ -34,6 +34,25 @@ from beam_pipes.errors import (
     StorageForbiddenError,
 )
 from beam_pipes.extras import require
+
+# What the service answered, as botocore has parsed it.
+_Answer = dict[str, Any]
+
+
+class _Client(Protocol):
+    """What we use of boto3's client, a class that it makes at run time."""
+
+    def abort_multipart_upload(self, **request: object) -> _Answer: ...
+    def complete_multipart_upload(self, **request: object) -> _Answer: ...
+    def copy(self, source: dict[str, str], *target: str, **options: object) -> None: ...
+    def create_multipart_upload(self, **request: object) -> _Answer: ...
+    def delete_object(self, **request: object) -> _Answer: ...
+    def get_object(self, **request: object) -> _Answer: ...
+    def head_object(self, **request: object) -> _Answer: ...
+    def list_objects_v2(self, **request: object) -> _Answer: ...
+    def put_object(self, **request: object) -> _Answer: ...
+    def upload_part(self, **request: object) -> _Answer: ...
+
 
 _MOST_PARTS = 10_000
 _LEAST_PART_BYTES = 5 << 20
@@ -163,7 +182,7 @@ class S3Storage(EtagStorage):
     # Requests.
 
     @property
-    def _client(self) -> Any:
+    def _client(self) -> _Client:
         return _client(self.options, os.getpid(), _environment())
 
     def _service(self, path: str, doing: str) -> Service:
@@ -181,8 +200,8 @@ class S3Storage(EtagStorage):
             return False
         return (found.get("Metadata") or {}).get(_UPLOAD) == token and found["ContentLength"] == size
 
-    def _get(self, path: str, **options: str) -> tuple[bytes, Any]:
-        def attempt() -> tuple[bytes, Any]:
+    def _get(self, path: str, **options: str) -> tuple[bytes, _Answer]:
+        def attempt() -> tuple[bytes, _Answer]:
             answer = self._client.get_object(**_named(path), **options)
             deadline = time.monotonic() + self.options.attempt_timeout_secs
             with contextlib.closing(answer["Body"]) as body:
@@ -233,7 +252,7 @@ def _environment() -> tuple[str | None, ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def _client(options: S3Options, pid: int, environment: tuple[str | None, ...]) -> Any:
+def _client(options: S3Options, pid: int, environment: tuple[str | None, ...]) -> _Client:
     """The client of this process; a forked child gets one of its own, because connections cannot be shared."""
     boto3 = require("boto3", purpose="s3:// paths")
     import botocore
@@ -247,7 +266,8 @@ def _client(options: S3Options, pid: int, environment: tuple[str | None, ...]) -
         retries={"total_max_attempts": 1},  # `retrying` does it, with a deadline
         **signing,
     )
-    return boto3.session.Session().client("s3", config=config)
+    made: _Client = boto3.session.Session().client("s3", config=config)
+    return made
 
 
 def _status_of(error: BaseException) -> int | None:

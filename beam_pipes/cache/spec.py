@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,9 +22,22 @@ from beam_pipes.cache.dtypes import (
 from beam_pipes.cache.exact import NotExactError, brief, natural_array
 from beam_pipes.errors import SpecError
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 Example = Mapping[str, object]  # feature name → NumPy array, scalar, bytes, str, or (nested) list
+# What is read back. A spec that is opened at run time says what a value is, which no type checker sees: users index it
+# and compute with it as it is.
+FeatureValue = Any  # NumPy array or scalar, bytes or str
+DecodedExample = dict[str, FeatureValue]
+# What a source gives, stages take and give, and a cache holds: the class that was declared for it, at run time too.
+Record = Any  # an example, a message, bytes, or an object of a class of the user's
 Encoding = Literal["raw", "list"]
 ENCODINGS = ("raw", "list")
+
+# What a caller declares: feature name → its spec, as an `ExampleSpec` is; or split → the features of this split.
+Features = Mapping[str, "FeatureSpec"]
+FeaturesBySplit = Mapping[str, Features]
 
 SHAPE_SUFFIX = "/shape"
 
@@ -356,7 +369,7 @@ def _words(feature: FeatureSpec) -> str:
 INFER_EXAMPLES = 64
 
 
-def is_by_split(features: Mapping[str, object]) -> bool:
+def is_by_split(features: Features | FeaturesBySplit) -> TypeIs[FeaturesBySplit]:
     """Whether features are given as split → mapping, and not as one mapping of name → `FeatureSpec` for all splits."""
     return not isinstance(features, ExampleSpec) and not any(
         isinstance(value, FeatureSpec) for value in features.values()

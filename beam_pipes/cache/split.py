@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from google.protobuf.message import Message
@@ -36,7 +36,7 @@ from beam_pipes.cache.publish import (
 )
 from beam_pipes.cache.regions import Located
 from beam_pipes.cache.shard_files import Places, ShardFiles
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
@@ -99,7 +99,7 @@ class Split:
     def __len__(self) -> int:
         return self._files.num_records
 
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: int | slice) -> Record:
         """One record, decoded: an example as a dict of arrays, NumPy scalars, bytes and str; a message; or bytes.
 
         A slice gives a list of them. Raises `ExampleIndexError` for an index outside the split, `CorruptRecordError` if
@@ -109,7 +109,7 @@ class Split:
             return [self[each] for each in range(*index.indices(len(self)))]
         return self._decoded_record(self.record_bytes(index))
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Record]:
         """All records, decoded, in stored order; read as a stream."""
         if len(self.removed_rows):
             return (self[index] for index in range(len(self)))
@@ -123,7 +123,7 @@ class Split:
         known = (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto, place, self._decode)
         return reopen_split, known
 
-    def _decoded_record(self, payload: bytes) -> Any:
+    def _decoded_record(self, payload: bytes) -> Record:
         return self._codec.decode(payload) if self._decode is None else self._decode.decode(payload, self._codec.decode)
 
     def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:

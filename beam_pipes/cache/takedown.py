@@ -21,13 +21,12 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.checked_json import canonical_json, parse_object
+from beam_pipes.cache.checked_json import JsonObject, canonical_json, parse_object
 from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
@@ -168,7 +167,7 @@ class Overlay:
                 path=path,
                 found=version,
             )
-        fields: Mapping[str, Any] = made  # whatever is there, the loops below find out
+        fields: JsonObject = made  # whatever is there, the loops below find out
         try:
             return cls(
                 revision=_count(fields["revision"]),

@@ -15,7 +15,6 @@ import itertools
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from typing import cast
 
 from beam_pipes.cache.checked_json import canonical_json
 from beam_pipes.cache.codec import codec_for
@@ -26,19 +25,17 @@ from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest, SplitManifest, s
 from beam_pipes.cache.publish import publish, snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.shard_writer import ShardWriter
-from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec, FeatureSpec, is_by_split
+from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec, Features, FeaturesBySplit, is_by_split
 from beam_pipes.cache.storage import TEMPORARY_PREFIX, directory_path, storage_for
 from beam_pipes.cache.takedown import FILE_NAME as TAKEDOWNS
 from beam_pipes.errors import CacheError, SpecError
-
-Features = Mapping[str, FeatureSpec]
 
 
 def write_cache(
     path: str | os.PathLike[str],
     splits: Mapping[str, Iterable[Mapping[str, object]]],
     *,
-    features: Features | Mapping[str, Features] | None = None,
+    features: Features | FeaturesBySplit | None = None,
     name: str = "examples",
     num_shards: int = 1,
 ) -> Cache:
@@ -109,17 +106,17 @@ def _linked(root: str, staged: str, name: str, written: _Written) -> Manifest:
 
 
 def _features_of(
-    features: Features | Mapping[str, Features] | None, split: str, splits: Mapping[str, object]
+    features: Features | FeaturesBySplit | None, split: str, splits: Mapping[str, object]
 ) -> Features | None:
     """The features of a split; None if they are to be inferred."""
     if features is None or not is_by_split(features):
-        return cast("Features | None", features)
+        return features
     if split not in features:
         raise SpecError(
             f"write_cache: features are given for {sorted(features)}, but not for the split {split!r}. Give feature "
             f"name → FeatureSpec, or one such mapping for each of {sorted(splits)}."
         )
-    return cast(Features, features[split])
+    return features[split]
 
 
 def _write_split(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.engine.statistics import Counter as Counter  # the kinds of statistics that every account may hold
 from beam_pipes.engine.statistics import Histogram as Histogram
 from beam_pipes.engine.statistics import Maximum as Maximum
@@ -75,7 +75,7 @@ class UnitAccount:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> UnitAccount:
+    def from_json(cls, value: JsonObject) -> UnitAccount:
         statistics = [from_json(statistic) for statistic in value["statistics"]]
         return cls(
             inputs=value["inputs"],
@@ -150,7 +150,7 @@ class Account:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Account:
+    def from_json(cls, value: JsonObject) -> Account:
         return cls(
             read=value["read"],
             written=value["written"],

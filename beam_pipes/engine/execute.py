@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from beam_pipes.cache.messages import as_message_of
+from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
-from beam_pipes.engine.graph import Graph, Ref, Signature, Unit, brief, describe
-from beam_pipes.engine.records import Batch, Column, Failure, RecordContext, ShownContext, set_context
+from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief, describe
+from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, set_context
 from beam_pipes.engine.statistics import Statistic, checked_statistics
 from beam_pipes.errors import (
     DeclarationError,
@@ -51,7 +52,7 @@ class UnitRunner:
         epoch: int = 0,
         on_error: OnError = "raise",
     ) -> None:
-        stage: Any = unit.stage
+        stage: Any = unit.stage  # what it has besides is asked for by name
         self.unit = unit
         self.name = unit.name
         self.prefix = prefix
@@ -69,12 +70,12 @@ class UnitRunner:
         self.refs = [Ref(unit.name, key) for key in keys]
         # A typed pipeline's `transform` prepares for direct calls; the engine does that itself, so skip it.
         bare = getattr(stage.transform, "bare", None)
-        self._transform: Callable[[object], Any] = stage.transform if bare is None else bare.__get__(stage)
-        self._transform_batch: Callable[[list[object]], Any] | None = getattr(stage, "transform_batch", None)
+        self._transform: Callable[[Record], Produced] = stage.transform if bare is None else bare.__get__(stage)
+        self._transform_batch: Callable[[list[Record]], Produced] | None = getattr(stage, "transform_batch", None)
         # What `_set_stats` and `drop` leave behind during a call. Only typed pipelines leave something, and one object
         # that several threads may share (a decorated function) keeps it with its runner.
         keeps = hasattr(stage, "_set_stats") and not getattr(stage, "is_shared", False)
-        self._left: dict[str, Any] = vars(stage) if keeps else {}
+        self._left: Left = vars(stage) if keeps else {}
         self._context.left = self._left
         self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
         self._full_names: dict[str, str] = {}

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
+from beam_pipes.cache.spec import Record
 from beam_pipes.errors import InvalidTypeSignatureException
 
 # A class, or {'name': class, ...}.
@@ -125,6 +126,13 @@ def beam_transform_advice(value: object) -> str | None:
 Join = Literal["product", "zip"]
 
 
+# One of a list that may hold PTransforms: a function, a stage, or a PTransform, which has no types.
+Step = Any
+
+# What `transform` returns, as the engine gets it and checks it: a list, or a dict of a list for each output.
+Produced = Any
+
+
 class Stage(Protocol):
     """What a unit runs. `typed.Pipeline` is the base class to use; the engine needs no more than this."""
 
@@ -134,7 +142,7 @@ class Stage(Protocol):
     def input_type(self) -> Signature: ...
     @property
     def output_type(self) -> Signature: ...
-    def transform(self, input_object: Any, /) -> Any: ...
+    def transform(self, input_object: Record, /) -> Produced: ...
 
 
 class Ref(NamedTuple):

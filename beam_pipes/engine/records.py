@@ -14,12 +14,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.graph import Ref
 from beam_pipes.errors import DeclarationError, text_of
 
 if TYPE_CHECKING:
     from beam_pipes.engine.statistics import Statistic
+
+
+# What `_set_stats`, `drop` and `count` leave behind during a call of a stage, by the name of an attribute.
+Left = dict[str, Any]
 
 
 class RecordContext:
@@ -42,7 +47,7 @@ class RecordContext:
         self.index: int | None = 0
         self.item = 0
         self.counted: dict[str, Statistic] | None = None
-        self.left: dict[str, Any] = {}
+        self.left: Left = {}
 
     @property
     def record_id(self) -> str:
@@ -156,13 +161,13 @@ def portable_traceback(error: BaseException) -> str:
 B = TypeVar("B", bound="Batch")
 
 # For each record, the list of values that one output of one unit gave.
-Column = list[Sequence[Any]]
+Column = list[Sequence[Record]]
 
 
 class Records(Protocol):
     """The records of a batch as a source gives them (`sources.RecordBatch`)."""
 
-    values: list[Any]
+    values: list[Record]
 
     def record_id(self, index: int, /) -> str: ...
 

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, ClassVar, TypeVar
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError, InvalidStatisticsException, MergeStatisticsException, logger
 
+T = TypeVar("T")
 S = TypeVar("S", bound="Statistic")
 
 
@@ -81,7 +83,7 @@ class Statistic(abc.ABC):
         return {key: value for key, value in vars(self).items() if key != "name"}
 
     @classmethod
-    def from_state(cls: type[S], name: str, state: Mapping[str, Any]) -> S:
+    def from_state(cls: type[S], name: str, state: JsonObject) -> S:
         """Rebuilds a statistic from `state()`."""
         statistic = cls.__new__(cls)
         statistic.__dict__.update(state, name=name)
@@ -145,7 +147,7 @@ def to_json(statistic: Statistic) -> dict[str, object]:
     return {"name": statistic.name, "kind": statistic.kind(), "state": state}
 
 
-def from_json(value: Mapping[str, Any]) -> Statistic:
+def from_json(value: JsonObject) -> Statistic:
     """The inverse of `to_json`; a class that is not imported gives a `StoredStatistic`."""
     cls = Statistic.kinds.get(value["kind"])
     if cls is None:
@@ -153,7 +155,7 @@ def from_json(value: Mapping[str, Any]) -> Statistic:
     return cls.from_state(value["name"], value["state"])
 
 
-def plain_number(value: object) -> Any:
+def plain_number(value: T) -> T:
     """A NumPy scalar as the Python number of the same value, which JSON can hold; anything else unchanged."""
     return value.item() if hasattr(value, "item") else value
 
@@ -251,7 +253,7 @@ class Maximum(Statistic):
         return {**super().state(), "value": str(value) if isinstance(value, float) and not isfinite(value) else value}
 
     @classmethod
-    def from_state(cls, name: str, state: Mapping[str, Any]) -> Maximum:
+    def from_state(cls, name: str, state: JsonObject) -> Maximum:
         value = state["value"]
         return cls(name, float(value) if isinstance(value, str) else value)
 
@@ -334,7 +336,7 @@ class Histogram(Statistic):
         }
 
     @classmethod
-    def from_state(cls, name: str, state: Mapping[str, Any]) -> Histogram:
+    def from_state(cls, name: str, state: JsonObject) -> Histogram:
         buckets = [float(b) if isinstance(b, str) else b for b in state["buckets"]]
         histogram = cls(name, buckets, state["verbose_pretty_print"])
         counts = state["counters"][-len(histogram.buckets) :]  # a range from -inf to -inf was once kept, always empty

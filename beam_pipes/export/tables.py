@@ -12,14 +12,14 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import DecodedExample, ExampleSpec, FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.extras import require
 
@@ -54,7 +54,7 @@ def num_kept(split: Split) -> int:
     return len(split) - len(np.unique(split.removed_rows))
 
 
-def examples_of(split: Split) -> Iterator[dict[str, Any]]:
+def examples_of(split: Split) -> Iterator[DecodedExample]:
     """The decoded examples, in order."""
     for row in kept_rows(split):
         yield split[row]

@@ -341,7 +341,8 @@ def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declara
         output_type={"train": dict},
     )
     specs = {feature_name(node): feature_spec(node) for node in part.stored}
-    declared = None if None in specs.values() else {**specs, RECORD_FEATURE: FeatureSpec("str")}
+    known = {name: spec for name, spec in specs.items() if spec is not None}
+    declared = {**known, RECORD_FEATURE: FeatureSpec("str")} if len(known) == len(specs) else None
     return Declaration(name=name, source=source, pipeline=_GraphStage(graph), features=declared, **options)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from beam_pipes.errors import LoaderError
 
 Batch = dict[str, Array]
 PadValue = int | float | Mapping[str, int | float]
-Fills = Mapping[str, Any]
+Fills = Mapping[str, object]
 
 LENGTHS = "/lengths"
 SHAPE = "/shape"
@@ -33,7 +32,7 @@ def pad_value_of(feature: str, pad_value: PadValue) -> int | float:
     return pad_value.get(feature, 0) if isinstance(pad_value, Mapping) else pad_value
 
 
-def checked_pad(value: int | float, dtype: np.dtype, feature: str) -> object:
+def checked_pad(value: object, dtype: np.dtype, feature: str) -> object:
     """`value` as a scalar of `dtype`; raises `LoaderError` if it is not exactly representable (-1 in uint8 is 255)."""
     # Scalars of ml_dtypes (bfloat16) are NumPy's generics, and no numbers of Python's.
     if not isinstance(value, (numbers.Real, np.generic)):

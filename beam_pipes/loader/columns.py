@@ -31,7 +31,11 @@ def takedown_revision(splits: Iterable[object]) -> int:
     return sum(int(getattr(stored_split(split), "takedown_revision", 0)) for split in splits)
 
 
-def stored_split(split: Any) -> Any:
+# A `Split`, or what has its interface in part: whoever reads it asks first whether it has what it needs.
+StoredSplit = Any
+
+
+def stored_split(split: object) -> StoredSplit:
     """The split of a cache under a wrapper that derives features from it record by record (`JoinedSplit`)."""
     while not hasattr(split, "removed_rows") and hasattr(split, "_split"):
         split = split._split

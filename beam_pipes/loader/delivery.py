@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from beam_pipes.errors import (
     UnboundedLoaderError,
     UnknownRecordError,
 )
-from beam_pipes.loader.columns import columns_of, stored_split
+from beam_pipes.loader.columns import StoredSplit, columns_of, stored_split
 from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
@@ -176,7 +175,7 @@ def named_failure(
     if isinstance(error, BeamPipesError) and "epoch" in error.attributes:
         return error  # it has a name already
     batch = f"in the batch that begins at position {steps.position} of epoch {steps.epoch}"
-    facts: dict[str, Any] = {"epoch": steps.epoch, "position": steps.position}
+    facts: dict[str, object] = {"epoch": steps.epoch, "position": steps.position}
     words = f"This is {batch}."
     with contextlib.suppress(Exception):  # without a name the error is the same
         # An object store was asked again and again before it failed: not once more for each row.
@@ -217,7 +216,7 @@ def _failing_row(places: Places, read: Callable[[Places], None]) -> tuple[Places
     return None
 
 
-def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, Any], CorruptCacheError | None]:
+def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, object], CorruptCacheError | None]:
     """`record 31 of split 'train' (number 5 of demo-train-00001-of-00003.tfrecord, at byte 480, made of 'a.txt@5')`.
 
     Also returns the same as attributes, and the error of its checksum, which batches do not check: changed bytes can
@@ -228,7 +227,7 @@ def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, A
     split = split_of(rows)
     _, row, records = _records_of(rows, row)
     record = int(_failing_record(rows, records))
-    facts: dict[str, Any] = {"split": str(split.name), "record": record}
+    facts: dict[str, object] = {"split": str(split.name), "record": record}
     parts = []
     damage: CorruptCacheError | None = None
     if hasattr(split, "place_of"):
@@ -268,12 +267,12 @@ def _failing_record(rows: Rows, records: Indices) -> int:
     return int(records[0])
 
 
-def splits_of(stream: AnyStream) -> list[Any]:
+def splits_of(stream: AnyStream) -> list[StoredSplit]:
     """The splits that a stream reads."""
     return [split_of(rows) for rows in (stream.sources if isinstance(stream, MixtureStream) else [stream.rows])]
 
 
-def split_of(rows: Rows) -> Any:
+def split_of(rows: Rows) -> StoredSplit:
     """The split of a cache behind the rows of one source."""
     return stored_split(rows.split)
 

@@ -13,12 +13,13 @@ import inspect
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.prefetch import CLOSED, OrderedPrefetcher, not_copied
 from beam_pipes.loader.reader import MAX_GROUP, Batches, BatchReader, Made, PendingBatch
+from beam_pipes.loader.state import StateDict
 from beam_pipes.loader.steps import Cursor, StepOptions, Steps
 from beam_pipes.loader.world import Share
 
@@ -95,7 +96,7 @@ class IteratedLoader(Protocol):
 
     def set_state(self, state: bytes | str) -> None: ...
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> StateDict: ...
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None: ...
 
@@ -226,7 +227,7 @@ class LoaderIterator:
     def set_state(self, state: bytes | str) -> None:
         self._loader.set_state(state)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return self._loader.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:

@@ -32,7 +32,7 @@ from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
-from beam_pipes.loader.state import LoaderState, trackable_state
+from beam_pipes.loader.state import LoaderState, StateDict, trackable_state
 from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
 from beam_pipes.loader.stream import Appended, OpenSource, RowStream
 from beam_pipes.loader.token_batches import TokenBatches
@@ -524,7 +524,7 @@ class Loader:
             epoch, position = epoch - 1, stream.size_of(epoch - 1) or 0
         return stream.effective_rates(epoch, position)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The state as torch's checkpoints take it."""
         return self.state.to_dict()
 
@@ -540,7 +540,7 @@ class Loader:
         """`restore` of what `get_state` gave."""
         self.restore(LoaderState.from_json(state))
 
-    def tf_checkpoint(self) -> Any:
+    def tf_checkpoint(self) -> object:
         """An object for `tf.train.Checkpoint(loader=loader.tf_checkpoint())` that saves and restores this loader."""
         return trackable_state(self)
 

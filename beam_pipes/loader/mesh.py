@@ -68,7 +68,7 @@ class JaxSharding(Protocol):
     """A `jax.sharding.NamedSharding`: a mesh with a spec."""
 
     @property
-    def mesh(self) -> Any: ...
+    def mesh(self) -> object: ...
     @property
     def spec(self) -> Any: ...
 
@@ -267,7 +267,7 @@ def mesh_share(
     return MeshShare(share=share, sequence=part, mesh=_named(axes, [*rows, *sequence]))
 
 
-def _axes(mesh: AnyMesh) -> _Axes:
+def _axes(mesh: object) -> _Axes:
     if isinstance(mesh, InputContext):
         place = (int(mesh.input_pipeline_id),)
         return _Axes({"input_pipeline": int(mesh.num_input_pipelines)}, [place], "TensorFlow's InputContext")

@@ -14,7 +14,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -63,6 +63,14 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
+class _Arguments(TypedDict):
+    mixture: Mixture
+    options: GatherOptions
+    seed: int
+    shuffle: Shuffle
+    batch_size: int | None
+
+
 class MixtureStream:
     """The rows of a mixture; places are pairs (source, row)."""
 
@@ -77,7 +85,7 @@ class MixtureStream:
         changed: tuple[int, Segment] | None = None,
         earlier: tuple[EpochSizes, ...] | None = (),
     ) -> None:
-        self._arguments: dict[str, Any] = {
+        self._arguments: _Arguments = {
             "mixture": mixture,
             "options": options,
             "seed": seed,

@@ -9,12 +9,12 @@ works too, but fetches every shard again and again unless the directory holds th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from beam_pipes.cache import Cache, Split, Storage
+from beam_pipes.cache.spec import DecodedExample, Record
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.loader.state import Identity
 
@@ -23,7 +23,7 @@ def random_access(
     split: Split,
     *,
     features: Sequence[str] | None = None,
-    transform: Callable[[dict[str, Any]], object] | None = None,
+    transform: Callable[[DecodedExample], object] | None = None,
 ) -> RandomAccess:
     """`split` as a sequence of examples, for the loaders of other libraries.
 
@@ -50,7 +50,7 @@ class RandomAccess:
     """
 
     def __init__(
-        self, split: Split, features: tuple[str, ...] | None, transform: Callable[[dict[str, Any]], object] | None
+        self, split: Split, features: tuple[str, ...] | None, transform: Callable[[DecodedExample], object] | None
     ) -> None:
         self._split = split
         self._features = features
@@ -59,13 +59,13 @@ class RandomAccess:
     def __len__(self) -> int:
         return len(self._split)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Record:
         example = self._split[index]  # its own, to be handed out as it is
         if self._features is not None:
             example = {name: example[name] for name in self._features}
         return example if self._transform is None else self._transform(example)
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Record]:
         names = self._features or tuple(self._split.spec)
         fixed = [name for name in names if None not in self._split.spec[name].shape]
         if len(fixed) < len(names):
@@ -73,7 +73,7 @@ class RandomAccess:
         batch = self._split.gather(np.asarray(indices, np.int64), features=list(names))
         return [self._finish({name: batch[name][row] for name in names}) for row in range(len(indices))]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Record]:
         return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class RandomAccess:
         features = "all" if self._features is None else ",".join(self._features)
         return f"RandomAccess({Identity.of_split(self._split)}, features={features}, transform={transform})"
 
-    def _finish(self, example: Mapping[str, object]) -> Any:
+    def _finish(self, example: DecodedExample) -> Record:
         return dict(example) if self._transform is None else self._transform(dict(example))
 
 

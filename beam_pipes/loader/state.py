@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from beam_pipes.cache.checked_json import JsonObject, JsonValue
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.extras import require
 from beam_pipes.loader.row_source import SplitLike
@@ -42,6 +43,9 @@ class Identity:
 
 
 STATE_VERSION = 1
+
+# A state as checkpoints of torch and Orbax keep it: plain values by name, for `load_state_dict` to check.
+StateDict = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ class LoaderState:
     `appended` lists the additions to the source since the run began, absent in JSON if there were none.
     """
 
-    source: Mapping[str, Any]
+    source: JsonObject
     order_version: int
     seed: int
     shuffle: str
@@ -95,7 +99,7 @@ class LoaderState:
         """`{"epoch":0,"order_version":1,"position":64,…}`: sorted keys, no spaces."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> StateDict:
         """The state as plain Python values."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields["source"] = dict(self.source)
@@ -161,7 +165,7 @@ class LoaderState:
         return cls(**fields)
 
 
-def _addition(value: Any) -> Addition:
+def _addition(value: JsonValue) -> Addition:
     manifest, rows, epoch, position = value
     numbers = (rows, epoch) if position is None else (rows, epoch, position)
     if not isinstance(manifest, str) or any(type(number) is not int or number < 0 for number in numbers):
@@ -194,7 +198,7 @@ def check_same_sequence(saved: LoaderState, now: LoaderState) -> None:
 _ABSENT = object()
 
 
-def _sequence_of(state: LoaderState) -> dict[str, Any]:
+def _sequence_of(state: LoaderState) -> dict[str, object]:
     fields: dict[str, object] = {
         "order_version": state.order_version,
         "seed": state.seed,
@@ -223,7 +227,7 @@ class HasState(Protocol):
     def set_state(self, state: bytes | str) -> None: ...
 
 
-def trackable_state(loader: HasState) -> Any:
+def trackable_state(loader: HasState) -> object:
     """A trackable whose saved value is the loader's state as JSON; restoring the checkpoint restores the loader."""
     tf = require("tensorflow", purpose="Loader.tf_checkpoint")
 

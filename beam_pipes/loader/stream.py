@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from beam_pipes.cache.filtered import numbers_in
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader.batches import Batch, Fills
-from beam_pipes.loader.columns import read_consistently
+from beam_pipes.loader.columns import StoredSplit, read_consistently
 from beam_pipes.loader.epochs import Orders, Part, Shuffle, joined
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
@@ -167,6 +167,13 @@ def open_rows(source: OpenSource, options: GatherOptions) -> Rows:
     return PaddedRows(source, options) if isinstance(source, PaddedSplit) else SplitRows(source, options)
 
 
+class _Arguments(TypedDict):
+    source: OpenSource
+    options: GatherOptions
+    seed: int
+    shuffle: Shuffle
+
+
 class RowStream:
     """The rows of one split or plan; places are row numbers."""
 
@@ -175,7 +182,7 @@ class RowStream:
     additions: tuple[Addition, ...] = ()
 
     def __init__(self, source: OpenSource, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
-        self._arguments: dict[str, Any] = {"source": source, "options": options, "seed": seed, "shuffle": shuffle}
+        self._arguments: _Arguments = {"source": source, "options": options, "seed": seed, "shuffle": shuffle}
         self._rows = open_rows(source, options)
         self._orders = Orders(self._rows, seed, shuffle, 0)
         self.size = self._rows.size
@@ -308,7 +315,7 @@ def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended
     return dataclasses.replace(state, source=now.source, appended=additions)
 
 
-def _split_of(source: object) -> Any:
+def _split_of(source: object) -> StoredSplit:
     return source.split if isinstance(source, PaddedSplit) else source
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Literal
+from typing import Literal
 
 from beam_pipes.errors import LoaderError
 
@@ -125,8 +125,8 @@ class Share:
 
         Explicit indices are accepted: the user may have divided the rows among the workers.
         """
-        data: Any = sys.modules.get("torch.utils.data")
-        worker = data.get_worker_info() if hasattr(data, "get_worker_info") else None
+        data = sys.modules.get("torch.utils.data")
+        worker = None if data is None or not hasattr(data, "get_worker_info") else data.get_worker_info()
         if worker is None or self.chosen_by not in ("world", "mesh"):
             return
         raise LoaderError(
@@ -175,11 +175,13 @@ def _jax_world() -> World | None:
 
     If a backend has been started, it is queried: on TPUs it knows other processes without `jax.distributed`.
     """
-    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if state is not None and state.client is not None:
         return World(index=state.process_id, count=state.num_processes, framework="jax.distributed")
-    bridge: Any = sys.modules.get("jax._src.xla_bridge")
-    jax: Any = sys.modules.get("jax")
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    jax = sys.modules.get("jax")
+    if bridge is None or jax is None:
+        return None
     if not hasattr(bridge, "backends_are_initialized") or not hasattr(jax, "process_count"):
         return None
     if not bridge.backends_are_initialized() or jax.process_count() == 1:
@@ -189,8 +191,8 @@ def _jax_world() -> World | None:
 
 def _tensorflow_world() -> World | None:
     """From the server that `MultiWorkerMirroredStrategy` has started: the strategy in scope is another thread's."""
-    context: Any = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
-    server: Any = getattr(context, "_collective_ops_server_def", None)
+    context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+    server = getattr(context, "_collective_ops_server_def", None)
     if server is None:
         return None
     # Workers are counted chief first, as `tf.distribute.InputContext.input_pipeline_id` counts them.

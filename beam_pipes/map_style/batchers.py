@@ -15,6 +15,9 @@ from numpy.typing import ArrayLike, DTypeLike
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.map_style.batching import Lengths, pad_into_batch
 
+# What a batcher gives: an array, or with `return_lengths` a pair of the array and the lengths.
+Batched = Any
+
 
 @overload
 def batch_spec(
@@ -97,7 +100,7 @@ class SpecBatcher:
     length: int | None = None
     return_lengths: bool = False
 
-    def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
+    def __call__(self, minibatch: Sequence[ArrayLike]) -> Batched:
         return batch_spec(minibatch, **vars(self))
 
 
@@ -177,7 +180,7 @@ class TextIDBatcher:
     length: int | None = None
     return_lengths: bool = False
 
-    def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
+    def __call__(self, minibatch: Sequence[ArrayLike]) -> Batched:
         return batch_text_id(minibatch, **vars(self))
 
 
@@ -254,5 +257,5 @@ class WavBatcher:
     length: int | None = None
     return_lengths: bool = False
 
-    def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
+    def __call__(self, minibatch: Sequence[ArrayLike]) -> Batched:
         return batch_wav(minibatch, **vars(self))

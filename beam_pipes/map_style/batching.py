@@ -17,9 +17,13 @@ from beam_pipes.cache import exact
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number, natural_array
 from beam_pipes.errors import DatasetError
+from beam_pipes.map_style.dataset import Item
+
+# A structure like an example, whose leaves are batches, or what a `collate_fn` makes: its users know.
+Collated = Any
 
 
-def default_collate(examples: Sequence[object]) -> Any:
+def default_collate(examples: Sequence[object]) -> Collated:
     """Turns a list of examples into one structure like an example, whose leaves are batches.
 
         [(1.2, [7, 8]), (1.6, [9, 9])]         → (array([1.2, 1.6]), [array([7, 9]), array([8, 9])])
@@ -35,7 +39,7 @@ def default_collate(examples: Sequence[object]) -> Any:
     return _collate(list(examples), "example")
 
 
-def _collate(values: list[Any], place: str) -> object:
+def _collate(values: list[Item], place: str) -> object:
     first = values[0]
     if isinstance(first, (int, float, complex, np.generic)) and not isinstance(first, (str, bytes)):
         return _numbers(values, place)
@@ -47,7 +51,7 @@ def _collate(values: list[Any], place: str) -> object:
     if isinstance(first, Mapping):
         return {key: _collate(column, f"{place}[{key!r}]") for key, column in _columns_by_key(values, place).items()}
     if isinstance(first, (tuple, list)):
-        columns: list[Any] = [
+        columns: list[Collated] = [
             _collate(column, f"{place}[{field}]") for field, column in enumerate(_columns(values, place))
         ]
         if isinstance(first, list):

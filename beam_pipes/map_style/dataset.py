@@ -51,6 +51,10 @@ class MapStyle(Protocol):
     def __getitem__(self, index: int, /) -> object: ...
 
 
+# What a dataset holds at an index: an object of the user's, of any class.
+Item = Any
+
+
 class Dataset:
     """Base class of datasets: implement `__len__` and either `__getitem__` or `get_example`.
 
@@ -64,20 +68,20 @@ class Dataset:
     def __len__(self) -> int:
         raise DatasetError(f"{type(self).__name__} should define __len__, the number of its examples")
 
-    def get_example(self, index: int) -> Any:
+    def get_example(self, index: int) -> Item:
         """Returns the example at `index`, which is an int in `[0, len(self))`."""
         raise DatasetError(
             f"{type(self).__name__} should define __getitem__(self, i) or get_example(self, i); it defines neither"
         )
 
-    def __getitem__(self, index: object) -> Any:
+    def __getitem__(self, index: object) -> Item:
         if isinstance(index, slice):
             return [self._checked_example(i) for i in range(*index.indices(len(self)))]
         if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) == 1:
             return [self._checked_example(i) for i in checked_indices(index, len(self), type(self).__name__)]
         return self._checked_example(checked_index(index, len(self), type(self).__name__))
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         for index in range(len(self)):
             yield fetch(self, index, type(self).__name__)
 
@@ -88,7 +92,7 @@ class Dataset:
             raise example_error(f"reading example {index} of {type(self).__name__}", index, error) from error
 
 
-def fetch(dataset: MapStyle, index: int, owner: str) -> Any:
+def fetch(dataset: MapStyle, index: int, owner: str) -> Item:
     """Returns `dataset[index]` for an index known to be valid, so that an `IndexError` comes from user code."""
     try:
         return dataset[index]
@@ -97,7 +101,7 @@ def fetch(dataset: MapStyle, index: int, owner: str) -> Any:
 
 
 def apply_to_example(
-    function: Callable[[Any], object],
+    function: Callable[[Item], object],
     example: object,
     index: int,
     role: str,
@@ -223,7 +227,7 @@ class DataTable(Dataset):
         self,
         data: MapStyle,
         fields: Sequence[str] | None = None,
-        converters: Mapping[str, Callable[[Any], object]] | None = None,
+        converters: Mapping[str, Callable[[Item], object]] | None = None,
         use_cache: bool = False,
     ) -> None:
         check_dataset(data, "DataTable")
@@ -330,7 +334,7 @@ if not TYPE_CHECKING:  # checkers know the views by the package, and should refu
     # Parakeet has the views in this module too: `from parakeet.data import dataset` leads to `dataset.split(lj, 100)`.
     _VIEWS = "ChainDataset FilterDataset SliceDataset SubsetDataset TransformDataset random_split split".split()
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name not in _VIEWS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module("beam_pipes.map_style.views"), name)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, SupportsIndex
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError, logger
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.world import known_world
@@ -26,8 +27,8 @@ from beam_pipes.map_style.batch_samplers import (
     DistributedSampler,
     describe_sampler,
 )
-from beam_pipes.map_style.batching import default_collate
-from beam_pipes.map_style.dataset import MapStyle, check_dataset, describe
+from beam_pipes.map_style.batching import Collated, default_collate
+from beam_pipes.map_style.dataset import Item, MapStyle, check_dataset, describe
 from beam_pipes.map_style.sampler import RandomSampler, SequentialSampler, check_count
 from beam_pipes.map_style.workers import Loaded, WorkerPool, load_examples, load_on_threads, short
 
@@ -51,7 +52,7 @@ def dump_state(place: Place, order: Mapping[str, object]) -> dict[str, object]:
     return {"version": VERSION, "epoch": place.epoch, "position": place.position, "order": dict(order)}
 
 
-def load_state(state: Mapping[str, Any], order: Mapping[str, object]) -> Place:
+def load_state(state: JsonObject, order: Mapping[str, object]) -> Place:
     """Returns the place in `state`, or raises `StateMismatchError` naming each difference from `order`."""
     missing = [key for key in ("version", "epoch", "position", "order") if key not in state]
     if missing:
@@ -138,7 +139,7 @@ class DataLoader:
         drop_last: bool = False,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[list[int]] | None = None,
-        collate_fn: Callable[[list[Any]], object] | None = None,
+        collate_fn: Callable[[list[Item]], object] | None = None,
         num_workers: int = 0,
         worker_type: str = "thread",
         prefetch: int = 2,
@@ -206,7 +207,7 @@ class DataLoader:
         if self._begun or self._place.epoch != epoch:
             self._place, self._begun = Place(epoch, 0), False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Collated]:
         self._check_world()
         for epoch, seen in zip(self._sampler_epochs(), self._seen_epochs, strict=True):
             if epoch != seen:

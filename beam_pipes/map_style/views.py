@@ -18,7 +18,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ import numpy.typing as npt
 from beam_pipes.errors import DatasetError, ExampleError
 from beam_pipes.map_style.dataset import (
     Dataset,
+    Item,
     MapStyle,
     apply_to_example,
     check_dataset,
@@ -69,7 +69,7 @@ class FilterDataset(Dataset):
     An exception in `filter_fn` is raised as `ExampleError` with the index of its example.
     """
 
-    def __init__(self, dataset: MapStyle, filter_fn: Callable[[Any], object], *, on: MapStyle | None = None) -> None:
+    def __init__(self, dataset: MapStyle, filter_fn: Callable[[Item], object], *, on: MapStyle | None = None) -> None:
         check_dataset(dataset, "FilterDataset")
         judged = dataset if on is None else on
         check_dataset(judged, "FilterDataset")
@@ -95,7 +95,7 @@ class FilterDataset(Dataset):
         return fetch(self._dataset, int(self._indices[index]), "FilterDataset")
 
 
-def _kept(filter_fn: Callable[[Any], Any], example: object, index: int) -> bool:
+def _kept(filter_fn: Callable[[Item], object], example: object, index: int) -> bool:
     verdict = apply_to_example(filter_fn, example, index, "filter")
     try:
         return bool(verdict)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from beam_pipes.building.declaration_fingerprint import DeclarationFingerprint
+from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.report.shown import shown_value
 
@@ -94,7 +94,7 @@ def _refs(inputs: object) -> list[tuple[str, str | None]]:
     return [_ref(each) for each in inputs.values()] if isinstance(inputs, dict) else [_ref(inputs)]
 
 
-def _ref(made: Any) -> tuple[str, str | None]:
+def _ref(made: JsonValue) -> tuple[str, str | None]:
     unit, key = made
     return str(unit), None if key is None else str(key)
 

@@ -22,14 +22,15 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.locks import reached
 from beam_pipes.cache.storage import is_remote, storage_for, temporary_path, times_have_settled
 from beam_pipes.sources.selection import FoundFile, FoundFiles
@@ -122,7 +123,7 @@ class Cuts:
 class DigestCache:
     """Slices by file, kept in a file between builds; safe to lose. Not for use by several processes at once."""
 
-    def __init__(self, rows: Rows | None = None, cuts: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, rows: Rows | None = None, cuts: JsonObject | None = None) -> None:
         self._rows = rows if rows is not None else np.empty(0, _ROW)
         self._firsts = np.ascontiguousarray(self._rows["key"])
         self._cuts = dict(cuts or {})

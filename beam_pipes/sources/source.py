@@ -16,8 +16,9 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.record_batch import Piece, RecordBatch
 
@@ -53,7 +54,7 @@ class Slice:
         return fields if self.stored is None else {**fields, "stored": list(self.stored)}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Slice:
+    def from_json(cls, fields: JsonObject) -> Slice:
         stored = fields.get("stored")
         return cls(
             file=str(fields["file"]),
@@ -131,7 +132,7 @@ class SourceShard:
         }
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> SourceShard:
+    def from_json(cls, fields: JsonObject) -> SourceShard:
         return cls(
             index=int(fields["index"]),
             num_bytes=int(fields["num_bytes"]),
@@ -155,7 +156,7 @@ class SourcePlan:
         }
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> SourcePlan:
+    def from_json(cls, fields: JsonObject) -> SourcePlan:
         return cls(
             shards=tuple(SourceShard.from_json(shard) for shard in fields["shards"]),
             num_bytes=int(fields["num_bytes"]),

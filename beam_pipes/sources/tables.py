@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Protocol
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.storage import directory_path, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.extras import require
@@ -26,12 +27,17 @@ from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.source import Slice, Source, SourceShard, check_batch_limits
 
 
+class _ArrowField(Protocol):
+    @property
+    def type(self) -> object: ...
+
+
 class _ArrowSchema(Protocol):
     """What we use of a `pyarrow.Schema`; pyarrow has no types."""
 
     @property
     def names(self) -> list[str]: ...
-    def field(self, name: str, /) -> Any: ...
+    def field(self, name: str, /) -> _ArrowField: ...
     def remove_metadata(self) -> _ArrowSchema: ...
 
 
@@ -50,12 +56,35 @@ class ArrowBatch(Protocol):
     def select(self, names: list[str], /) -> ArrowBatch: ...
 
 
+class _ColumnChunk(Protocol):
+    """What we use of a `pyarrow.parquet.ColumnChunkMetaData`."""
+
+    @property
+    def data_page_offset(self) -> int: ...
+    @property
+    def has_dictionary_page(self) -> bool: ...
+    @property
+    def dictionary_page_offset(self) -> int | None: ...
+    @property
+    def total_compressed_size(self) -> int: ...
+
+
+class _RowGroup(Protocol):
+    """What we use of a `pyarrow.parquet.RowGroupMetaData`."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def num_columns(self) -> int: ...
+    def column(self, index: int, /) -> _ColumnChunk: ...
+
+
 class _ParquetMetadata(Protocol):
     """What we use of a `pyarrow.parquet.FileMetaData`."""
 
     @property
     def num_row_groups(self) -> int: ...
-    def row_group(self, index: int, /) -> Any: ...
+    def row_group(self, index: int, /) -> _RowGroup: ...
 
 
 class _ParquetFile(Protocol):
@@ -483,7 +512,7 @@ def _saved(directory: str, columns: Sequence[str] | None) -> tuple[str, Source]:
     return state.get("_split") or "train", ArrowRows(paths, relative_to=directory, columns=columns)
 
 
-def _json_in(directory: str, name: str) -> dict[str, Any] | None:
+def _json_in(directory: str, name: str) -> JsonObject | None:
     path = f"{directory}/{name}"
     try:
         found = json.loads(storage_for(path).read_bytes(path))

@@ -12,16 +12,18 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Sized
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex, SupportsInt
 
 import numpy as np
 
+from beam_pipes.cache.spec import FeatureValue
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader, LoaderIterator
 from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
 from beam_pipes.loader.steps import Cursor
+from beam_pipes.map_style.batching import Collated
 from beam_pipes.on_device.lambda_loader import ConvertedLoader
 
 
@@ -74,7 +76,7 @@ class Telemetry:
         self._queued: int | None = None
         self._wait_secs = self._busy_secs = 0.0
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Collated]:
         return SharedIterator(self._iterate())
 
     def _iterate(self) -> Generator[object, None, None]:
@@ -344,7 +346,7 @@ class TokenCounter:
             names = (names,)
         self._names = None if names is None else tuple(names)
         self._pad_value = pad_value
-        self._pending: list[Any] = []
+        self._pending: list[SupportsInt] = []
         self._total: int | None = None
 
     def add(self, batch: object) -> None:
@@ -368,7 +370,7 @@ class TokenCounter:
             self._total = (self._total or 0) + sum(int(count) for count in pending)
         return self._total
 
-    def _count(self, count: object) -> None:
+    def _count(self, count: SupportsInt) -> None:
         if isinstance(count, int):
             self._total = (self._total or 0) + count
             return
@@ -377,7 +379,7 @@ class TokenCounter:
             self._total = (self._total or 0) + sum(int(count) for count in self._pending[:_PENDING])
             del self._pending[:_PENDING]
 
-    def _tokens_of(self, batch: Mapping[str, Any], name: str) -> object:
+    def _tokens_of(self, batch: Mapping[str, FeatureValue], name: str) -> SupportsInt:
         if name not in batch:
             raise LoaderError(
                 f"telemetry should count the tokens of {name!r}, and batches have: {', '.join(map(str, batch))}.",
@@ -392,11 +394,12 @@ class TokenCounter:
         return _different(batch[name], pad_value)
 
 
-def _different(array: object, value: object) -> object:
+def _different(array: object, value: object) -> SupportsInt:
     """How many elements are not `value`: an int for host memory, an array for device memory."""
     if isinstance(array, np.ndarray):
         return int(np.count_nonzero(array if value == 0 else array != value))
     different = array != value
     if hasattr(different, "sum"):  # JAX and torch
-        return different.sum()
+        counted: SupportsInt = different.sum()
+        return counted
     return int(np.count_nonzero(np.asarray(different)))  # TensorFlow, whose eager tensors are on the host

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.engine.graph import Stage
 from beam_pipes.testing.one_unit import OneUnit
 from beam_pipes.testing.values import value_digest
 
@@ -120,9 +121,9 @@ class State:
 
 def cause_of(one: OneUnit, at: int, before: State) -> Cause:
     """Why the outcome of record `at` changes within a process, from one run to the next; `before` all runs."""
-    stage: Any = one.unit.stage
+    stage = one.unit.stage
 
-    def run(stage: object = None) -> str:
+    def run(stage: Stage | None = None) -> str:
         return one.run([at], stage=stage).outcomes[at].digest
 
     generators = _moved_generators(run)
@@ -175,7 +176,7 @@ def _moved(before: Any, after: Any) -> bool:
     return not all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def _fresh_ones_agree(stage: object, run: Callable[[object], str]) -> bool:
+def _fresh_ones_agree(stage: Stage, run: Callable[[Stage], str]) -> bool:
     try:
         return len({run(copy.deepcopy(stage)) for _ in range(2)}) == 1
     except Exception:

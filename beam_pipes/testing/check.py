@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.references import DeclarationHandle, declared_by, load_declaration, with_places
@@ -28,6 +28,9 @@ from beam_pipes.testing.trial_process import Ended, TrialProcesses, trial_proces
 from beam_pipes.testing.trials import Elsewhere, ElsewhereOrder, TrialOrder, TrialReport, portability, run_trials
 from beam_pipes.testing.values import Finding, Verdict, brief_value
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 # Two of the steps at which a build may die; `beam_pipes.cache.locks.LABELS` has them all.
 KILL_AT = ("shard/renamed", "publish/snapshot-manifest-written")
 
@@ -39,6 +42,16 @@ _ELSEWHERE = (
     "in another process, with another hash seed, on another day, in another directory, environment, time zone and "
     "locale, with delays and shards in reverse order"
 )
+
+
+class TrialOptions(TypedDict, total=False):
+    """The options of `check_declaration`, which says what they mean."""
+
+    max_records: int
+    batch_sizes: Sequence[int]
+    kill_at: Sequence[str]
+    beam: bool
+    timeout_secs: float
 
 
 def check_declaration(
@@ -101,7 +114,7 @@ def check_declaration(
     )
 
 
-def assert_robust(declaration: object, **options: Any) -> Verdict:
+def assert_robust(declaration: object, **options: Unpack[TrialOptions]) -> Verdict:
     """`check_declaration`, for a test: raises `AssertionError` with the whole verdict unless it is robust.
 
     def test_my_declaration() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import UnitAccount
 from beam_pipes.engine.execute import UnitRunner
-from beam_pipes.engine.graph import Ref, Unit
+from beam_pipes.engine.graph import Ref, Stage, Unit
 from beam_pipes.engine.records import Batch
 from beam_pipes.testing.values import Frozen, brief_value, value_digest
 
@@ -25,7 +26,7 @@ class Outcome:
     """
 
     digest: str
-    values: dict[str | None, Any]
+    values: dict[str | None, Record]
     failure: str | None
     compared: str | None
 
@@ -61,6 +62,12 @@ class Records:
         return self._ids[index]
 
 
+class _Options(TypedDict):
+    prefix: str
+    path: str
+    seed: int
+
+
 class OneUnit:
     """A unit ready for trials. Records on which it fails are outcomes too, whatever the declaration says of them."""
 
@@ -70,7 +77,7 @@ class OneUnit:
         self.ids = ids
         self.inputs = inputs
         graph = declaration.graph
-        self._options: dict[str, Any] = {"prefix": graph.prefix, "path": graph.prefix, "seed": declaration.seed}
+        self._options: _Options = {"prefix": graph.prefix, "path": graph.prefix, "seed": declaration.seed}
         self.policy = UnitRunner(unit, on_error=declaration.on_error, **self._options).on_error
 
     @property
@@ -88,7 +95,7 @@ class OneUnit:
         *,
         batch_size: int = 1,
         batched: bool = False,
-        stage: Any = None,
+        stage: Stage | None = None,
         check: bool = False,
     ) -> Run:
         """Runs the records in `order`; `batched` lets the stage use its batch method, `stage` stands in for the unit's

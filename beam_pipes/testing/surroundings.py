@@ -62,7 +62,7 @@ def surroundings(declaration: Declaration, factors: tuple[str, ...]) -> Iterator
 def _make_assets_absolute(declaration: Declaration) -> None:
     """Assets belong to the declaration, wherever it runs: a relative one is relative to where it was declared."""
     for unit in declaration.graph.units:
-        stage: Any = unit.stage
+        stage = unit.stage
         for name, value in list(getattr(stage, "__dict__", {}).items()):
             if isinstance(value, Asset) and not os.path.isabs(value.path):
                 stage.__dict__[name] = dataclasses.replace(value, path=os.path.abspath(value.path))

@@ -17,14 +17,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import beam_pipes.testing.trials  # noqa: F401  what every trial would import
 from beam_pipes.cache import locks as kill_points
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.testing.surroundings import shift_clock
 from beam_pipes.testing.trial_process import tell_progress_in
 
@@ -70,7 +69,7 @@ def _kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def _child(order: Mapping[str, Any], lifeline: int) -> None:
+def _child(order: JsonObject, lifeline: int) -> None:
     code = 1
     try:
         os.setsid()
@@ -98,7 +97,7 @@ def _follow(lifeline: int) -> None:
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def _call(order: Mapping[str, Any]) -> None:
+def _call(order: JsonObject) -> None:
     random.seed()  # as in a fresh process: forks share what was seeded before
     np.random.seed()
     kill_points.arm(os.environ.get(kill_points.VARIABLE, ""))

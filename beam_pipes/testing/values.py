@@ -11,10 +11,10 @@ import hashlib
 import pickle
 import reprlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.spec import Record
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.identity.fingerprint import canonical
 
@@ -58,7 +58,7 @@ class Frozen:
             except Exception:
                 self._value = value
 
-    def thaw(self) -> Any:
+    def thaw(self) -> Record:
         if self._data is not None:
             return pickle.loads(self._data)
         try:
@@ -71,7 +71,7 @@ class Frozen:
             raise TypeError(self.problem)
         return (self._data,)
 
-    def __setstate__(self, state: tuple[Any]) -> None:
+    def __setstate__(self, state: tuple[bytes]) -> None:
         (self._data,), self._value, self.problem = state, None, None
 
 
@@ -100,7 +100,7 @@ def nearly_equal(one: object, other: object, depth: int = _DEPTH) -> bool:
     return value_digest(one) == value_digest(other)
 
 
-def brief_value(value: Any) -> str:
+def brief_value(value: Record) -> str:
     """A value in a line."""
     if isinstance(value, np.ndarray):
         shown = np.array2string(value, threshold=8, edgeitems=4, max_line_width=10**6)

@@ -16,18 +16,18 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipes.cache.framing import RecordWriter, read_records
-from beam_pipes.extras import require
+from beam_pipes.extras import TfTensor, require
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, object]]
+PreprocessingFn = Callable[[dict[str, TfTensor]], Mapping[str, object]]
 
 # By its own name: `DirectRunner` looks for another one on the network first.
 _RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"

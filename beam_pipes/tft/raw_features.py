@@ -17,11 +17,12 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.dtypes import BOOL, INTEGERS
 from beam_pipes.cache.feature_values import exact_array
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
@@ -98,7 +99,7 @@ class RawFeatures:
         }
 
     @classmethod
-    def from_json(cls, made: Mapping[str, Any]) -> RawFeatures:
+    def from_json(cls, made: JsonObject) -> RawFeatures:
         """The inverse of `to_json`."""
         return cls(
             [

@@ -16,12 +16,12 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.analysis import Accumulator, AnalysisError, Analyzer, Result
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.errors import BeamPipesError, DeclarationError, SpecError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfTensor, require
 from beam_pipes.tft.canonical_saved_model import make_canonical
 from beam_pipes.tft.raw_features import RawFeatures, Varying
 from beam_pipes.tft.transform_function import FEATURES_NAME, TransformFunction
@@ -30,7 +30,7 @@ from beam_pipes.typed import Pipeline
 if TYPE_CHECKING:
     from beam_pipes.tft.beam_passes import Inputs
 
-PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, object]]
+PreprocessingFn = Callable[[dict[str, TfTensor]], Mapping[str, object]]
 
 # Examples in a batch of tensors. Batches are re-cut, so that results do not depend on how a source cuts them.
 BATCH_EXAMPLES = 1024
@@ -208,7 +208,7 @@ class _ShardInputs(Accumulator):
         ipc = require("pyarrow.ipc", purpose=_PURPOSE)
         self._stream = ipc.new_stream(self._path, self._raw.arrow_schema)
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Sequence[Record], record_ids: Sequence[str]) -> None:
         for at, example in enumerate(values):
             self._examples.append(example)
             self._places.append((record_ids, at))

@@ -10,12 +10,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from beam_pipes.cache.spec import DecodedExample
 from beam_pipes.errors import CacheNotFoundError, SpecError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfTensor, require
 from beam_pipes.tft.raw_features import RawFeatures
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class TransformFunction:
         """The names of the transformed features, sorted."""
         return sorted(self._inputs_of)
 
-    def __call__(self, batch: Mapping[str, object]) -> dict[str, Any]:
+    def __call__(self, batch: Mapping[str, object]) -> dict[str, TfTensor]:
         """Raises `SpecError` for features that the function does not take, or not in this form."""
         tf = require("tensorflow", purpose=_PURPOSE)
         lengths = {f"{name}/lengths" for name in batch}
@@ -122,7 +123,7 @@ class TransformFunction:
             result.update({each: batch[each] for each in (name, f"{name}/lengths") if each in batch})
         return result
 
-    def examples(self, examples: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+    def examples(self, examples: Sequence[Mapping[str, object]]) -> list[DecodedExample]:
         """Examples → transformed examples of NumPy arrays: strings are `bytes`, and varying features separate arrays.
 
         Raises `SpecError`, naming the feature, for what does not fit.

@@ -22,6 +22,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from beam_pipes.cache.spec import Record
 from beam_pipes.errors import InvalidTypeSignatureException
 
 Classes = tuple[type, ...]
@@ -127,7 +128,7 @@ def has_fields(cls: type) -> bool:
     return dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
 
 
-def fields_of(value: Any) -> dict[str, object]:
+def fields_of(value: Record) -> dict[str, object]:
     """The fields of a dataclass or NamedTuple as a dict; values are unchanged."""
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

@@ -147,7 +147,7 @@ class _Edge:
     dependency: Any
 
     @property
-    def nodes(self) -> list[Any]:
+    def nodes(self) -> list[Node]:
         return list(self.dependency.values()) if isinstance(self.dependency, Mapping) else [self.dependency]
 
     @property

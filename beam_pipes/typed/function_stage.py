@@ -16,9 +16,10 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
+from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import NO_OUTPUT
-from beam_pipes.engine.graph import Signature, beam_transform_advice, brief
-from beam_pipes.engine.records import RecordContext, current_context
+from beam_pipes.engine.graph import Produced, Signature, beam_transform_advice, brief
+from beam_pipes.engine.records import Left, RecordContext, current_context
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
 from beam_pipes.typed.annotated import (
     Classes,
@@ -222,13 +223,13 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     # Running.
 
-    def transform(self, input_object: Any) -> list[object]:
+    def transform(self, input_object: Record) -> list[object]:
         """The outputs for one record, as a list."""
         if self._filled:
             context = current_context()
             assert context is not None  # set by whoever calls `transform`, see `Pipeline`
             given = {name: _FILLED_IN[name](context) for name in self._filled}
-            produced: Any = self.function(input_object, **self.options, **given)
+            produced: Produced = self.function(input_object, **self.options, **given)
         elif self.options:
             produced = self.function(input_object, **self.options)
         else:
@@ -337,7 +338,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         """One list of outputs for each record."""
         context = current_context()
         outputs = []
-        left: dict[str, Any] = {} if context is None else context.left
+        left: Left = {} if context is None else context.left
         scratch = RecordContext(seed=0, unit=self.name)
         for produced in self._results(list(inputs)):
             scratch.left = {}
@@ -388,7 +389,9 @@ def stage(
     record_timeout_secs: float | None = ...,
     record_memory_bytes: float | None = ...,
 ) -> Callable[[Callable[P, R]], FunctionStage[P, R]]: ...
-def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None = None, **options: Any) -> Any:
+def stage(
+    function: Callable[..., object] | None = None, /, *, batched: bool | None = None, **options: object
+) -> object:
     """Makes a stage of a function, as a decorator or as a call; binds options to it.
 
         @stage
@@ -498,7 +501,7 @@ def _found(module: str, qualname: str) -> object:
     cloudpickle = sys.modules.get("cloudpickle")
     registered = {"__main__", *(cloudpickle.list_registry_pickle_by_value() if cloudpickle is not None else ())}
     packages = itertools.accumulate(module.split("."), "{}.{}".format)
-    found: Any = None if registered.intersection(packages) else sys.modules.get(module)
+    found: object = None if registered.intersection(packages) else sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
     return found

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from numpy.random.bit_generator import ISeedSequence
 
 from beam_pipes.cache import messages
-from beam_pipes.engine.graph import Signature, check_signature, describe
+from beam_pipes.cache.spec import Record
+from beam_pipes.engine.graph import Produced, Signature, check_signature, describe
 from beam_pipes.engine.records import RecordContext, current_context, set_context
 from beam_pipes.engine.statistics import Statistic, checked_statistics
 from beam_pipes.errors import InvalidDAGException, InvalidTypeSignatureException, UnknownKeyException
@@ -120,7 +121,7 @@ class Pipeline(abc.ABC):
         return dict(output_type) if isinstance(output_type, Mapping) else {"dataset": output_type}
 
     @abc.abstractmethod
-    def transform(self, input_object: Any, /) -> Any:
+    def transform(self, input_object: Record, /) -> Produced:
         """Turns one input into a list of outputs; a dict of lists where `output_type` is a dict."""
 
     def get_stats(self) -> list[Statistic]:
@@ -141,7 +142,7 @@ class Pipeline(abc.ABC):
         # Past `__setattr__`: a stage may be frozen.
         self.__dict__["_stats"] = checked_statistics(stats, where=f"stage {self.name!r}: _set_stats")
 
-    def drop(self, reason: str) -> Any:
+    def drop(self, reason: str) -> Produced:
         """Nothing as an output, with a reason that is counted: `return self.drop('too_long')`."""
         self.__dict__.setdefault("_drops", []).append(reason)
         return {key: [] for key in self.output_type} if isinstance(self.output_type, Mapping) else []

@@ -18,10 +18,11 @@ import bisect
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from beam_pipes.cache.spec import Record
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.statistics import Counter, Histogram, plain_number
 from beam_pipes.errors import DeclarationError
@@ -61,7 +62,7 @@ class RandomPartition(Pipeline):
         partition_probabilities: Sequence[float],
         *,
         seed: int = 0,
-        key: Callable[[Any], str | bytes | int] | None = None,
+        key: Callable[[Record], str | bytes | int] | None = None,
         name: str = "RandomPartition",
     ) -> None:
         if not isinstance(partition_probabilities, Iterable) or isinstance(partition_names, str):

@@ -10,11 +10,12 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from beam_pipes.cache.framing import RecordWriter, read_records
+from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import brief, graph_of, mismatch
@@ -126,7 +127,7 @@ def _check_stage(pipeline: Pipeline, caller: str) -> None:
     signature_of(pipeline, "output_type")
 
 
-def _serialized(value: Any, pipeline: Pipeline, name: str) -> bytes:
+def _serialized(value: Record, pipeline: Pipeline, name: str) -> bytes:
     made = value.SerializeToString(deterministic=True) if isinstance(value, Message) else value.SerializeToString()
     if not isinstance(made, bytes):
         raise InvalidTransformOutputException(
@@ -175,7 +176,10 @@ def file_iterator(
             yield path.read_bytes()
 
 
-def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: type[Message]) -> Iterator[Any]:
+M = TypeVar("M", bound=Message)
+
+
+def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: type[M]) -> Iterator[M]:
     """Yields the records of a TFRecord file as messages of the class `proto`.
 
     Raises `CorruptRecordError`, with file and offset, if a length or a checksum is wrong, and `SourceError` if a

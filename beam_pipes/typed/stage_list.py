@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
-from beam_pipes.engine.graph import Graph, Ref, Unit, brief, describe, graph_of, is_beam_transform
+from beam_pipes.engine.graph import Graph, Ref, Step, Unit, brief, describe, graph_of, is_beam_transform
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import DeclarationError, DuplicateNameException, TypeMismatchException
 from beam_pipes.typed.annotated import Classes, describe_classes, single_class
@@ -301,13 +301,13 @@ def _only(signature: type | Mapping[str, type]) -> Classes | None:
     return None if isinstance(signature, Mapping) else (signature,)
 
 
-def steps_of(stages: Sequence[Any], *, takes: type, name: str) -> tuple[Any, ...]:
+def steps_of(stages: Sequence[Step], *, takes: type, name: str) -> tuple[Step, ...]:
     """PTransforms as they are, and the stages between two of them as one `StageList` each.
 
     [click, GroupByKey(), summarize, named] → (StageList([click]), GroupByKey(), StageList([summarize, named])). The
     first takes `takes`; `name` is the declaration's. Raises what `StageList` raises.
     """
-    found: list[Any] = []
+    found: list[Step] = []
     groups = [(is_transform, list(group)) for is_transform, group in itertools.groupby(stages, is_beam_transform)]
     for position, (is_transform, group) in enumerate(groups):
         if is_transform:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from beam_pipes.building.analysis.job import AnalysisJob, merge
 from beam_pipes.building.analysis.plan import AnalysisPlan, AnalysisTask, plan_analysis
 from beam_pipes.building.analysis.stored import discard
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import mark_unfinished, writing
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.errors import AnalysisError
 from beam_pipes.sources.source import SourcePlan
 
@@ -28,7 +28,7 @@ class Analysed:
     merged results."""
 
     plan: AnalysisPlan
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[JsonObject, ...]
     merged: int
     secs: float
 

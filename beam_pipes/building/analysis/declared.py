@@ -9,7 +9,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -163,7 +163,7 @@ def _check_input(declaration: Analysed, analyzer: Analyzer, where: str) -> None:
     if graph is None:
         analyzer.check_type(given, f"the source {type(declaration.source).__name__} gives")
         return
-    wanted: Any = graph.input_type
+    wanted = graph.input_type
     if not isinstance(wanted, type) or not issubclass(given, wanted):
         raise TypeMismatchException(
             f"{where}: the source {type(declaration.source).__name__} gives {given.__name__}, but the analyzer "

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult
 from beam_pipes.building.analysis.declared import bind_results, bound_results
 from beam_pipes.building.analysis.stored import Stored, accumulator_place, find_stored, result_place
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.errors import AnalysisError
@@ -42,7 +42,7 @@ class AnalysisTask:
         return {"shard": self.shard.to_json(), "places": dict(self.places), "of": dict(self.of)}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> AnalysisTask:
+    def from_json(cls, value: JsonObject) -> AnalysisTask:
         return cls(shard=SourceShard.from_json(value["shard"]), places=value["places"], of=value["of"])
 
 

@@ -18,10 +18,10 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import google_crc32c
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FileEntry
 from beam_pipes.cache.storage import TEMPORARY_PREFIX, is_remote, storage_for
@@ -49,7 +49,7 @@ class Stored:
 
     place: str
     files: tuple[FileEntry, ...]
-    facts: Mapping[str, Any]
+    facts: JsonObject
 
     @property
     def path(self) -> str:

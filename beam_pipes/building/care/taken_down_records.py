@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from beam_pipes.building.completion import read_completion
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.index import ORDINAL, decode_index, index_path
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.manifest import Manifest
@@ -128,14 +128,14 @@ class SnapshotRecords:
         """How many source records one takedown means here."""
         return sum(map(len, self._selected([takedown]).values()))
 
-    def _selected(self, takedowns: Sequence[Takedown]) -> dict[int, Any]:
+    def _selected(self, takedowns: Sequence[Takedown]) -> dict[int, Array]:
         """Source shard → ascending ordinals of the records that these takedowns mean."""
         if not self.lineage.has_digests:
             return self.lineage.select(each for t in takedowns if not t.next_build for each in t.ids)[0]
         digests = np.unique(np.concatenate([np.empty(0, np.uint64), *(each.digests() for each in takedowns)]))
         return {index: ordinals for index, _, ordinals in self.lineage.find_contents(digests)}
 
-    def _dead_letters(self, selected: dict[int, Any]) -> Rows:
+    def _dead_letters(self, selected: dict[int, Array]) -> Rows:
         """The numbers of the dead letters of the selected records; an index says which records they are of."""
         found = [np.empty(0, np.int64)]
         begin = 0

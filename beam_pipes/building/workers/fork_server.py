@@ -165,7 +165,7 @@ def main() -> None:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    watched: list[Any] = [control, ended]
+    watched: list[socket.socket | int] = [control, ended]
     telling: dict[int, int] = {}  # process → where its end is to be told
     while True:
         ready, _, _ = select.select(watched, [], [])
@@ -226,7 +226,7 @@ TELL_EVERY_SECS = 0.2
 
 Task = TypeVar("Task")
 # What a worker calls, with what; its first argument, which is not among these, sends (kind, value) to the parent.
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
+Call = tuple[Callable[..., object], tuple[object, ...]]
 
 
 def run_tasks(

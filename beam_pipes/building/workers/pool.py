@@ -20,10 +20,10 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Protocol
 
-from beam_pipes.building.limits import Cause, Quarantined, record_limits, remember
+from beam_pipes.building.limits import Cause, Quarantined, RecordLimits, record_limits, remember
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
@@ -57,7 +57,7 @@ _LOOKS_OF_DOUBT = 5
 # Signals by which a process ends through its own fault. SIGKILL is not one: the kernel or a person sent it.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 
-Tell = Callable[[Any], None]
+Tell = Callable[[object], None]
 
 
 class Watcher(Protocol):
@@ -374,7 +374,7 @@ class WorkerPool:
         self._start(running, watcher)
 
 
-def _look_secs(limits: Any) -> float:
+def _look_secs(limits: Iterable[RecordLimits]) -> float:
     secs = [TELL_EVERY_SECS]
     for limit in limits:
         if limit.timeout_secs is not None:

@@ -19,11 +19,11 @@ import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
 from beam_pipes.loader.row_source import MeasuredSplit
@@ -146,11 +146,12 @@ class PackingPlan:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan to one file, atomically (a temporary file, flushed to disk, then renamed)."""
         target = Path(path).expanduser()
-        header = self._description() | {"digest": self.digest, "arrays": {}}
+        placed: dict[str, object] = {}
+        header = self._description() | {"digest": self.digest, "arrays": placed}
         offset = 0
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         for name, array in arrays.items():
-            header["arrays"][name] = {
+            placed[name] = {
                 "dtype": array.dtype.str,
                 "shape": list(array.shape),
                 "offset": offset,
@@ -230,7 +231,7 @@ class PackingPlan:
             ) from error
         return plan if split is None else plan.bind(split)
 
-    def _description(self) -> dict[str, Any]:
+    def _description(self) -> dict[str, object]:
         return {
             "source": dataclasses.asdict(self.source),
             "algorithm": self.algorithm,
@@ -289,7 +290,7 @@ def _check_entries(plan: PackingPlan) -> None:
         raise ValueError(f"a row has more segments than max_segments={most!r:.40}")
 
 
-def _view(data: npt.NDArray[np.uint8], begin: int, where: Mapping[str, Any]) -> Array:
+def _view(data: npt.NDArray[np.uint8], begin: int, where: JsonObject) -> Array:
     if where["dtype"] not in _DTYPES:
         raise ValueError(f"an array should be of one of {', '.join(_DTYPES)}, found {where['dtype']!r:.40}")
     dtype = np.dtype(where["dtype"])
