@@ -65,7 +65,9 @@ def test_the_server_has_one_thread_and_no_beam_and_no_message_descriptors(server
     worker.close()
 
 
-def test_forks_draw_random_numbers_of_their_own(server: ForkServer) -> None:
+@pytest.mark.parametrize("imported", ["beam_pipes.building.workers.pool", "numpy.random"])
+def test_forks_draw_random_numbers_of_their_own(imported: str) -> None:
+    server = ForkServer("beam_pipes.building.workers.pool", imported)
     workers = [WorkerProcess(server) for _ in range(3)]
     for worker in workers:
         worker.send((worker_tasks.draw, ()))
@@ -75,6 +77,7 @@ def test_forks_draw_random_numbers_of_their_own(server: ForkServer) -> None:
     assert len({number for numbers in drawn for number in numbers}) == 6
     for worker in workers:
         worker.close()
+    server.close()
 
 
 @pytest.mark.parametrize("code", [0, 3, -signal.SIGKILL, -signal.SIGSEGV])

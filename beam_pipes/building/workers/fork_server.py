@@ -200,6 +200,9 @@ def main() -> None:
 def _serve(files: Sequence[int]) -> None:
     """In the fork, which ends with it."""
     code = 1
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()  # else all forks draw what the server would; Python's `random` sees to that itself
     try:
         serve(*files)
         code = 0
