@@ -22,10 +22,12 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import Generic, MetricValue, Scalar, Text
-from beam_pipes.evaluation.model_outputs import Example
+from beam_pipes.evaluation.model_outputs import Inferences
 from beam_pipes.extras import TfDataset
+from beam_pipes.tasks.in_python.examples import Example
 
 Dataset: TypeAlias = "TfDataset | Iterable[Example]"  # one that can be read again
+Targets: TypeAlias = Sequence[Any]  # as the postprocessor of the task made them, one for each example
 
 NO_STEP = -1
 
@@ -45,8 +47,8 @@ class Logger(abc.ABC):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[Any]] | None,
-        targets: Sequence[Any] | None,
+        inferences: Inferences | None,
+        targets: Targets | None,
     ) -> None:
         """Logs one evaluation of one task.
 
@@ -88,8 +90,8 @@ class PyLoggingLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[object]] | None,
-        targets: Sequence[object] | None,
+        inferences: Inferences | None,
+        targets: Targets | None,
     ) -> None:
         step = NO_STEP if step is None else step
         for name, value in metrics.items():
@@ -184,8 +186,8 @@ class JSONLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[object]] | None,
-        targets: Sequence[object] | None,
+        inferences: Inferences | None,
+        targets: Targets | None,
     ) -> None:
         step = step_or_dummy(step)
         if metrics:
@@ -228,9 +230,7 @@ class JSONLogger(Logger):
         storage.makedirs(os.path.dirname(path))
         storage.replace(path, before + self._line(written))
 
-    def _inference_lines(
-        self, dataset: Dataset, inferences: Mapping[str, Any], targets: Sequence[object]
-    ) -> Iterator[bytes]:
+    def _inference_lines(self, dataset: Dataset, inferences: Inferences, targets: Targets) -> Iterator[bytes]:
         columns: dict[str, Sequence[object]] = {"target": targets}
         for kind, values in inferences.items():
             if kind == "aux_value":

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import logger
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
-from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset
+from beam_pipes.tasks.in_python.examples import NoExamples, OwnExample, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, frugal, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
 
 
-#: More tasks than this are read in turns from Python.
 T = TypeVar("T")
 
+#: More tasks than this are read in turns from Python.
 MAX_TASKS_IN_GRAPH = 16
 
 _MEASURED_EXAMPLES = 100
@@ -132,7 +132,7 @@ def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], option
     )
 
 
-def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[Any]:
+def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[OwnExample]:
     """The examples of a task as a mixture that overrides `get_task_dataset` reads them."""
     return examples_from_dataset(_load_task(mixture, task, kept=kept, options=options))
 
