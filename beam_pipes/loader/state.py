@@ -43,6 +43,9 @@ class Identity:
 
 STATE_VERSION = 1
 
+# A state as checkpoints of torch and Orbax keep it: plain values by name, for `load_state_dict` to check.
+StateDict = dict[str, Any]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Segment:
