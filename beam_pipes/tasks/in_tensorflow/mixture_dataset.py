@@ -19,7 +19,7 @@ from beam_pipes.tasks.in_python.examples import NoExamples, OwnExample, dataset_
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, frugal, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
-from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
+from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.seeds import fold
 
 if TYPE_CHECKING:
@@ -57,20 +57,8 @@ class MixedTasks(Protocol):
 
     def rated_tasks(self, split: str, skip_missing: bool = False) -> Sequence[tuple[Task, float]]: ...
 
-    def get_task_dataset(
-        self,
-        task: Task,
-        output_feature_keys: Collection[str],
-        sequence_length: SequenceLength | None = None,
-        split: str = "train",
-        use_cached: bool = False,
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        num_epochs: int | None = None,
-        trim_output_features: bool = True,
-        try_in_mem_cache: bool = True,
-    ) -> TfDataset: ...
+    @property
+    def get_task_dataset(self) -> Callable[..., TfDataset]: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
