@@ -160,13 +160,8 @@ class Declaring:
     def of_recipe(self, recipe: str) -> CommonOptions:
         """The arguments of all recipes. Raises `DeclarationError`."""
         splits = None if self.split is None else _shares(self.split)
-        return {
-            "name": self.name or recipe,
-            "splits": splits,
-            "by": self.by,
-            "seed": self.seed,
-            "on_error": self.on_error,
-        }
+        name = self.name or recipe
+        return {"name": name, "splits": splits, "by": self.by, "seed": self.seed, "on_error": self.on_error}
 
 
 def _shares(told: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -70,8 +70,7 @@ def examples_of(dataset: Dataset) -> Iterator[Example]:
     """The NumPy examples of a `tf.data.Dataset` or of any other iterable."""
     if hasattr(dataset, "as_numpy_iterator"):
         return iter(dataset.as_numpy_iterator())
-    plain: Iterable[Example] = dataset
-    return iter(plain)
+    return iter(dataset)
 
 
 _metrics_log = logger("beam_pipes.evaluation")
@@ -114,8 +113,9 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
     bytes that are not UTF-8 become base64, bfloat16 becomes float; fields of a dataclass that are None are left out.
     """
 
-    def __init__(self, *args: Any, max_ndarray_size: int = 32, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: object, max_ndarray_size: int = 32, **kwargs: object) -> None:
+        start: Callable[..., None] = super().__init__
+        start(*args, **kwargs)
         self.max_ndarray_size = max_ndarray_size
 
     def default(self, o: object) -> object:
