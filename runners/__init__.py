@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from beam_pipes.runners.build import BuildResult as BuildResult
@@ -60,7 +60,7 @@ class _Runners(ModuleType):
             super().__setattr__(name, value)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     file = _FILE_OF_NAME.get(name)
     if file is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.building.analysis.job import TASKS as ANALYSIS_TASKS
 from beam_pipes.building.analysis.job import remove_analysis_tasks
@@ -50,6 +50,10 @@ from beam_pipes.runners.jobs import (
 )
 from beam_pipes.runners.options import BeamOptions, JobState, without_secrets
 from beam_pipes.runners.progress import Counts, Progress
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.runners.runner import PipelineResult
 
 
 def run_beam(
@@ -290,7 +294,7 @@ def _say(words: str) -> None:
     print(visible(f"beam-pipes: {words}"), file=sys.stderr, flush=True)
 
 
-def _cancelling(record: LaunchRecord | None, result: Any) -> Callable[[], None]:
+def _cancelling(record: LaunchRecord | None, result: PipelineResult) -> Callable[[], None]:
     remote = None if record is None else record.remote()
     return result.cancel if remote is None else remote.cancel
 
@@ -314,7 +318,7 @@ def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def wait_for_end(result: Any) -> object:
+def wait_for_end(result: PipelineResult) -> object:
     """Waits for a job of which no record is kept; returns how it ended. Ctrl-C cancels it."""
     return _followed(result, lambda: None, cancel=result.cancel)
 
@@ -324,7 +328,7 @@ def is_done(state: object) -> bool:
     return state is None or str(state) in ("DONE", "UPDATED")
 
 
-def _followed(result: Any, look: Callable[[], None], *, cancel: Callable[[], None]) -> object:
+def _followed(result: PipelineResult, look: Callable[[], None], *, cancel: Callable[[], None]) -> object:
     """Shows progress until the job has ended; returns how it ended."""
     # A job's own state is no way to see its end: Beam's runners keep it up to date only for one who waits.
     with ThreadPoolExecutor(1, thread_name_prefix="wait for the Beam job") as pool:
@@ -356,7 +360,7 @@ IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
 
 @contextlib.contextmanager
-def beam_pipeline(options: BeamOptions) -> Iterator[tuple[Any, tuple[str, ...]]]:
+def beam_pipeline(options: BeamOptions) -> Iterator[tuple[beam.Pipeline, tuple[str, ...]]]:
     """An empty `beam.Pipeline` and the arguments that it was made with; the servers it needs run during the block.
 
     Raises the error of ours inside what Beam raises in the block, or a `BuildError` with Beam's own words.

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from beam_pipes.errors import BeamPipesError, visible
 from beam_pipes.extras import require
@@ -57,7 +56,7 @@ def split_beam_args(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def run(app: Callable[..., object], arguments: list[str], beam_args: list[str]) -> None:
     """Runs one command and exits with its code; errors of ours end in one message instead of a traceback."""
-    code: Any = 0
+    code: str | int | None = 0
     try:
         app(args=arguments, prog_name="beam-pipes", obj=beam_args)
     except BeamPipesError as error:

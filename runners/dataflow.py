@@ -9,9 +9,9 @@ import contextlib
 import dataclasses
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
@@ -25,6 +25,9 @@ from beam_pipes.runners.options import (
     local_cache,
     local_input,
 )
+
+if TYPE_CHECKING:
+    from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
 
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
@@ -179,7 +182,7 @@ class DataflowOptions(BeamOptions):
 
         Those that name arguments of this class are checked, the others are passed to Beam unchanged.
         """
-        given: dict[str, Any] = {}
+        given: dict[str, object] = {}
         packages, others = [], []
         for arg in args:
             name, _, value = arg.removeprefix("--").partition("=")
@@ -196,7 +199,8 @@ class DataflowOptions(BeamOptions):
                 "--to gs://bucket/cache --runner dataflow -- --project=my-project --region=europe-west1 "
                 "--temp_location=gs://bucket/temp --setup_file=setup.py"
             )
-        return cls(**given, extra_packages=tuple(packages), beam_args=tuple(others))
+        make: Callable[..., DataflowOptions] = cls
+        return make(**given, extra_packages=tuple(packages), beam_args=tuple(others))
 
     def pipeline_args(self) -> tuple[str, ...]:
         """All options for Beam, as `--name=value`."""
@@ -246,7 +250,7 @@ class DataflowJob:
         self._job = job
         self._beam_args = list(beam_args)
 
-    def _client(self) -> Any:
+    def _client(self) -> DataflowApplicationClient:
         options = require("apache_beam.options.pipeline_options", purpose="the runner").PipelineOptions
         client = require("apache_beam.runners.dataflow.internal.apiclient", purpose="the runner dataflow")
         return client.DataflowApplicationClient(options(self._beam_args))

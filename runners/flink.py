@@ -15,7 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from beam_pipes.errors import BuildError, DeclarationError
 from beam_pipes.runners.options import JobState, RemoteJob, is_this_machine, require_endpoint
@@ -167,6 +167,10 @@ _ENDED: Mapping[str, Literal["done", "failed", "cancelled"]] = {
 }
 
 
+#: An object of JSON, as the REST interface of a cluster answers with.
+_Answer: TypeAlias = dict[str, Any]
+
+
 class FlinkJob(PortableJob):
     """A job of Beam's job server for Flink, and of the cluster whose REST interface is at `rest`, if known.
 
@@ -179,7 +183,7 @@ class FlinkJob(PortableJob):
 
     def state(self) -> JobState:
         """The cluster's state of the job; the job server's, if the cluster does not know the job."""
-        found: list[Any] | None = None
+        found: list[_Answer] | None = None
         if self._rest is not None:
             with contextlib.suppress(OSError):
                 found = _jobs(self._rest, self._name)
@@ -237,13 +241,14 @@ def _running(rest: str, name: str) -> list[str]:
     return [str(job["jid"]) for job in _jobs(rest, name) if job["state"] not in _ENDED]
 
 
-def _jobs(rest: str, name: str) -> list[Any]:
+def _jobs(rest: str, name: str) -> list[_Answer]:
     """The jobs of this name, in the order of their start."""
     jobs = [job for job in _ask(rest, "/jobs/overview")["jobs"] if job["name"] == name]
     return sorted(jobs, key=lambda job: int(job["start-time"]))
 
 
-def _ask(rest: str, path: str, *, method: str = "GET") -> Any:
+def _ask(rest: str, path: str, *, method: str = "GET") -> _Answer:
     request = urllib.request.Request(f"http://{rest}{path}", method=method)
     with urllib.request.urlopen(request, timeout=_ANSWER_SECS) as answer:
-        return json.loads(answer.read() or b"{}")
+        told: _Answer = json.loads(answer.read() or b"{}")
+    return told

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,12 +12,14 @@ from beam_pipes.errors import BeamPipesError, UnknownNameError
 from beam_pipes.extras import require
 from beam_pipes.tasks import Task
 from beam_pipes.tasks.caches.task_cache import part_name
-from beam_pipes.tasks.in_python.examples import normalised
+from beam_pipes.tasks.in_python.examples import Example, RawExample, normalised
 from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.python_forms import trim_features
 from beam_pipes.tasks.seeds import fold, map_seed_manager
 from beam_pipes.tasks.steps import Step, run_over_examples
+from beam_pipes.tasks.vocabularies.vocabulary import TextLike
 from beam_pipes.transforms.converters import FeatureConverter, converter_named
+from beam_pipes.transforms.converters.validation import Length
 
 RAW, CUT, TRIMMED = "raw", "cached", "trimmed"
 DECODED = "decoded"
@@ -57,7 +58,7 @@ def inspect_task(
     split: str = "train",
     *,
     num_examples: int = 3,
-    sequence_length: Mapping[str, Any] | None = None,
+    sequence_length: Mapping[str, Length] | None = None,
     converter: str | FeatureConverter | None = "auto",
     seed: int = 0,
 ) -> Inspection:
@@ -86,7 +87,7 @@ def inspect_task(
     if made is not None and last.examples:
         title = f"converter: {type(made).__name__}"
         try:
-            examples = [normalised(example, task.output_features) for example in last.examples]
+            examples: list[Example] = [normalised(example, task.output_features) for example in last.examples]
             lengths = dict(sequence_length or _longest(examples, made.TASK_FEATURES))
             stages.append(TracedStage(title, list(made.convert_examples(examples, lengths))))
         except BeamPipesError as error:
@@ -96,15 +97,15 @@ def inspect_task(
     return Inspection(task.name, split, stages)
 
 
-def _longest(examples: Sequence[Mapping[str, Any]], features: Mapping[str, Any]) -> dict[str, int]:
+def _longest(examples: Sequence[Example], features: Iterable[str]) -> dict[str, Length]:
     return {name: max(1, *(len(example.get(name, ())) for example in examples)) for name in features}
 
 
-def _decoded(task: Task, example: Any) -> Any:
+def _decoded(task: Task, example: RawExample) -> RawExample:
     """The features with a vocabulary, as text; model features use the vocabulary of `inputs` or `targets`."""
     if not isinstance(example, Mapping):
         return example
-    told: dict[str, Any] = {}
+    told: dict[str, TextLike] = {}
     for name, value in example.items():
         feature = task.output_features.get(name)
         if feature is None and name.endswith("_tokens"):
@@ -115,7 +116,7 @@ def _decoded(task: Task, example: Any) -> Any:
     return told
 
 
-def feature_lines(example: Any) -> Iterator[tuple[str, str, str]]:
+def feature_lines(example: RawExample) -> Iterator[tuple[str, str, str]]:
     """(feature, type, value) of each feature, shortened: `("targets", "int32[5]", "3 9 4 8 1")`."""
     if not isinstance(example, Mapping):
         example = {"": example}
@@ -123,7 +124,7 @@ def feature_lines(example: Any) -> Iterator[tuple[str, str, str]]:
         yield str(name), *_described(value)
 
 
-def _described(value: Any) -> tuple[str, str]:
+def _described(value: object) -> tuple[str, str]:
     if isinstance(value, (bytes, str)):
         text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
         kind = "bytes" if isinstance(value, bytes) else "text"
@@ -180,7 +181,7 @@ class TracedStage:
     """The examples after one step. `error` says why there are none: later steps are not run."""
 
     title: str
-    examples: Sequence[Any]
+    examples: Sequence[RawExample]
     error: str | None = None
 
 
@@ -211,10 +212,10 @@ def trace_task(
     if split not in task.splits:
         raise UnknownNameError(f"task '{task.name}' has no split '{split}'; it has: {', '.join(task.splits)}")
     shards = (example for shard in task.source.list_shards(split) for example in task.source.read_shard(split, shard))
-    examples: list[Any] = list(itertools.islice(shards, num_examples))
+    examples: list[RawExample] = list(itertools.islice(shards, num_examples))
     stages = [TracedStage(RAW, list(examples))]
 
-    def follow(title: str, step: Callable[[], Iterable[Any]]) -> bool:
+    def follow(title: str, step: Callable[[], Iterable[RawExample]]) -> bool:
         try:
             examples[:] = list(step())
         except Exception as error:
@@ -223,7 +224,7 @@ def trace_task(
         stages.append(TracedStage(title, list(examples)))
         return True
 
-    def one(step: Step, length: SequenceLength | None) -> Callable[[], Iterable[Any]]:
+    def one(step: Step, length: SequenceLength | None) -> Callable[[], Iterable[RawExample]]:
         return lambda: run_over_examples([step], list(examples), task.step_context(length))
 
     for number, step in enumerate(task.offline_steps()):

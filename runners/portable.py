@@ -17,8 +17,9 @@ import dataclasses
 import importlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.errors import BuildError, DeclarationError
 from beam_pipes.extras import require
@@ -34,6 +35,9 @@ from beam_pipes.runners.options import (
     local_input,
     require_endpoint,
 )
+
+if TYPE_CHECKING:
+    from apache_beam.portability.api.beam_job_api_pb2_grpc import JobServiceStub
 
 # Type → what environment_config is for it.
 ENVIRONMENT_TYPES = {
@@ -152,7 +156,7 @@ class PortableOptions(BeamOptions):
         known = {field.name: field for field in dataclasses.fields(cls) if field.init and field.name not in ours}
         names = {cls.BEAM_NAMES.get(name, name): name for name in known} | {name: name for name in known}
         fixed = {field.name for field in dataclasses.fields(cls) if not field.init}
-        given: dict[str, Any] = {}
+        given: dict[str, str | int] = {}
         others = []
         for arg in args:
             beam_name, equals, value = arg.removeprefix("--").partition("=")
@@ -168,14 +172,15 @@ class PortableOptions(BeamOptions):
                 raise DeclarationError(f"{cls.NAME}: {name} is given twice: {given[name]!r} and {value!r}.")
             given[name] = int(value) if name == "parallelism" and value.isdecimal() else value
         if "shared_files" in given:
-            given["shared_files"] = _is_true(cls.NAME, given["shared_files"])
+            given["shared_files"] = _is_true(cls.NAME, str(given["shared_files"]))
         missing = [name for name, field in known.items() if field.default is dataclasses.MISSING and name not in given]
         if missing:
             raise DeclarationError(
                 f"{cls.NAME}: {', '.join(missing)} should be given. Example: beam-pipes build "
                 f"my_package.job:declaration --to gs://bucket/cache --runner {cls.NAME} --job-endpoint localhost:8073"
             )
-        return cls(**given, beam_args=tuple(others))
+        make: Callable[..., PortableOptions] = cls
+        return make(**given, beam_args=tuple(others))
 
     def needs_this_process(self) -> str | None:
         """Why a job with these options ends with this process, and what to do about it; None if it does not."""
@@ -280,7 +285,7 @@ def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: f
         BuildError: nothing listens there, it does not answer, or it is not a job server.
     """
     require("apache_beam", purpose=f"the runner {runner}")
-    grpc: Any = importlib.import_module("grpc")  # it has no types, and comes with Beam
+    grpc = importlib.import_module("grpc")  # it has no types, and comes with Beam
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
     with grpc.insecure_channel(endpoint) as channel:
@@ -338,10 +343,10 @@ class PortableJob:
         self._name = name
 
     @contextlib.contextmanager
-    def _asked(self) -> Iterator[tuple[Any, Any, Any]]:
+    def _asked(self) -> Iterator[tuple[JobServiceStub, ModuleType, ModuleType]]:
         """The job service, its messages, and gRPC."""
         require("apache_beam", purpose="a job on a job server")
-        grpc: Any = importlib.import_module("grpc")
+        grpc = importlib.import_module("grpc")
         from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
         with grpc.insecure_channel(self._endpoint) as channel:

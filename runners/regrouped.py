@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.building.references import registered_by_value
@@ -137,8 +137,7 @@ def _code_by_value() -> Iterator[None]:
     import cloudpickle
     from apache_beam.internal.cloudpickle import cloudpickle as of_beam
 
-    picklers: tuple[Any, ...] = (cloudpickle, of_beam)
     with contextlib.ExitStack() as stack:
-        for pickler in picklers:
+        for pickler in (cloudpickle, of_beam):
             stack.enter_context(registered_by_value(pickler))
         yield

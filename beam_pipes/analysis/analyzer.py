@@ -25,6 +25,9 @@ from beam_pipes.engine.graph import Graph, Stage, describe, graph_of
 from beam_pipes.errors import AnalysisError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 
+# Values as an accumulator adds them: of the class that its analyzer analyses, or whatever `of` gives.
+Values = Sequence[Any]
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 

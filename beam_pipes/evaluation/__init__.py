@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from beam_pipes.evaluation import loggers as loggers
     from beam_pipes.evaluation import metrics as metrics
+    from beam_pipes.evaluation.eval_data import AllMetricsFuture as AllMetricsFuture
     from beam_pipes.evaluation.eval_data import EnumeratedExamples as EnumeratedExamples
     from beam_pipes.evaluation.eval_data import ModelFnCallable as ModelFnCallable
     from beam_pipes.evaluation.eval_data import PredictFnCallable as PredictFnCallable
     from beam_pipes.evaluation.eval_data import ScoreFnCallable as ScoreFnCallable
     from beam_pipes.evaluation.eval_data import get_valid_eval_tasks as get_valid_eval_tasks
-    from beam_pipes.evaluation.evaluator import AllMetricsFuture as AllMetricsFuture
     from beam_pipes.evaluation.evaluator import Evaluator as Evaluator
     from beam_pipes.evaluation.evaluator import evaluate_mixture as evaluate_mixture
     from beam_pipes.evaluation.loggers import JSONLogger as JSONLogger
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Public name → the module under beam_pipes.evaluation that defines it ("" for modules themselves).
 _MODULE_OF = {
-    "AllMetricsFuture": "evaluator",
+    "AllMetricsFuture": "eval_data",
     "EnumeratedExamples": "eval_data",
     "Evaluator": "evaluator",
     "JSONLogger": "loggers",

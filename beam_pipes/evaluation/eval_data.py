@@ -6,6 +6,7 @@ the longest that occur. At the end: which tasks of a mixture are evaluated, and 
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -16,12 +17,12 @@ import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import model_output_type_of
-from beam_pipes.evaluation.model_outputs import Example, ModelOutputType
+from beam_pipes.evaluation.model_outputs import AuxValues, ModelOutput, ModelOutputType
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.in_python.examples import Example, examples_from_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import SequenceLength
-from beam_pipes.tasks.signatures import function_name, parameters
+from beam_pipes.tasks.signatures import MetricValues, function_name, parameters
 from beam_pipes.tasks.task import Task
 
 FRAMEWORKS = ("tensorflow", "numpy")
@@ -303,22 +304,22 @@ def settle(
     return settled
 
 
-_log = logger(__name__)
-
-ModelFn = Callable[[Any], Any]  # an enumerated dataset → what `ordered_outputs` takes
+ModelFn = Callable[[Any], ModelOutput]  # an enumerated dataset → what `ordered_outputs` takes
 PredictFnCallable = ScoreFnCallable = ModelFnCallable = ModelFn
 #: What model functions return, and what an evaluation gives. For annotations.
-PredictFnReturnType = (
-    Sequence[tuple[int, Sequence[int]]] | tuple[Sequence[tuple[int, Sequence[int]]], Mapping[str, Any]]
-)
-ScoreFnReturnType = Sequence[tuple[int, float]] | tuple[Sequence[tuple[int, float]], Mapping[str, Any]]
+PredictFnReturnType = Sequence[tuple[int, Sequence[int]]] | tuple[Sequence[tuple[int, Sequence[int]]], AuxValues]
+ScoreFnReturnType = Sequence[tuple[int, float]] | tuple[Sequence[tuple[int, float]], AuxValues]
 ModelFnReturnType = PredictFnReturnType | ScoreFnReturnType
 AllOutputTokensType = Mapping[str, Sequence[Sequence[int]]]
 AllOutputScoresType = Mapping[str, Sequence[float]]
-AllOutputAuxValuesType = Mapping[str, Mapping[str, Sequence[Any]]]
-TaskMetricsType = MutableMapping[str, Any]
+AllOutputAuxValuesType = Mapping[str, AuxValues]
+TaskMetricsType = MetricValues
 AllMetricsType = MutableMapping[str, TaskMetricsType]
-MetricsAndOutputsType = tuple[Any, Any]
+
+AllMetrics = dict[str, MetricValues]  # task → metric → value
+AllOutputs = dict[str, dict[ModelOutputType, ModelOutput]]
+AllMetricsFuture = concurrent.futures.Future[Any]  # of AllMetrics, or of None where none are computed
+MetricsAndOutputsType = tuple[AllMetricsFuture, AllOutputs]
 
 ARGUMENT_OF = {
     ModelOutputType.PREDICTION: "predict_fn",
@@ -330,7 +331,7 @@ ARGUMENT_OF = {
 
 @dataclasses.dataclass(frozen=True)
 class TaskMetric:
-    """One metric of a task: a function (`function` is set) or an object."""
+    """One metric of a task: a function or an object."""
 
     name: str
     output_type: ModelOutputType

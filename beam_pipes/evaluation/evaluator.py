@@ -13,7 +13,11 @@ from typing import Any, Literal
 
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.eval_data import (
+    AllMetrics,
+    AllMetricsFuture,
+    AllOutputs,
     Converter,
+    EnumeratedExamples,
     EvalData,
     LoadEvalOptions,
     ModelFn,
@@ -23,18 +27,15 @@ from beam_pipes.evaluation.eval_data import (
     metrics_of,
 )
 from beam_pipes.evaluation.loggers.logger import Logger
-from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, ordered_outputs
+from beam_pipes.evaluation.model_outputs import ModelOutputType, ordered_outputs
 from beam_pipes.evaluation.task_metrics import TaskEvaluation
 from beam_pipes.tasks.by_name import get_subtasks, maybe_get_mixture_or_task
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.mixture import Mixture
 from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.task import Task
 
 _log = logger(__name__)
-
-AllMetrics = dict[str, dict[str, Any]]  # task → metric → value
-AllOutputs = dict[str, dict[ModelOutputType, ModelOutput]]
-AllMetricsFuture = concurrent.futures.Future[Any]
 
 
 class Evaluator:
@@ -135,7 +136,7 @@ class Evaluator:
         return {name: data.task_dataset for name, data in self._data.items()}
 
     @property
-    def cached_model_datasets(self) -> Mapping[str, Any]:
+    def cached_model_datasets(self) -> Mapping[str, TfDataset | EnumeratedExamples]:
         """Task → enumerated dataset of model features: what model functions get."""
         return {name: data.model_dataset for name, data in self._data.items()}
 

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation.model_outputs import Example, ModelOutput, ModelOutputType
+from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType
+from beam_pipes.tasks.in_python.examples import Example
 from beam_pipes.tasks.provider import Feature
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Generic(MetricValue):
     metadata: tf.compat.v1.SummaryMetadata
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: npt.ArrayLike, right: npt.ArrayLike) -> bool:
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return np.array_equal(left, right)
     return bool(left == right)
@@ -145,7 +146,7 @@ class _MetricProtocol:
         return dataclasses.replace(self, **updates)  # type: ignore[type-var]
 
     @classmethod
-    def from_fun(cls: type[_Metric], fun: Callable[..., object]) -> type[_Metric]:
+    def from_fun(cls: type[_Metric], fun: Callable[..., ModelOutput]) -> type[_Metric]:
         """A metric class like this one, made from the result of `fun` for the model outputs.
 
         `fun(**model_output)` gives a mapping, which becomes keyword arguments of `from_model_output`, or one value,
@@ -153,11 +154,9 @@ class _MetricProtocol:
         a mask from `fun` takes precedence.
         """
 
-        base: Any = cls
-
-        class FromFun(base):  # type: ignore[misc]
+        class FromFun(cls):  # type: ignore[valid-type,misc]
             @classmethod
-            def from_model_output(cls, **model_output: Any) -> object:
+            def from_model_output(cls, **model_output: ModelOutput) -> object:
                 output, mask = fun(**model_output), model_output.get("mask")
                 if not isinstance(output, Mapping):
                     return super().from_model_output(output, mask=_fitting(mask, output))
@@ -170,11 +169,10 @@ class _MetricProtocol:
     @classmethod
     def from_output(cls: type[_Metric], name: str) -> type[_Metric]:
         """A metric class like this one, for the model output of this name alone: `Average.from_output("loss")`."""
-        base: Any = cls
 
-        class FromOutput(base):  # type: ignore[misc]
+        class FromOutput(cls):  # type: ignore[valid-type,misc]
             @classmethod
-            def from_model_output(cls, **model_output: Any) -> object:
+            def from_model_output(cls, **model_output: ModelOutput) -> object:
                 output = np.asarray(model_output[name])
                 return super().from_model_output(output, mask=_fitting(model_output.get("mask"), output))
 
@@ -185,7 +183,7 @@ def _has_axis(value: object) -> bool:
     return hasattr(value, "shape") and len(value.shape) > 0
 
 
-def _fitting(mask: npt.ArrayLike | None, output: Any) -> object:
+def _fitting(mask: npt.ArrayLike | None, output: npt.ArrayLike) -> object:
     """The mask, if it has one entry per output."""
     return mask if mask is not None and np.shape(output)[:1] == np.shape(mask)[:1] else None
 
@@ -236,7 +234,7 @@ class Metric(_MetricProtocol):
 class CollectingMetric(_MetricProtocol):
     """Base of a metric that keeps all outputs, and computes from the whole in `actual_compute`."""
 
-    values: dict[str, Any]
+    values: dict[str, ModelOutput]
 
     @classmethod
     def from_model_output(
@@ -278,9 +276,8 @@ class CollectingMetric(_MetricProtocol):
     @classmethod
     def from_outputs(cls: type[_Collecting], names: Sequence[str]) -> type[_Collecting]:
         """A metric class that collects the model outputs of these names: `from_outputs(["labels", "logits"])`."""
-        base: Any = cls
 
-        class FromOutputs(base):  # type: ignore[misc]
+        class FromOutputs(cls):  # type: ignore[valid-type,misc]
             @classmethod
             def from_model_output(cls, **model_output: object) -> CollectingMetric:
                 return cls(values={name: np.atleast_1d(np.asarray(model_output[name])) for name in names})

@@ -6,8 +6,8 @@ The names of metrics in one place: values, bases of metric objects, metric funct
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy.typing as npt
 
@@ -22,19 +22,19 @@ from beam_pipes.evaluation.metric_objects import Scalar as Scalar
 from beam_pipes.evaluation.metric_objects import Text as Text
 from beam_pipes.evaluation.metric_objects import globally_sort_model_output as globally_sort_model_output
 from beam_pipes.evaluation.metric_objects import remove_padding_examples as remove_padding_examples
-from beam_pipes.evaluation.model_outputs import Example as Example
 from beam_pipes.evaluation.model_outputs import (
+    Inferences,
     ModelOutput,
     ModelOutputType,
-    Postprocessor,
     decode_outputs,
     decoded_targets,
     postprocess_all,
 )
+from beam_pipes.tasks.in_python.examples import Example as Example
 from beam_pipes.tasks.provider import Feature
-from beam_pipes.tasks.signatures import function_name, metric_kind
+from beam_pipes.tasks.signatures import MetricFn, Postprocessor, function_name, metric_kind
 
-MetricFnCallable = Callable[..., Mapping[str, object]]
+MetricFnCallable = MetricFn
 
 _OUTPUT_TYPE_OF_KIND = {
     "predict": ModelOutputType.PREDICTION,
@@ -56,7 +56,7 @@ class MetricArguments:
     """The arguments for metric functions of one output type, and what loggers write of them."""
 
     arguments: Mapping[str, object]
-    inferences: Mapping[str, object]
+    inferences: Inferences
 
 
 def metric_arguments(
@@ -79,15 +79,13 @@ def metric_arguments(
             arguments={"targets": targets, "scores": model_output}, inferences={"score": model_output}
         )
     arguments: dict[str, object] = {"targets": targets}
-    inferences: dict[str, Any] = {}
+    inferences: dict[str, object] = {}
     if output_type == ModelOutputType.PREDICTION_WITH_AUX:
         model_output, arguments["aux_values"] = model_output
         inferences["aux_value"] = arguments["aux_values"]
-    inferences["output"] = decode_outputs(model_output, features[target_field_name], where)
-    arguments["predictions"] = postprocess_all(
-        inferences["output"], examples, postprocessor, is_target=False, where=where
-    )
-    inferences["prediction"] = arguments["predictions"]
+    decoded = inferences["output"] = decode_outputs(model_output, features[target_field_name], where)
+    predictions = postprocess_all(decoded, examples, postprocessor, is_target=False, where=where)
+    arguments["predictions"] = inferences["prediction"] = predictions
     return MetricArguments(arguments=arguments, inferences=inferences)
 
 

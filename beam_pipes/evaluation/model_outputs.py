@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from beam_pipes.cache.exact import brief
 from beam_pipes.errors import EvaluationError
+from beam_pipes.tasks.in_python.examples import Example
 from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.signatures import Postprocessor
 
 
 class ModelOutputType(enum.IntEnum):
@@ -32,6 +34,10 @@ class ModelOutputType(enum.IntEnum):
 
 
 ModelOutput = Any  # a list in the order of the examples, or (list, {name: list}) with auxiliary values
+#: Auxiliary values by name: one for each example, or a mapping of such.
+AuxValues: TypeAlias = Mapping[str, Any]
+#: What loggers write: "output", "prediction" and "score" with one entry for each example, "aux_value" with `AuxValues`.
+Inferences: TypeAlias = Mapping[str, Any]
 
 
 def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> ModelOutput:
@@ -44,7 +50,7 @@ def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> Mod
     Raises `EvaluationError`, beginning with `where`, when entries are not pairs, an index is missing, unknown or
     answered twice in different ways, or there is not one auxiliary value per example.
     """
-    auxiliary: object = None
+    auxiliary: AuxValues | Sequence[object] | None = None
     pairs = returned
     if isinstance(returned, tuple):
         if len(returned) != 2:
@@ -61,7 +67,7 @@ def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> Mod
     return outputs, _reordered(auxiliary, places, len(pairs), where, "auxiliary values")
 
 
-def merge_hosts(returned: Sequence[Any]) -> ModelOutput:
+def merge_hosts(returned: Sequence[ModelOutput]) -> ModelOutput:
     """Joins what several hosts returned for their shares of one dataset into what one host would return.
 
     `[[(0, [5])], [(1, [7])]]` → `[(0, [5]), (1, [7])]`; auxiliary values are joined name by name. Call it after the
@@ -85,7 +91,7 @@ def as_array(outputs: ModelOutput) -> ModelOutput:
         return outputs
 
 
-def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
+def _places(pairs: list[tuple[int, object]], num_examples: int, where: str) -> list[int]:
     first: dict[int, int] = {}
     for place, pair in enumerate(pairs):
         try:
@@ -125,7 +131,7 @@ def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
     return [first[index] for index in range(num_examples)]
 
 
-def _reordered(values: Any, places: list[int], count: int, where: str, name: str) -> object:
+def _reordered(values: AuxValues | Sequence[object], places: list[int], count: int, where: str, name: str) -> object:
     if isinstance(values, Mapping):
         return {key: _reordered(value, places, count, where, f"{name}[{key!r}]") for key, value in values.items()}
     try:
@@ -141,7 +147,7 @@ def _reordered(values: Any, places: list[int], count: int, where: str, name: str
     return [values[place] for place in places]
 
 
-def _joined(auxiliary: list[Any]) -> object:
+def _joined(auxiliary: list[ModelOutput]) -> object:
     if isinstance(auxiliary[0], Mapping):
         return {name: _joined([part[name] for part in auxiliary]) for name in auxiliary[0]}
     return [value for part in auxiliary for value in part]
@@ -153,10 +159,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-Example = Mapping[str, Any]
-Postprocessor = Callable[..., Any]
 
 
 def decode_output(output: ModelOutput, feature: Feature) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,10 @@ from beam_pipes.evaluation.metrics import (
     metric_arguments,
     postprocessed_targets,
 )
-from beam_pipes.evaluation.model_outputs import Example, ModelOutput, ModelOutputType, as_array
+from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, as_array
+from beam_pipes.tasks.in_python.examples import Example
 from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.signatures import MetricValues
 from beam_pipes.tasks.task import Task
 
 
@@ -29,8 +31,8 @@ from beam_pipes.tasks.task import Task
 class TaskMetrics:
     """What one evaluation of one task gave: values by name, what loggers write, and what failed."""
 
-    values: dict[str, Any] = dataclasses.field(default_factory=dict)
-    inferences: dict[str, Any] = dataclasses.field(default_factory=dict)
+    values: MetricValues = dataclasses.field(default_factory=dict)
+    inferences: dict[str, object] = dataclasses.field(default_factory=dict)
     targets: list[object] | None = None
     failures: list[EvaluationError] = dataclasses.field(default_factory=list)
 
@@ -161,6 +163,10 @@ def _in_words(error: Exception) -> str:
     return str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
 
 
+#: Name of a metric → the metric, or its class: whatever has `from_model_output` and `merge`.
+NamedMetrics: TypeAlias = dict[str, Any]
+
+
 class MetricManager:
     """The metric objects of tasks, updated batch by batch: for programs that drive an evaluation themselves.
 
@@ -180,8 +186,8 @@ class MetricManager:
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self.metric_registry: dict[str, dict[ModelOutputType, dict[str, Any]]] = {}
-        self.output_metrics_collections: dict[str, dict[ModelOutputType, dict[str, Any]]] = {}
+        self.metric_registry: dict[str, dict[ModelOutputType, NamedMetrics]] = {}
+        self.output_metrics_collections: dict[str, dict[ModelOutputType, NamedMetrics]] = {}
         for task in tasks:
             by_type = self.metric_registry.setdefault(task.name, {})
             self.output_metrics_collections.setdefault(task.name, {})
@@ -207,7 +213,7 @@ class MetricManager:
         target_field_name: str = "targets",
         mask: npt.ArrayLike | None = None,
         indices_2d: npt.ArrayLike | None = None,
-    ) -> dict[str, Any]:
+    ) -> NamedMetrics:
         """Name → metric of one batch; arguments as for `Metric.from_model_output`."""
         return {
             name: metric.from_model_output(
@@ -221,9 +227,7 @@ class MetricManager:
             for name, metric in self.metric_registry[task_name][model_output_type].items()
         }
 
-    def merge(
-        self, metrics_collection: Mapping[str, object], task_name: str, model_output_type: ModelOutputType
-    ) -> None:
+    def merge(self, metrics_collection: NamedMetrics, task_name: str, model_output_type: ModelOutputType) -> None:
         """Adds the metrics of a batch to those so far."""
         so_far = self.output_metrics_collections[task_name].setdefault(model_output_type, {})
         for name, metric in metrics_collection.items():
@@ -234,7 +238,7 @@ class MetricManager:
         task_name: str,
         model_output_type: ModelOutputType,
         *,
-        gather: Callable[[Any], Sequence[Mapping[str, object]]] | None = None,
+        gather: Callable[[NamedMetrics], Sequence[NamedMetrics]] | None = None,
     ) -> None:
         """Merges the metrics of all hosts, in the order of the hosts.
 

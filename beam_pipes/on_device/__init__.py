@@ -6,7 +6,7 @@ Importing this package imports none of them; each loader imports its own framewo
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from beam_pipes.graph.iterator import DALIDataset as DALIDataset
@@ -63,7 +63,7 @@ _FRAMEWORK_OF_NAME = {
 __all__ = list(_FILE_OF_NAME)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     file = _FILE_OF_NAME.get(name)
     if file is None:
         raise AttributeError(f"module 'beam_pipes.on_device' has no attribute {name!r}; it offers {', '.join(__all__)}")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: An array or a tensor (or the spec of one), or dicts, tuples and lists of them: what `tf.nest` calls a structure.
 Nested: TypeAlias = object
+#: The same for a loop or a user's function, which index into it.
+Element: TypeAlias = Any
 
 # Eigen's largest vector: TensorFlow and XLA keep foreign memory only at multiples of it, and NumPy aligns to 16 bytes.
 ALIGNMENT_BYTES = 64
@@ -58,7 +60,7 @@ class Skipped:
     value: object
 
 
-def map_leaves(function: Callable[[Any, str], object], element: Nested, key: str = "") -> Nested:
+def map_leaves(function: Callable[[Element, str], object], element: Nested, key: str = "") -> Nested:
     """`function(leaf, key)` on every leaf; the key of `{"a": ({"b": leaf},)}` is `a/0/b`."""
     if isinstance(element, np.ndarray):
         return function(element, key)

@@ -22,7 +22,7 @@ from beam_pipes.extras import TfDataset, require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.order import check_integer
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
-from beam_pipes.on_device.conversions import Nested
+from beam_pipes.on_device.conversions import Element, Nested
 from beam_pipes.on_device.from_cache import CacheSource, Passes, cache_source
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
 from beam_pipes.on_device.keras_data import NAMES as KERAS_NAMES
@@ -200,7 +200,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         split: str | None = None,
         *,
         batch_size: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> DataLoader:
         """A DataLoader over `cache`: a path (`"cache/train"`), a Cache, a Split, a packing plan, a Mixture or a Loader.
 
@@ -240,7 +240,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return source if is_native and isinstance(source, CacheSource) else None
 
     @property
-    def output_signature(self) -> Any:
+    def output_signature(self) -> Element:
         """The signature of the Python samples (`name='<key>_input'`), or the element spec of a given dataset."""
         return self._root.element_spec if self._signature is None else self._signature
 
@@ -325,7 +325,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         assert isinstance(applied, DataLoader)
         return applied
 
-    def as_numpy_iterator(self) -> Iterator[Any]:
+    def as_numpy_iterator(self) -> Iterator[Element]:
         """Elements as NumPy arrays, as Dataset gives them: read-only views."""
         return SharedIterator(self._surfacing(self.dataset.as_numpy_iterator()))
 
@@ -367,7 +367,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     # Iteration
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Element]:
         source = self._native_source()
         if source is not None and source.gives_tensors:
             return SharedIterator(source.tensors())
@@ -492,7 +492,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return NumpyDataLoader(self, skip_keys=skip_keys)._labelled("to_numpy")
 
     def to_lambdaDataLoader(
-        self, lambda_class: type[LambdaDataLoader] | Callable[..., object], *args: Any, **kwargs: Any
+        self, lambda_class: type[LambdaDataLoader] | Callable[..., object], *args: object, **kwargs: object
     ) -> LambdaDataLoader:
         """Elements through a subclass of `LambdaDataLoader`, or through a plain function of one element."""
         from beam_pipes.on_device.lambda_loader import LambdaDataLoader
@@ -504,7 +504,8 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
                 "to_lambdaDataLoader expects a subclass of LambdaDataLoader or a function of one element, got "
                 f"{lambda_class!r}."
             )
-        return LambdaDataLoader(self, lambda_class, *args, **kwargs)._labelled("to_lambdaDataLoader")
+        make: Callable[..., LambdaDataLoader] = LambdaDataLoader
+        return make(self, lambda_class, *args, **kwargs)._labelled("to_lambdaDataLoader")
 
     def _through(
         self, lambda_class: type[LambdaDataLoader], args: tuple[object, ...], kwargs: dict[str, object]
@@ -545,10 +546,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
 
 def _from_cache_again(
-    cache: RowSource | Mixture | Cache | Loader, batch_size: int | None, options: dict[str, Any], epoch: int
+    cache: RowSource | Mixture | Cache | Loader, batch_size: int | None, options: dict[str, object], epoch: int
 ) -> DataLoader:
     """A DataLoader that was pickled or copied."""
-    loader = DataLoader.from_cache(cache, batch_size=batch_size, **options)
+    make: Callable[..., DataLoader] = DataLoader.from_cache
+    loader = make(cache, batch_size=batch_size, **options)
     if epoch:
         loader.set_epoch(epoch)
     return loader

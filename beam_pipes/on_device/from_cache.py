@@ -15,7 +15,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, SupportsInt
+from typing import SupportsInt
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from beam_pipes.loader import Loader
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.rows import row_bytes
+from beam_pipes.loader.state import StateDict
 from beam_pipes.loader.world import Share
 from beam_pipes.on_device.conversions import aligned_copy
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
@@ -44,7 +45,10 @@ _ENDLESS = 2**62
 
 
 def cache_source(
-    cache: RowSource | Mixture | Cache | Loader, split: str | None, batch_size: int | None, options: Mapping[str, Any]
+    cache: RowSource | Mixture | Cache | Loader,
+    split: str | None,
+    batch_size: int | None,
+    options: Mapping[str, object],
 ) -> CacheSource:
     """What `DataLoader.from_cache` reads, for its arguments."""
     if isinstance(cache, Loader):
@@ -115,23 +119,24 @@ class Passes:
             loader.seek_epoch(epoch)
         return loader
 
-    def next_state(self) -> dict[str, Any]:
+    def next_state(self) -> StateDict:
         """The state at the beginning of the next iteration."""
         with self._lock:
             epoch, restored = self._epoch, self._restored
         return self._loader_at(epoch).state_dict() if restored is None else dict(restored)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The native loader's state after the last batch of the last pass; at its end, that of the next pass."""
         last = self._last
         return self.next_state() if last is None or last.upcoming_position is None else last.state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """The next iteration is the rest of the pass in which the state was saved."""
-        epoch = int(state_dict["epoch"])
+        saved: StateDict = dict(state_dict)
+        epoch = int(saved["epoch"])
         first = epoch - epoch % self.epochs
-        self._loader_at(first).load_state_dict(state_dict)  # what does not fit is refused now
-        self._go_to(first, dict(state_dict))
+        self._loader_at(first).load_state_dict(saved)  # what does not fit is refused now
+        self._go_to(first, saved)
 
     def go_back(self, state_dict: Mapping[str, object]) -> None:
         """The last pass had read ahead: its state is this one."""
@@ -156,7 +161,7 @@ class CacheSource:
         self.open_loader = open_loader
         self.by_record = by_record
         self.error: BaseException | None = None
-        self.made_of: tuple[RowSource | Mixture | Loader, int | None, dict[str, Any]] | None = None
+        self.made_of: tuple[RowSource | Mixture | Loader, int | None, dict[str, object]] | None = None
         self._spec = spec
         self._loader = open_loader()
         epochs = None if given is not None or self._loader.rows_per_epoch is None else self._loader.epochs
@@ -376,9 +381,10 @@ def _batches_at_once(batch: Batch) -> int:
     return max(1, min(LARGEST_GROUP, GROUP_BYTES // max(1, batch_bytes)))
 
 
-def _opened(source: RowSource | Mixture, batch_size: int | None, options: Mapping[str, Any]) -> CacheSource:
+def _opened(source: RowSource | Mixture, batch_size: int | None, options: Mapping[str, object]) -> CacheSource:
+    open_loader: Callable[..., Loader] = Loader
     if batch_size is not None:
-        in_batches = functools.partial(Loader, source, batch_size=batch_size, **options)
+        in_batches = functools.partial(open_loader, source, batch_size=batch_size, **options)
         return CacheSource(in_batches, spec=source.spec if isinstance(source, Split) else None)
     if not isinstance(source, Split):
         raise LoaderError("only the records of a split can be read one by one; pass batch_size.")
@@ -390,7 +396,7 @@ def _opened(source: RowSource | Mixture, batch_size: int | None, options: Mappin
     if refused:
         raise LoaderError(f"{', '.join(refused)} describe batches, and records are read one by one; pass batch_size.")
     rows = max(1, min(RECORDS_AT_ONCE, len(source)))
-    by_record = functools.partial(Loader, source, batch_size=rows, last="partial", ragged="values", **options)
+    by_record = functools.partial(open_loader, source, batch_size=rows, last="partial", ragged="values", **options)
     return CacheSource(by_record, spec=source.spec, by_record=True)
 
 

@@ -32,7 +32,7 @@ from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def
 from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.on_device.conversions import narrowed, require_numeric
+from beam_pipes.on_device.conversions import Element, narrowed, require_numeric
 from beam_pipes.on_device.jax_loader import REMEDY
 from beam_pipes.on_device.lambda_loader import Stage
 from beam_pipes.on_device.torch_loader import to_tensor
@@ -49,9 +49,10 @@ class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
         ragged: str = "list",
         pad_value: float = 0,
         device_buffer: int = 2,
-        **of_dali: Any,
+        **of_dali: object,
     ) -> None:
-        super().__init__(pipe, output_map, ragged=ragged, pad_value=pad_value, **of_dali)
+        start: Callable[..., None] = super().__init__
+        start(pipe, output_map, ragged=ragged, pad_value=pad_value, **of_dali)
         if isinstance(device_buffer, bool) or not isinstance(device_buffer, int) or device_buffer < 1:
             raise OperatorArgumentError(f"device_buffer should be at least 1, got {device_buffer!r}.")
         self._device_buffer = device_buffer
@@ -162,7 +163,7 @@ class JaxBackend:
 
     def __init__(self, device: jax.Device | None = None) -> None:
         self.device = device
-        self.xp: Any = _Namespace()
+        self.xp = _Namespace()
 
     def put(self, array: npt.ArrayLike, *, exact: bool) -> jax.Array:
         """The array on the device; in 32-bit mode 64-bit values are narrowed; if `exact`, a change raises."""
@@ -216,7 +217,7 @@ class TorchBackend:
         import array_api_compat.torch
 
         self.device = device
-        self.xp: Any = array_api_compat.torch
+        self.xp = array_api_compat.torch
 
     def put(self, array: npt.ArrayLike, *, exact: bool) -> torch.Tensor:
         """The array on the device, its dtype unchanged; through pinned memory on CUDA."""
@@ -299,12 +300,13 @@ class JaxGenericIterator(DALIGenericIterator):
         self,
         pipelines: Pipeline | Sequence[Pipeline],
         output_map: Sequence[str],
-        *args: Any,
+        *args: object,
         sharding: jax.sharding.Sharding | None = None,
         pmap_compatible: bool | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
-        super().__init__(pipelines, output_map, *args, **options)
+        start: Callable[..., None] = super().__init__
+        start(pipelines, output_map, *args, **options)
         count = len(self.iterators)
         if sharding is not None and len(sharding.addressable_devices) != count:
             raise OperatorArgumentError(
@@ -353,8 +355,11 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
     `peek_async` and `next` may be called by several threads.
     """
 
-    def __init__(self, pipelines: Pipeline | Sequence[Pipeline], output_map: Sequence[str], *args: Any, **of: Any):
-        super().__init__(pipelines, output_map, *args, **of)
+    def __init__(
+        self, pipelines: Pipeline | Sequence[Pipeline], output_map: Sequence[str], *args: object, **of: object
+    ):
+        start: Callable[..., None] = super().__init__
+        start(pipelines, output_map, *args, **of)
         self._mutex = threading.RLock()
         self._thread: concurrent.futures.ThreadPoolExecutor | None = None
         self._peeked: dict[str, jax.Array] | None = None
@@ -365,14 +370,14 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
             self.reset()
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Element:
         with self._mutex:
             made, self._peeked = self.peek(), None
             return made
 
     next = __next__
 
-    def peek(self) -> Any:
+    def peek(self) -> Element:
         """The batch that `next` gives next; raises `StopIteration` if it would."""
         with self._mutex:
             if self._peeked is None:
@@ -387,7 +392,7 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
                 self._peeked = made
             return self._peeked
 
-    def peek_async(self) -> concurrent.futures.Future[Any]:
+    def peek_async(self) -> concurrent.futures.Future[Element]:
         """`peek` in a thread: a future of the batch. Wait for it before `next`, which may else come first."""
         if self._thread is None:
             self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="beam_pipes-peek")
@@ -514,8 +519,8 @@ def _factory(
     made_of: Callable[..., JaxGenericIterator] = kind
 
     @functools.wraps(pipeline_fn)
-    def make(*given: Any, checkpoints: Sequence[str] | None = None, **keywords: Any) -> JaxGenericIterator:
-        own: list[dict[str, Any]] = [{}]
+    def make(*given: object, checkpoints: Sequence[str] | None = None, **keywords: Any) -> JaxGenericIterator:
+        own: list[dict[str, object]] = [{}]
         pmap = options.get("pmap_compatible", devices is not None or None)
         if sharding is not None or devices is not None:
             chosen = list(devices or jax.local_devices())

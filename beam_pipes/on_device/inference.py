@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -256,11 +256,15 @@ class Column:
     extents: np.ndarray | None = None
 
 
+#: The values of one key in a run of samples, as Python gave them.
+RawValues: TypeAlias = Sequence[Any]
+
+
 class WastefulPaddingError(Exception):
     """Padding this run to its longest sample would multiply its memory."""
 
 
-def build_column(raw: Sequence[Any], signature: ColumnSignature, first_number: int) -> Column:
+def build_column(raw: RawValues, signature: ColumnSignature, first_number: int) -> Column:
     """The column of `raw`; raises `SpecError` naming the sample (counted from `first_number`) and the key."""
     kinds = set(map(type, raw))
     kind = kinds.pop() if len(kinds) == 1 else None
@@ -289,7 +293,7 @@ def build_column(raw: Sequence[Any], signature: ColumnSignature, first_number: i
     return _padded(arrays, signature)
 
 
-def _scalars(raw: Sequence[Any], kind: type, signature: ColumnSignature) -> np.ndarray:
+def _scalars(raw: RawValues, kind: type, signature: ColumnSignature) -> np.ndarray:
     if kind is int:
         if is_integer(signature.dtype):
             return exact_integers(raw, signature.dtype)
@@ -303,7 +307,7 @@ def _scalars(raw: Sequence[Any], kind: type, signature: ColumnSignature) -> np.n
     return convert(Value(array), signature.dtype, declared=signature.declared)
 
 
-def _flat_lists(raw: Sequence[list[Any]], signature: ColumnSignature) -> Column | None:
+def _flat_lists(raw: RawValues, signature: ColumnSignature) -> Column | None:
     """Lists of one Python type at rank 1; `None` when they are anything else."""
     leaves = list(itertools.chain.from_iterable(raw))
     kinds = set(map(type, leaves))

@@ -29,6 +29,9 @@ from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 REMEDY = "Enable jax_enable_x64, or cast the key before (.map with tf.cast), which chooses the loss."
 
 
+_settings: Any = jax.config  # JAX adds its settings as attributes, which have no types
+
+
 class JaxDataLoader(ConvertedLoader):
     """Dicts of JAX arrays from a DataLoader or from any iterable of dicts of NumPy arrays.
 
@@ -90,8 +93,7 @@ class JaxDataLoader(ConvertedLoader):
 
     def _placement(self) -> Callable[[Nested], Nested]:
         # These two settings are local to a thread: the placing thread takes over the consumer's.
-        settings: Any = jax.config
-        enable_x64, device = settings.jax_enable_x64, settings.jax_default_device
+        enable_x64, device = _settings.jax_enable_x64, _settings.jax_default_device
 
         def place(host: Nested) -> Nested:
             with jax.enable_x64(enable_x64), jax.default_device(device):
@@ -124,10 +126,9 @@ def _on_default_device(value: object, key: str) -> jax.Array:
     of `jax.device_put`: 3 and 6 µs for 128 KiB. `jax.device_put` itself takes 28 µs and `jnp.asarray` 24 µs, nearly all
     of it Python; a compiled program that returns its argument 8 to 23 µs.
     """
-    settings: Any = jax.config
-    device = settings.jax_default_device or (_first_cpu() if jax.default_backend() == "cpu" else None)
+    device = _settings.jax_default_device or (_first_cpu() if jax.default_backend() == "cpu" else None)
     if type(value) is np.ndarray:
-        put = _puts.get((device, settings.jax_enable_x64, value.shape, value.dtype))
+        put = _puts.get((device, _settings.jax_enable_x64, value.shape, value.dtype))
         if put is not None:
             return put(value)
     array = _checked(value, key)
@@ -137,7 +138,7 @@ def _on_default_device(value: object, key: str) -> jax.Array:
     if array is value:
         if len(_puts) >= _MOST_PUTS:
             _puts.clear()
-        _puts[device, settings.jax_enable_x64, array.shape, array.dtype] = put
+        _puts[device, _settings.jax_enable_x64, array.shape, array.dtype] = put
     return put(array)
 
 
@@ -154,7 +155,7 @@ def _first_cpu() -> jax.Device:
 def _put_of(device: jax.Device, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[np.ndarray], jax.Array]:
     """The call inside of `jax.device_put`, tried out first; `jnp.asarray`, which copies, where this JAX has another."""
     try:
-        client: Any = importlib.import_module("jax._src.lib").xla_client
+        client = importlib.import_module("jax._src.lib").xla_client
         semantics, call = client.HostBufferSemantics, client.batched_device_put
         # Memory that is copied anyway is copied within the call: for larger arrays XLA would start a thread otherwise.
         zero_copy, during_call = semantics.ZERO_COPY, semantics.IMMUTABLE_ONLY_DURING_CALL

@@ -25,7 +25,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import TfDataset
 from beam_pipes.loader.prefetch import END_SECS, OrderedPrefetcher, SharedIterator
-from beam_pipes.on_device.conversions import Nested, checked_skip_keys, skipping, to_host, unskipped
+from beam_pipes.loader.state import StateDict
+from beam_pipes.on_device.conversions import Element, Nested, checked_skip_keys, skipping, to_host, unskipped
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -109,9 +110,9 @@ L = TypeVar("L", bound="TrackedLoader")
 class HasStates(Protocol):
     """What can be saved and restored."""
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> StateDict: ...
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None: ...
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None: ...
 
 
 class NativeLoader(HasStates, Protocol):
@@ -127,13 +128,13 @@ class NativeLoader(HasStates, Protocol):
 class PassesOfCache(HasStates, Protocol):
     """Passes over a cache that was given by its path: every iteration is the next one."""
 
-    def next_state(self) -> dict[str, Any]: ...
+    def next_state(self) -> StateDict: ...
 
-    def go_back(self, state_dict: Mapping[str, Any]) -> None: ...
+    def go_back(self, state_dict: Mapping[str, object]) -> None: ...
 
 
 # An element on its way to the device, and the native loader's state after it.
-_Placed = tuple[Nested, dict[str, Any] | None]
+_Placed = tuple[Nested, StateDict | None]
 
 
 class TrackedLoader:
@@ -194,12 +195,12 @@ class LambdaDataLoader(TrackedLoader):
     def __init__(
         self,
         dataloader: Iterable[object] | None = None,
-        lambda_transformation: Callable[[Any], object] | None = None,
+        lambda_transformation: Callable[[Element], object] | None = None,
         *,
         skip_keys: str | Iterable[str] = (),
         input_dataset: Iterable[object] | None = None,
         python_iterable: object = None,
-        transform_f: Callable[[Any], object] | None = None,
+        transform_f: Callable[[Element], object] | None = None,
         python_iterable_n_samples: int | None = None,
         transformation_tracker: Sequence[str] = (),
     ) -> None:
@@ -223,17 +224,17 @@ class LambdaDataLoader(TrackedLoader):
         self._history += tuple(Transformation(label=label) for label in transformation_tracker[len(self._history) :])
         self.skip_keys = checked_skip_keys(skip_keys, self._known_spec() if skip_keys else None)
 
-    def lambda_transformation(self, sample: Any) -> object:
+    def lambda_transformation(self, sample: Element) -> object:
         """One element → what the loop gets."""
         raise NotImplementedError
 
     @property
-    def input_dataset(self) -> Iterable[Any]:
+    def input_dataset(self) -> Iterable[Element]:
         """The loader that is converted."""
-        loader: Iterable[Any] = self._loader
+        loader: Iterable[Element] = self._loader
         return loader
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Element]:
         return SharedIterator(self._iterate())
 
     def __deepcopy__(self: D, memo: dict[int, object]) -> D:
@@ -304,7 +305,7 @@ class LambdaDataLoader(TrackedLoader):
         return self._extended((*self._history, step), **changes)
 
 
-def _beside_skipped(function: Callable[[Any], Any], element: Nested, skip_keys: Collection[str]) -> Nested:
+def _beside_skipped(function: Callable[[Element], Element], element: Nested, skip_keys: Collection[str]) -> Nested:
     """Calls `function` on a dict without the skipped keys, and adds their values to what it returns."""
     if not skip_keys or not isinstance(element, dict):
         return function(element)
@@ -322,11 +323,11 @@ class ConvertedLoader(LambdaDataLoader):
 
     def __init__(self, dataloader: Iterable[object], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
-        self._functions: tuple[Callable[[Any], object], ...] = ()
+        self._functions: tuple[Callable[[Element], object], ...] = ()
         self._owns_arrays = False  # whether nothing else uses the arrays of an element, so that they need no copy
-        self._handed_out: dict[str, Any] | None = None
+        self._handed_out: StateDict | None = None
         self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
-        self._iteration: weakref.ref[SharedIterator[Any]] | None = None
+        self._iteration: weakref.ref[SharedIterator[object]] | None = None
 
     def _own_state(self) -> dict[str, object]:
         return {**super()._own_state(), "_placed": None, "_iteration": None}
@@ -359,7 +360,7 @@ class ConvertedLoader(LambdaDataLoader):
         placed = None if self._placed is None else self._placed()
         return None if placed is None else placed.ready
 
-    def lambda_transformation(self: C, transform_f: Callable[[Any], object]) -> C:
+    def lambda_transformation(self: C, transform_f: Callable[[Element], object]) -> C:
         """A loader that calls `transform_f` on each element, a dict of arrays that the function may change.
 
             jdl.lambda_transformation(lambda batch: {**batch, "norm": jnp.linalg.norm(batch["x"], axis=-1)})
@@ -383,11 +384,11 @@ class ConvertedLoader(LambdaDataLoader):
             element = _beside_skipped(function, element, self.skip_keys)
         return element
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The native loader's state after the last element that was handed out."""
         return dict(self._stateful().state_dict() if self._handed_out is None else self._handed_out)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """The next iteration continues from `state_dict`; one in progress ends."""
         self._end_iteration()
         self._handed_out = None
@@ -456,7 +457,7 @@ class ConvertedLoader(LambdaDataLoader):
             )
         return native
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Element]:
         if self._native() is not None:
             self._end_iteration()  # it has read ahead: this one begins with what it did not hand out
         self._find_owner()

@@ -15,11 +15,13 @@ import io
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.analysis import Result
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
@@ -35,7 +37,7 @@ from beam_pipes.typed import drop, stage
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+Pixels = npt.NDArray[np.uint8]
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: How images of any shape become images of one: cut to it, filled up with black, or stretched.
@@ -177,7 +179,7 @@ def encoded_image(image: Pixels, encode: str, *, quality: int = 90) -> bytes:
     return file.getvalue()
 
 
-def decode_images(batch: dict[str, Any], *, size: tuple[int, int]) -> dict[str, Any]:
+def decode_images(batch: dict[str, Array], *, size: tuple[int, int]) -> dict[str, Array]:
     """Replaces image files in a batch by their pixels; for `Loader(…, transform=…)`.
 
     `{"image": [b"\\xff\\xd8…", …]}` with `size=(224, 224)` → `{"image": uint8 (rows, 224, 224, 3)}`. Images of another
@@ -236,7 +238,7 @@ def images(
         module.assign("source", source_of(data, "tar"), "beam_pipes.sources")
         if label:
             label_field = field_of_samples(sample, label_field, LABEL_FIELDS, "label_field")
-            if label_field is None and "/" not in sample[KEY]:
+            if label_field is None and "/" not in str(sample[KEY]):
                 raise DeclarationError(
                     f"the first sample, {sample[KEY]!r}, has no label: it has {', '.join(sample)}, and is not in a "
                     "folder. Name the label's field as label_field=… (--label-field), or omit labels with label=False "

@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import DeclarationError
@@ -79,7 +79,7 @@ def _one(what: str) -> str:
     return f"Name one directory of {what}, or only tar archives."
 
 
-def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str, Any]:
+def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str, object]:
     """The first sample of archives. Raises `DeclarationError` if it has no file with these suffixes."""
     sample = Tar(data).first()
     if sample is None or sample_file(sample, suffixes) is None:

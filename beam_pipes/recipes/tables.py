@@ -38,6 +38,7 @@ from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.typed import stage
 
 if TYPE_CHECKING:
+    import pyarrow
     from typing_extensions import Unpack
 
     from beam_pipes.transforms.analyzers.vocabulary import TokenTable
@@ -285,7 +286,7 @@ def _is_number(value: object) -> bool:
     return True
 
 
-def _sampled(data: Any, kind: str, **reading: str) -> Iterator[Mapping[str, object]]:
+def _sampled(data: Paths, kind: str, **reading: str) -> Iterator[Mapping[str, object]]:
     """The first rows of the first file and of the last. Raises `DeclarationError` for CSV without commas."""
     files = select(data).find()
     for file in {each.name: each for each in (files[0], files[-1])}.values():
@@ -326,14 +327,14 @@ def _head(file: FoundFile) -> bytes:
 # Types of Parquet.
 
 
-def _types_of_parquet(data: Any) -> dict[str, str]:
+def _types_of_parquet(data: Paths) -> dict[str, str]:
     parquet = require("pyarrow.parquet", purpose="Parquet")
     with open_input(select(data).find()[0].path) as handle:
         schema = parquet.read_schema(handle)
     return {field.name: _type_of_arrow(field.type) for field in schema}
 
 
-def _type_of_arrow(kind: Any) -> str:
+def _type_of_arrow(kind: pyarrow.DataType) -> str:
     types = require("pyarrow", purpose="Parquet").types
     if (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)) and (
         types.is_integer(kind.value_type)

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -374,7 +374,7 @@ def source_of(data: Paths, kind: str, **options: object) -> Code:
     return call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, **options)
 
 
-def format_of(data: Any, format: str | None) -> str:
+def format_of(data: Paths, format: str | None) -> str:
     """The format of files, by their suffixes unless given. Raises `DeclarationError`."""
     if format is not None:
         if format not in FORMATS:

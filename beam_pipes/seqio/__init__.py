@@ -17,7 +17,6 @@ import importlib
 import importlib.machinery
 import sys
 import types
-from typing import Any
 
 # Module of SeqIO → its story, and module under beam_pipes → the names that it gives; `there=here` where they differ.
 NAMES: dict[str, tuple[str, dict[str, str]]] = {
@@ -237,7 +236,7 @@ class _ModuleOfNames(types.ModuleType):
         self.MODULES = ALIASES.get(name.rpartition(".")[2], {})
         self.__all__ = sorted([*self.HOMES, *self.MODULES])
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in self.HOMES:
             return _named(self.HOMES[name])
         if name in self.MODULES:

@@ -17,7 +17,7 @@ import importlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, SupportsInt
+from typing import SupportsInt
 
 import apache_beam as beam
 import numpy as np
@@ -26,7 +26,7 @@ from beam_pipes.errors import InputNotFoundError, logger
 from beam_pipes.tasks import Feature, SentencePieceVocabulary, Task, TaskRegistry
 from beam_pipes.tasks.caches.sidecars import LAYOUT_VERSION
 from beam_pipes.tasks.caches.task_steps import count_tokens
-from beam_pipes.tasks.in_python.examples import dtype_name, normalised
+from beam_pipes.tasks.in_python.examples import RawExample, dtype_name, normalised
 from beam_pipes.tasks.in_python.task_examples import as_mapping, stream_shard
 from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample
 from beam_pipes.tasks.sources.tfds import set_tfds_data_dir_override
@@ -187,7 +187,7 @@ class GetInfo(beam.PTransform):  # type: ignore[misc]
         return {"num_shards": self._num_shards, "features": features, "seqio_version": LAYOUT_VERSION}
 
 
-def _shape_and_dtype(value: Any, name: str) -> dict[str, object]:
+def _shape_and_dtype(value: RawExample, name: str) -> dict[str, object]:
     if hasattr(value, "element_spec") or hasattr(value, "row_splits") or hasattr(value, "numpy"):  # of TensorFlow
         shape, dtype = value.shape.as_list(), value.dtype.name
     else:
@@ -205,7 +205,7 @@ class _CountTokens(beam.DoFn):  # type: ignore[misc]
 
     def process(self, example: Mapping[str, object]) -> Iterator[tuple[str, int]]:
         for name, feature in self._output_features.items():
-            value: Any = example.get(name)
+            value = example.get(name)
             if hasattr(value, "numpy"):
                 value = value.numpy()
             if isinstance(value, np.ndarray) and value.dtype in (np.int32, np.int64):

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache
 
 
-class _MemoryPiece(Piece):
+class MemoryPiece(Piece):
+    """Values in memory, from number `start` of their file on."""
+
     __slots__ = ("values", "start")
 
     def __init__(self, *, file: str, first_ordinal: int, values: Sequence[object], start: int) -> None:
@@ -115,7 +117,7 @@ class Memory(Source):
                 )
             for start in range(part.start, part.end, batch_records):
                 values = list(self.values[start : min(start + batch_records, part.end)])
-                piece = _MemoryPiece(file=self.name, first_ordinal=batcher.next_ordinal, values=values, start=start)
+                piece = MemoryPiece(file=self.name, first_ordinal=batcher.next_ordinal, values=values, start=start)
                 yield from batcher.add(piece, values, num_bytes=_num_bytes(values))
         yield from batcher.finish()
 

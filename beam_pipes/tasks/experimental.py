@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.extras import unbatched
 from beam_pipes.tasks.column_forms import trim_dataset
+from beam_pipes.tasks.in_tensorflow.dataset_map import NestedTFDict
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, shared_dataset
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
@@ -352,7 +353,7 @@ def fewshot_preprocessor(
     """
     tf = tensorflow("fewshot_preprocessor")
 
-    def write(example: Mapping[str, Any]) -> dict[str, TfTensor]:
+    def write(example: NestedTFDict) -> dict[str, TfTensor]:
         question = dict(example["eval"])
         pieces = [prompt + example_separator] if prompt else []
         if "train" in example:

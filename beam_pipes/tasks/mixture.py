@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.tasks.in_python.examples import OwnExample
 from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo, checked_name
@@ -160,9 +161,11 @@ class Mixture(DatasetProviderBase):
         """Sum of the rates of the entries."""
         total = 0.0
         for entry, rate in self._entries:
-            called: Any = rate
-            of_mixture = isinstance(entry, Mixture) and callable(rate)  # which has a total, though no rate of a task
-            total += float(called(entry)) if of_mixture else self._rate_of(entry, rate)
+            if isinstance(entry, Mixture) and callable(rate):  # which has a total, though no rate of a task
+                of_mixture: Callable[..., float] = rate
+                total += float(of_mixture(entry))
+            else:
+                total += self._rate_of(entry, rate)
         return total
 
     def get_rate(self, task: Task) -> float:
@@ -379,7 +382,7 @@ class Mixture(DatasetProviderBase):
         trim_output_features: bool = True,
         skip_missing_splits: bool | None = None,
         exhaustion: Exhaustion | None = None,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[OwnExample]:
         """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
         needs it."""
         from beam_pipes.loader.mixture import exact_rates
@@ -403,7 +406,7 @@ class Mixture(DatasetProviderBase):
         rated = self.rated_tasks(
             split, self._skip_missing_splits if skip_missing_splits is None else skip_missing_splits
         )
-        makers: list[Callable[[], Iterable[dict[str, Any]]]] = [
+        makers: list[Callable[[], Iterable[OwnExample]]] = [
             functools.partial(iterate_examples, task, options) for task, _ in rated
         ]
         if self.reads_tasks_itself:
@@ -412,13 +415,13 @@ class Mixture(DatasetProviderBase):
         return ({name: value for name, value in example.items() if name in kept} for example in mixed)
 
 
-def checked_exhaustion(exhaustion: Any, mixture: str) -> Exhaustion:
+def checked_exhaustion(exhaustion: Exhaustion, mixture: str) -> Exhaustion:
     """The policy, or `TaskError` for an unknown one."""
     if exhaustion not in get_args(Exhaustion):
         raise TaskError(
             f"unknown exhaustion {exhaustion!r}; choose one of: {', '.join(get_args(Exhaustion))}", mixture=mixture
         )
-    return exhaustion  # type: ignore[no-any-return]
+    return exhaustion
 
 
 def _resolve(task: object, mixture: str) -> Task | Mixture:
@@ -436,7 +439,7 @@ def _resolve(task: object, mixture: str) -> Task | Mixture:
     )
 
 
-class MixtureRegistry(DatasetProviderRegistry):
+class MixtureRegistry(DatasetProviderRegistry[Mixture]):
     """Mixtures by name."""
 
     _REGISTRY: ClassVar[dict[str, object]] = {}
@@ -450,15 +453,10 @@ class MixtureRegistry(DatasetProviderRegistry):
         default_rate: Rate | None = None,
         mixture_cls: type[Mixture] = Mixture,
         source_info: SourceInfo | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Mixture:
         """Makes a `Mixture` (or `mixture_cls`) of the arguments and registers it. Returns the mixture."""
-        mixture = mixture_cls(
-            name, tasks=tasks, default_rate=default_rate, source_info=source_info or caller(), **kwargs
-        )
+        make: Callable[..., Mixture] = mixture_cls
+        mixture = make(name, tasks=tasks, default_rate=default_rate, source_info=source_info or caller(), **kwargs)
         cls.add_provider(name, mixture)
         return mixture
-
-    @classmethod
-    def get(cls, name: str) -> Mixture:
-        return super().get(name)  # type: ignore[no-any-return]

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.in_python.examples import Example, RawExample
 from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
 from beam_pipes.tasks.signatures import function_name, parameters
 
 OutputFeatures = Mapping[str, Feature]
 F = TypeVar("F", bound=Callable[..., object])
-Example = Mapping[str, Any]
+Value = TypeVar("Value")
 
 
 def rekey(x: Example, key_map: Mapping[str, str] | None = None) -> Example:
@@ -146,7 +147,7 @@ class PythonMap:
         self.takes_generator = "rng" in parameters(fn)
         functools.update_wrapper(self, fn)
 
-    def __call__(self, example: object, *args: object, **kwargs: object) -> Any:
+    def __call__(self, example: object, *args: object, **kwargs: object) -> RawExample:
         """The function itself, on one example."""
         return self.fn(example, *args, **kwargs)
 
@@ -181,14 +182,11 @@ def with_python_form(form: Callable[..., object]) -> Callable[[F], F]:
     return decorate
 
 
-Value = TypeVar("Value")
-
-
 def tokenize_features(
-    example: Mapping[str, object],
+    example: Mapping[str, Value],
     output_features: OutputFeatures,
     copy_pretokenized: bool,
-    encode: Callable[[str, Feature, Any], object],
+    encode: Callable[[str, Feature, Value], object],
 ) -> dict[str, object]:
     """Output features encoded by `encode(name, feature, value)`, others unchanged; the text as `_pretokenized`."""
     result: dict[str, object] = {}

@@ -9,22 +9,24 @@ import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo
-from beam_pipes.tasks.signatures import MetricFn
+from beam_pipes.tasks.signatures import MetricFn, Postprocessor
 from beam_pipes.tasks.task import Task
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
+P = TypeVar("P", bound=DatasetProviderBase)
 
-class DatasetProviderRegistry:
+
+class DatasetProviderRegistry(Generic[P]):
     """Base of registries. A subclass has its own `_REGISTRY` and says what it holds in `_PROVIDER_TYPE`."""
 
-    _REGISTRY: ClassVar[dict[str, object]] = {}
+    _REGISTRY: ClassVar[dict[str, Any]] = {}
     _PROVIDER_TYPE: ClassVar[type] = DatasetProviderBase
 
     @classmethod
@@ -50,7 +52,7 @@ class DatasetProviderRegistry:
         maybe_record_provenance(sys._getframe(), name, type(provider).__name__)
 
     @classmethod
-    def add(cls, name: str, provider_cls: type[Any], provider_kwargs: Mapping[str, object]) -> Any:
+    def add(cls, name: str, provider_cls: type[P], provider_kwargs: Mapping[str, object]) -> P:
         """Makes an object of a class and its arguments, and registers it; for registries of other kinds.
 
         Raises:
@@ -62,7 +64,8 @@ class DatasetProviderRegistry:
                 f"{provider_cls}",
                 name=name,
             )
-        provider = provider_cls(**provider_kwargs)
+        make: Callable[..., P] = provider_cls
+        provider = make(**provider_kwargs)
         cls.add_provider(name, provider)
         return provider
 
@@ -72,7 +75,7 @@ class DatasetProviderRegistry:
         cls._REGISTRY.pop(name, None)
 
     @classmethod
-    def get(cls, name: str) -> Any:
+    def get(cls, name: str) -> P:
         """The object of a name.
 
         Raises:
@@ -82,7 +85,8 @@ class DatasetProviderRegistry:
             raise UnknownNameError(
                 f"Provider name not registered: {name}{did_you_mean(name, cls._REGISTRY)}", name=name
             )
-        return cls._REGISTRY[name]
+        provider: P = cls._REGISTRY[name]
+        return provider
 
     @classmethod
     def names(cls) -> Iterable[str]:
@@ -118,7 +122,7 @@ class DatasetProviderRegistry:
         )
 
 
-class TaskRegistry(DatasetProviderRegistry):
+class TaskRegistry(DatasetProviderRegistry[Task]):
     """Tasks by name."""
 
     _REGISTRY: ClassVar[dict[str, object]] = {}
@@ -131,15 +135,16 @@ class TaskRegistry(DatasetProviderRegistry):
         source: DataSourceInterface,
         output_features: Mapping[str, Feature],
         preprocessors: Sequence[object] | None = None,
-        postprocess_fn: Callable[..., object] | None = None,
+        postprocess_fn: Postprocessor | None = None,
         metric_fns: Sequence[MetricFn] | None = None,
         metric_objs: Sequence[object] | None = None,
         task_cls: type[Task] = Task,
         source_info: SourceInfo | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Task:
         """Makes a `Task` (or `task_cls`) of the arguments and registers it. Returns the task."""
-        task = task_cls(
+        make: Callable[..., Task] = task_cls
+        task = make(
             name,
             source=source,
             output_features=output_features,
@@ -152,10 +157,6 @@ class TaskRegistry(DatasetProviderRegistry):
         )
         cls.add_provider(name, task)
         return task
-
-    @classmethod
-    def get(cls, name: str) -> Task:
-        return super().get(name)  # type: ignore[no-any-return]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

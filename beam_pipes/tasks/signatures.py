@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from beam_pipes.errors import TaskError
 
@@ -19,8 +19,11 @@ R = TypeVar("R")
 
 DELIMITER = "/"
 
+#: A dict of values and of further such dicts, or what is flattened to one.
+NestedDict: TypeAlias = dict[str, Any]
 
-def flatten_dict(nested_dct: Mapping[str, object], delimiter: str = DELIMITER) -> dict[str, Any]:
+
+def flatten_dict(nested_dct: Mapping[str, object], delimiter: str = DELIMITER) -> NestedDict:
     """`{"a": {"b": 1}, "c": 2}` → `{"a/b": 1, "c": 2}`."""
     flat: dict[str, object] = {}
     for name, value in nested_dct.items():
@@ -32,9 +35,9 @@ def flatten_dict(nested_dct: Mapping[str, object], delimiter: str = DELIMITER) -
     return flat
 
 
-def unflatten_dict(dct: Mapping[str, object], delimiter: str = DELIMITER) -> dict[str, Any]:
+def unflatten_dict(dct: Mapping[str, object], delimiter: str = DELIMITER) -> NestedDict:
     """`{"a/b": 1, "c": 2}` → `{"a": {"b": 1}, "c": 2}`."""
-    nested: dict[str, Any] = {}
+    nested: NestedDict = {}
     for name, value in dct.items():
         *path, leaf = name.split(delimiter)
         place = nested
@@ -137,7 +140,12 @@ def validate_args(function: Callable[..., object], expected: Sequence[str]) -> N
         )
 
 
-MetricFn = Callable[..., Any]
+#: Values of metrics by their names: numbers, or what loggers show otherwise.
+MetricValues: TypeAlias = dict[str, Any]
+#: A metric: a function of targets and of what is predicted that gives values by name.
+MetricFn = Callable[..., Mapping[str, object]]
+#: What makes of decoded text, a target or a prediction, what metrics compare.
+Postprocessor = Callable[..., object]
 
 #: kind → the names of the arguments that a metric function of this kind takes by position.
 SIGNATURES = {

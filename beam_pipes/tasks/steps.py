@@ -11,13 +11,13 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from beam_pipes.engine.graph import Stage
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
 from beam_pipes.tasks.column_forms import TokenColumn
-from beam_pipes.tasks.in_python.examples import dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.in_python.examples import RawExample, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.python_forms import PythonMap
@@ -148,7 +148,7 @@ class Step:
             name=f"step '{self.name}' of task '{context.task}'",
         )
 
-    def over_examples(self, examples: Iterable[object], context: StepContext) -> Iterator[Any]:
+    def over_examples(self, examples: Iterable[object], context: StepContext) -> Iterator[RawExample]:
         """The step applied to Python examples, lazily."""
         return _over(self.bind(context), examples)
 
@@ -245,7 +245,7 @@ def run_over_dataset(steps: Sequence[Step], dataset: TfDataset, context: StepCon
     return dataset
 
 
-def run_over_examples(steps: Sequence[Step], examples: Iterable[object], context: StepContext) -> Iterator[Any]:
+def run_over_examples(steps: Sequence[Step], examples: Iterable[object], context: StepContext) -> Iterator[RawExample]:
     """All steps over Python examples: natively where they can, through tf.data where they must. Lazy, in order.
 
     `examples` is read once. Consecutive dataset functions share one tf.data pipeline.
@@ -293,19 +293,13 @@ def _once(stream: Iterable[object], context: StepContext) -> object:
 
     def examples() -> Iterator[object]:
         if not peeked:
-            peeked.extend(_take_one(iterator))
+            peeked.extend(itertools.islice(iterator, 1))
             yield from peeked
             return
         yield from peeked
         yield from iterator
 
     return dataset_from_examples(examples, features=context.output_features, name=f"task '{context.task}'")
-
-
-def _take_one(iterator: Iterator[object]) -> list[object]:
-    for example in iterator:
-        return [example]
-    return []
 
 
 class CacheDatasetPlaceholder:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_python.examples import ExampleValue
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
+from beam_pipes.tasks.in_python.examples import ExampleValue, OwnExample
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor
 from beam_pipes.tasks.provider import (
     DatasetProviderBase,
     Feature,
@@ -19,13 +19,16 @@ from beam_pipes.tasks.provider import (
     feature_from,
 )
 from beam_pipes.tasks.seeds import map_seed_manager
-from beam_pipes.tasks.signatures import MetricFn, metric_kind, metrics_of_kind
+from beam_pipes.tasks.signatures import MetricFn, Postprocessor, metric_kind, metrics_of_kind
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder, Step, StepContext, run_over_dataset
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 T = TypeVar("T")
+
+#: A function of tensorflow-transform's kind, or its reference `package.module:name`.
+PreprocessingFn: TypeAlias = Callable[[dict[str, TfTensor]], Mapping[str, object]] | str
 
 SHUFFLE_BUFFER_SIZE = 1000
 
@@ -70,12 +73,12 @@ class Task(DatasetProviderBase):
         source: DataSourceInterface,
         output_features: Mapping[str, Feature],
         preprocessors: Sequence[object] | None = None,
-        postprocess_fn: Callable[..., object] | None = None,
+        postprocess_fn: Postprocessor | None = None,
         metric_fns: Sequence[MetricFn] | None = None,
         metric_objs: Sequence[object] | None = None,
         shuffle_buffer_size: int | None = SHUFFLE_BUFFER_SIZE,
         source_info: SourceInfo | None = None,
-        preprocessing_fn: Callable[[dict[str, Any]], Mapping[str, object]] | str | None = None,
+        preprocessing_fn: PreprocessingFn | None = None,
     ) -> None:
         self._name = checked_name(name, "Task")
         if isinstance(source, type) or not hasattr(source, "get_dataset"):
@@ -166,12 +169,12 @@ class Task(DatasetProviderBase):
         return self._preprocessors
 
     @property
-    def preprocessing_fn(self) -> Callable[[dict[str, Any]], Mapping[str, object]] | str | None:
+    def preprocessing_fn(self) -> PreprocessingFn | None:
         """What is learned when the task is cached, and applied to cached examples."""
         return self._preprocessing_fn
 
     @property
-    def postprocessor(self) -> Callable[..., Any] | None:
+    def postprocessor(self) -> Postprocessor | None:
         return self._postprocess_fn
 
     @property
@@ -179,7 +182,7 @@ class Task(DatasetProviderBase):
         return self._shuffle_buffer_size
 
     @property
-    def metric_objs(self) -> Sequence[Any]:
+    def metric_objs(self) -> Sequence[object]:
         return self._metric_objs
 
     @property
@@ -372,7 +375,7 @@ class Task(DatasetProviderBase):
         shard_info: ShardInfo | None = None,
         num_epochs: int | None = 1,
         trim_output_features: bool = True,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[OwnExample]:
         """Preprocessed examples of a split, as NumPy values.
 
         Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`; not

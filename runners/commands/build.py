@@ -22,7 +22,7 @@ from beam_pipes.engine.account import Account
 from beam_pipes.errors import BeamPipesError, DeclarationError, visible, without_stop
 from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
-from beam_pipes.runners.commands.options import Building, require_one_of, show_outcome, with_building
+from beam_pipes.runners.commands.options import Building, require_one_of, show_outcome, with_groups
 from beam_pipes.runners.progress import KINDS, progress_for
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from beam_pipes.runners.jobs import LaunchRecord
 
 
-@with_building
+@with_groups
 def build_command(
     context: typer.Context,
     to: Annotated[str, typer.Option("--to", help="cache directory, or the parent directory of task caches")],

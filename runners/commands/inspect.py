@@ -13,7 +13,7 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 import typer
@@ -26,6 +26,9 @@ from beam_pipes.runners.commands import MODULES_HELP, TOKENS_HELP
 from beam_pipes.runners.commands.caches import console
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from beam_pipes.runners.inspect_task import Inspection
     from beam_pipes.tasks.vocabularies import Vocabulary
 
@@ -127,7 +130,7 @@ def inspect_command(
                 console.print(f"    {line}", markup=False)
 
 
-Readers = Mapping[str, Callable[[Any], str]]
+Readers: TypeAlias = "Mapping[str, Callable[[npt.NDArray[np.int64]], str]]"
 
 
 def _read_by(vocabulary: Vocabulary | None, cache: Cache, split: str) -> Readers:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.table import Table
@@ -26,50 +26,70 @@ from beam_pipes.loader import Loader, LoaderState, Mixture, PackingPlan, RowPlac
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
 from beam_pipes.loader.mixture import RowSource
-from beam_pipes.loader.steps import Last as LastRows
+from beam_pipes.loader.steps import Last
 from beam_pipes.runners.commands.caches import console
+from beam_pipes.runners.commands.options import with_groups
 from beam_pipes.telemetry import diagnose_loader
 
+if TYPE_CHECKING:
+    from beam_pipes.on_device.lambda_loader import ConvertedLoader
+
 Paths = Annotated[list[str], typer.Argument(help="cache directory; for a mixture, several in the mixture's order")]
-State = Annotated[Path | None, typer.Option("--state", help="JSON file with the loader's state")]
 BatchSize = Annotated[int, typer.Option("--batch-size", help="number of rows in a global batch")]
-HostCount = Annotated[int, typer.Option("--host-count", help="number of hosts that share a global batch")]
-Last = Annotated[str, typer.Option("--last", help="how to handle the last, incomplete batch: drop, pad, partial")]
-Plan = Annotated[list[Path] | None, typer.Option("--plan", help="packing plan file; one per source")]
-SplitName = Annotated[str | None, typer.Option("--split", help="split of each cache [the only one] (without --state)")]
-Seed = Annotated[int, typer.Option("--seed", help="seed of the order (without --state)")]
-ShuffleName = Annotated[str, typer.Option("--shuffle", help="global, stored or blocks/<window> (without --state)")]
-Rate = Annotated[list[float] | None, typer.Option("--rate", help="rate of each source of a mixture (without --state)")]
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", help="condition that the loader's records meet; for a mixture, one per cache, or empty"),
-]
-Exhausted = Annotated[
-    str,
-    typer.Option("--exhausted", help="when a source of a mixture is exhausted: repeat, stop or drop (without --state)"),
-]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """The options that say which run a loader belongs to."""
+
+    state: Annotated[Path | None, typer.Option("--state", help="JSON file with the loader's state")] = None
+    host_count: Annotated[int, typer.Option("--host-count", help="number of hosts that share a global batch")] = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The options that say what a loader reads of its caches, and in which order."""
+
+    last: Annotated[
+        str, typer.Option("--last", help="how to handle the last, incomplete batch: drop, pad, partial")
+    ] = "drop"
+    plan: Annotated[list[Path] | None, typer.Option("--plan", help="packing plan file; one per source")] = None
+    split: Annotated[
+        str | None, typer.Option("--split", help="split of each cache [the only one] (without --state)")
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", help="seed of the order (without --state)")] = 0
+    shuffle: Annotated[str, typer.Option("--shuffle", help="global, stored or blocks/<window> (without --state)")] = (
+        "global"
+    )
+    rate: Annotated[
+        list[float] | None, typer.Option("--rate", help="rate of each source of a mixture (without --state)")
+    ] = None
+    exhausted: Annotated[
+        str,
+        typer.Option(
+            "--exhausted", help="when a source of a mixture is exhausted: repeat, stop or drop (without --state)"
+        ),
+    ] = "repeat"
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where", help="condition that the loader's records meet; for a mixture, one per cache, or empty"
+        ),
+    ] = None
 
 
 def make_loader(
     paths: list[str],
+    reading: Reading,
+    run: Run,
     *,
-    state: Path | None,
     batch_size: int,
-    host_count: int,
-    last: str,
-    plan: list[Path] | None,
-    split: str | None,
-    seed: int,
-    shuffle: str,
-    rate: list[float] | None,
-    exhausted: str,
-    where: list[str] | None = None,
     workers: int = 0,
     transform: Callable[[Batch], Batch] | None = None,
 ) -> Loader:
     """A loader over the caches; reads no records."""
-    last_rows = cast("LastRows", last)  # the loader checks it
-    plans, conditions = plan or [], where or []
+    last_rows = cast("Last", reading.last)  # the loader checks it
+    state, rate, plans, conditions = run.state, reading.rate, reading.plan or [], reading.where or []
     if conditions and len(conditions) != len(paths):
         raise LoaderError(f"pass one --where for each of the {len(paths)} caches, got {len(conditions)}.")
     if state is not None:
@@ -80,7 +100,7 @@ def make_loader(
             saved,
             paths,
             batch_size=batch_size,
-            host_count=host_count,
+            host_count=run.host_count,
             last=last_rows,
             plans=plans,
             conditions=conditions,
@@ -89,7 +109,7 @@ def make_loader(
         raise LoaderError(f"pass one --plan for each of the {len(paths)} caches, got {len(plans)}.")
     sources: list[RowSource] = []
     for index, path in enumerate(paths):
-        found = split_of(Cache.open(path), split)
+        found = split_of(Cache.open(path), reading.split)
         if conditions and conditions[index]:
             found = found.where(conditions[index])
         sources.append(PackingPlan.load(plans[index], found) if plans else found)
@@ -99,15 +119,15 @@ def make_loader(
     else:
         if len(rate or ()) != len(sources):
             raise LoaderError(f"a mixture of {len(sources)} caches needs one --rate for each, got {len(rate or ())}.")
-        source = Mixture(list(zip(sources, rate or (), strict=True)), exhausted=exhausted)
+        source = Mixture(list(zip(sources, rate or (), strict=True)), exhausted=reading.exhausted)
     return Loader(
         source,
         batch_size=batch_size,
-        seed=seed,
+        seed=reading.seed,
         epochs=None,
-        shuffle=shuffle_of_label(shuffle),
+        shuffle=shuffle_of_label(reading.shuffle),
         host_index=0,
-        host_count=host_count,
+        host_count=run.host_count,
         last=last_rows,
         workers=workers,
         transform=transform,
@@ -123,20 +143,13 @@ def split_of(cache: Cache, split: str | None) -> Split:
     return cache[cache.splits[0]]
 
 
+@with_groups
 def who_command(
     paths: Paths,
     step: Annotated[int, typer.Option("--step", help="training step, from 0")],
     batch_size: BatchSize,
-    state: State = None,
-    host_count: HostCount = 1,
-    last: Last = "drop",
-    plan: Plan = None,
-    split: SplitName = None,
-    seed: Seed = 0,
-    shuffle: ShuffleName = "global",
-    rate: Rate = None,
-    exhausted: Exhausted = "repeat",
-    where: Where = None,
+    run: Run,
+    reading: Reading,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the source records of a training step, using only the cache's index and the loader's state.
@@ -145,20 +158,7 @@ def who_command(
 
     Example: beam-pipes who .demo/python_source --split train --where "len(tokens) > 200" --step 10 --batch-size 32
     """
-    loader = make_loader(
-        paths,
-        state=state,
-        batch_size=batch_size,
-        host_count=host_count,
-        last=last,
-        plan=plan,
-        split=split,
-        seed=seed,
-        shuffle=shuffle,
-        rate=rate,
-        exhausted=exhausted,
-        where=where,
-    )
+    loader = make_loader(paths, reading, run, batch_size=batch_size)
     found = loader.who(step)
     if as_json:
         console.print_json(strict_json([dataclasses.asdict(each) for each in found]))
@@ -186,6 +186,7 @@ def who_command(
     console.print(f"step {step} ({epoch}): {len(found)} records in {rows} rows{taken_down}.")
 
 
+@with_groups
 def when_command(
     record: Annotated[str, typer.Argument(help="id of a source record, such as books/emma.txt@1024")],
     paths: Paths,
@@ -197,36 +198,16 @@ def when_command(
     last_step: Annotated[
         int | None, typer.Option("--last-step", min=0, help="last step to search; required for an endless mixture")
     ] = None,
-    state: State = None,
-    host_count: HostCount = 1,
-    last: Last = "drop",
-    plan: Plan = None,
-    split: SplitName = None,
-    seed: Seed = 0,
-    shuffle: ShuffleName = "global",
-    rate: Rate = None,
-    exhausted: Exhausted = "repeat",
-    where: Where = None,
+    *,
+    run: Run,
+    reading: Reading,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the training steps that deliver a source record: the inverse of `who`.
 
     Example: beam-pipes when abc.py@0 .demo/python_source --split train --batch-size 32 --seed 1 --epochs 3
     """
-    loader = make_loader(
-        paths,
-        state=state,
-        batch_size=batch_size,
-        host_count=host_count,
-        last=last,
-        plan=plan,
-        split=split,
-        seed=seed,
-        shuffle=shuffle,
-        rate=rate,
-        exhausted=exhausted,
-        where=where,
-    )
+    loader = make_loader(paths, reading, run, batch_size=batch_size)
     found = loader.when_record(record, epochs=epochs, last_step=last_step)
     if as_json:
         console.print_json(strict_json([dataclasses.asdict(each) for each in found]))
@@ -260,6 +241,7 @@ def _in_words(record: str, found: list[RowPlace], loader: Loader, epochs: int, l
 FRAMEWORKS = {"jax": "JaxDataLoader", "torch": "TorchDataLoader", "numpy": "NumpyDataLoader"}
 
 
+@with_groups
 def doctor_loader_command(
     paths: Paths,
     batch_size: BatchSize = 32,
@@ -275,67 +257,53 @@ def doctor_loader_command(
         str | None, typer.Option("--transform", help="package.module:function applied to each batch")
     ] = None,
     batches: Annotated[int, typer.Option("--batches", help="number of batches to measure")] = 20,
-    last: Last = "drop",
-    plan: Plan = None,
-    split: SplitName = None,
-    seed: Seed = 0,
-    shuffle: ShuffleName = "global",
-    rate: Rate = None,
-    exhausted: Exhausted = "repeat",
-    where: Where = None,
+    *,
+    reading: Reading,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Report whether training from a cache would be input-bound, and which loading stage costs most.
 
     Example: beam-pipes doctor-loader .demo/python_source --split train --batch-size 32 --step-ms 20
     """
-    loader: Any = make_loader(
+    loader = make_loader(
         paths,
-        state=None,
+        reading,
+        Run(),
         batch_size=batch_size,
-        host_count=1,
-        last=last,
-        plan=plan,
-        split=split,
-        seed=seed,
-        shuffle=shuffle,
-        rate=rate,
-        exhausted=exhausted,
-        where=where,
         workers=workers,
         transform=None if transform is None else _function(transform),
     )
-    if to is not None:
-        loader = _converted(loader, to, prefetch)
-    elif prefetch:
+    if to is None and prefetch:
         raise LoaderError("--prefetch keeps batches ready on a device: choose one with --to, or use --workers.")
-    found = diagnose_loader(loader, step_ms=step_ms, batches=batches)
+    read = loader if to is None else _converted(loader, to, prefetch)
+    found = diagnose_loader(read, step_ms=step_ms, batches=batches)
     if as_json:
         console.print_json(strict_json(found.to_json()))
     else:
         console.print(str(found), markup=False)
 
 
-def _converted(loader: Loader, to: str, prefetch: int) -> object:
+def _converted(loader: Loader, to: str, prefetch: int) -> Iterable[object]:
     if to not in FRAMEWORKS:
         raise LoaderError(f"unknown framework --to {to}; choose one of: {', '.join(FRAMEWORKS)}.")
-    made = getattr(importlib.import_module("beam_pipes.on_device"), FRAMEWORKS[to])(loader)
+    made: ConvertedLoader = getattr(importlib.import_module("beam_pipes.on_device"), FRAMEWORKS[to])(loader)
     if not prefetch:
         return made
     if to == "numpy":
         raise LoaderError("--prefetch needs --to jax or torch; use --workers to prepare NumPy batches ahead.")
-    return made.prefetch_to_devices(prefetch)
+    prefetched: Iterable[object] = made.prefetch_to_devices(prefetch)
+    return prefetched
 
 
-def _function(reference: str) -> Callable[..., Any]:
+def _function(reference: str) -> Callable[[Batch], Batch]:
     name, colon, attribute = reference.partition(":")
     function = getattr(import_user_module(name, reference=reference), attribute, None) if colon and name else None
     if not callable(function):
         raise LoaderError(f"expected --transform to name a function as package.module:function, got {reference!r}.")
 
-    def transformed(batch: Batch) -> object:
+    def transformed(batch: Batch) -> Batch:
         try:
-            made = function(batch)
+            made: Batch = function(batch)
         except BeamPipesError:
             raise
         except Exception as error:

@@ -1,8 +1,8 @@
 """The options of `build`, `plan` and recipes that choose the runner and how it runs, and the options object of a
 runner.
 
-`Building` declares once the options of every command that builds, `Declaring` those of every recipe; `with_building`
-adds them to a command.
+Options of several commands are declared once, as a dataclass: `Running` has those that choose a runner,
+`Building` those of every command that builds, `Declaring` those of every recipe. `with_groups` adds them to a command.
 
 What the commands for tasks have in common: how tasks are selected and reported.
 """
@@ -14,7 +14,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
@@ -27,44 +27,75 @@ from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
 from beam_pipes.runners.progress import KINDS
 
 if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin sooner without them
+    from _typeshed import DataclassInstance
+
+    from beam_pipes.recipes.written import CommonOptions
     from beam_pipes.runners.cache_tasks import TaskCache
 
 RUNNERS = ("local", "direct", "dataflow", "portable", "prism", "flink")
 
-JobEndpoint = Annotated[str | None, typer.Option(help="HOST:PORT of a running job server [portable, flink]")]
-EnvironmentType = Annotated[
-    str | None, typer.Option(help=f"how workers are started: {', '.join(ENVIRONMENT_TYPES)} [LOOPBACK]")
-]
-EnvironmentConfig = Annotated[
-    str | None, typer.Option(help="worker pool HOST:PORT (EXTERNAL), image (DOCKER) or JSON (PROCESS)")
-]
-Parallelism = Annotated[int | None, typer.Option(help="worker processes per machine; on Flink, task slots")]
-SharedFiles = Annotated[
-    bool, typer.Option("--shared-files", help="remote workers see this machine's files at the same paths")
-]
-PrismLocation = Annotated[str | None, typer.Option(help="path of the prism binary [next to Python, or on PATH]")]
-FlinkJobServerJar = Annotated[
-    str | None, typer.Option(help="Beam's Flink job server to start: a jar, or a directory of jars")
-]
-FlinkMaster = Annotated[str | None, typer.Option(help="HOST:PORT of the Flink cluster [the job server's own]")]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Building:
-    """The options of every command that builds. A field is an option: its name, its help and its default."""
+class Running:
+    """The options that choose the runner and how it works. A field is an option: its name, its help and its default."""
 
     runner: Annotated[str, typer.Option(help=f"runner: {', '.join(RUNNERS)}")] = "local"
     workers: Annotated[int | None, typer.Option(help="number of worker processes, local runner only [all cores]")] = (
         None
     )
-    job_endpoint: JobEndpoint = None
-    environment_type: EnvironmentType = None
-    environment_config: EnvironmentConfig = None
-    parallelism: Parallelism = None
-    shared_files: SharedFiles = False
-    prism_location: PrismLocation = None
-    flink_master: FlinkMaster = None
-    flink_job_server_jar: FlinkJobServerJar = None
+    job_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT of a running job server [portable, flink]")] = None
+    environment_type: Annotated[
+        str | None, typer.Option(help=f"how workers are started: {', '.join(ENVIRONMENT_TYPES)} [LOOPBACK]")
+    ] = None
+    environment_config: Annotated[
+        str | None, typer.Option(help="worker pool HOST:PORT (EXTERNAL), image (DOCKER) or JSON (PROCESS)")
+    ] = None
+    parallelism: Annotated[int | None, typer.Option(help="worker processes per machine; on Flink, task slots")] = None
+    shared_files: Annotated[
+        bool, typer.Option("--shared-files", help="remote workers see this machine's files at the same paths")
+    ] = False
+    prism_location: Annotated[
+        str | None, typer.Option(help="path of the prism binary [next to Python, or on PATH]")
+    ] = None
+    flink_master: Annotated[str | None, typer.Option(help="HOST:PORT of the Flink cluster [the job server's own]")] = (
+        None
+    )
+    flink_job_server_jar: Annotated[
+        str | None, typer.Option(help="Beam's Flink job server to start: a jar, or a directory of jars")
+    ] = None
+
+    def options(self, beam_args: Sequence[str]) -> LocalOptions | BeamOptions:
+        """The options object of the runner. Raises `DeclarationError`."""
+        if self.runner not in RUNNERS:
+            raise DeclarationError(f"unknown runner {self.runner!r}; choose one of: {', '.join(RUNNERS)}.")
+        of_servers = {field.name: getattr(self, field.name) for field in dataclasses.fields(Running)[2:]}
+        given = {name: value for name, value in of_servers.items() if value is not None and value is not False}
+        _require_own(self.runner, list(given))
+        if self.runner == "local":
+            if beam_args:
+                raise DeclarationError(
+                    f"options after -- go to Beam, which the local runner does not use: {' '.join(beam_args)}. "
+                    "Choose --runner direct, or leave them out."
+                )
+            return LocalOptions(workers=self.workers)
+        if self.workers is not None:
+            raise DeclarationError(
+                f"--workers belongs to --runner local; {self.runner!r} takes Beam's options after --."
+            )
+        if self.runner == "dataflow":
+            from beam_pipes.runners.dataflow import DataflowOptions
+
+            return DataflowOptions.from_args(beam_args)
+        if self.runner != "direct":
+            named = [f"--{name}={value}" for name, value in given.items()]
+            return portable_options()[self.runner].from_args([*named, *beam_args])
+        return BeamOptions(runner="DirectRunner", beam_args=tuple(beam_args))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Building(Running):
+    """The options of every command that builds."""
+
     accept_code_change: Annotated[
         bool, typer.Option("--accept-code-change", help="build even if a stage's code changed but its version did not")
     ] = False
@@ -95,19 +126,7 @@ class Building:
 
     def options(self, beam_args: Sequence[str]) -> LocalOptions | BeamOptions:
         """The options object of the runner. Raises `DeclarationError`."""
-        options = options_for(
-            self.runner,
-            workers=self.workers,
-            beam_args=beam_args,
-            job_endpoint=self.job_endpoint,
-            environment_type=self.environment_type,
-            environment_config=self.environment_config,
-            parallelism=self.parallelism,
-            shared_files=self.shared_files,
-            prism_location=self.prism_location,
-            flink_master=self.flink_master,
-            flink_job_server_jar=self.flink_job_server_jar,
-        )
+        options = super().options(beam_args)
         if self.attempts == 1 and not self.detach:
             return options
         if isinstance(options, LocalOptions):
@@ -138,11 +157,11 @@ class Declaring:
         bool, typer.Option("--print-python", help="print the equivalent Python module without building")
     ] = False
 
-    def of_recipe(self, recipe: str) -> dict[str, Any]:
+    def of_recipe(self, recipe: str) -> CommonOptions:
         """The arguments of all recipes. Raises `DeclarationError`."""
         splits = None if self.split is None else _shares(self.split)
-        named = {"name": self.name or recipe, "splits": splits, "by": self.by}
-        return {**named, "seed": self.seed, "on_error": self.on_error}
+        name = self.name or recipe
+        return {"name": name, "splits": splits, "by": self.by, "seed": self.seed, "on_error": self.on_error}
 
 
 def _shares(told: str) -> dict[str, float]:
@@ -161,84 +180,36 @@ def _shares(told: str) -> dict[str, float]:
     return shares
 
 
-def with_building(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer sees it: a parameter of the class `Building` is replaced by its options, and one of
-    `Declaring` likewise.
-    """
-    groups: dict[str, type[Building | Declaring]] = {}
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as typer sees it: a parameter of a dataclass, such as `Building`, is replaced by the options in it."""
+    groups: dict[str, type[DataclassInstance]] = {}
     shown: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
-        if parameter.annotation not in (Building, Declaring):
+        group = parameter.annotation
+        if not isinstance(group, type) or not dataclasses.is_dataclass(group):
             shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        groups[name] = parameter.annotation
-        hints = get_type_hints(parameter.annotation, include_extras=True)
+        groups[name] = group
+        hints = get_type_hints(group, include_extras=True)
         shown += [
             inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
             )
-            for field in dataclasses.fields(parameter.annotation)
+            for field in dataclasses.fields(group)
         ]
 
     @functools.wraps(command)
-    def taking_options(**given: Any) -> None:
-        grouped = {
-            name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-            for name, group in groups.items()
-        }
+    def taking_options(**given: object) -> None:
+        grouped: dict[str, object] = {}
+        for name, group in groups.items():
+            make: Callable[..., object] = group
+            grouped[name] = make(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
         command(**grouped, **given)
 
     taking_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     taking_options.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
     del taking_options.__wrapped__  # typer would look at the command's own parameters
     return taking_options
-
-
-def options_for(
-    runner: str,
-    *,
-    workers: int | None,
-    beam_args: Sequence[str],
-    job_endpoint: str | None = None,
-    environment_type: str | None = None,
-    environment_config: str | None = None,
-    parallelism: int | None = None,
-    shared_files: bool = False,
-    prism_location: str | None = None,
-    flink_master: str | None = None,
-    flink_job_server_jar: str | None = None,
-) -> LocalOptions | BeamOptions:
-    """The options object of a runner, by its name on the command line. Raises `DeclarationError`."""
-    if runner not in RUNNERS:
-        raise DeclarationError(f"unknown runner {runner!r}; choose one of: {', '.join(RUNNERS)}.")
-    named = {
-        "job_endpoint": job_endpoint,
-        "environment_type": environment_type,
-        "environment_config": environment_config,
-        "parallelism": parallelism,
-        "shared_files": shared_files or None,
-        "prism_location": prism_location,
-        "flink_master": flink_master,
-        "flink_job_server_jar": flink_job_server_jar,
-    }
-    given = [f"--{name}={value}" for name, value in named.items() if value is not None]
-    _require_own(runner, [name for name, value in named.items() if value is not None])
-    if runner == "local":
-        if beam_args:
-            raise DeclarationError(
-                f"options after -- go to Beam, which the local runner does not use: {' '.join(beam_args)}. "
-                "Choose --runner direct, or leave them out."
-            )
-        return LocalOptions(workers=workers)
-    if workers is not None:
-        raise DeclarationError(f"--workers belongs to --runner local; {runner!r} takes Beam's options after --.")
-    if runner == "dataflow":
-        from beam_pipes.runners.dataflow import DataflowOptions
-
-        return DataflowOptions.from_args(beam_args)
-    if runner != "direct":
-        return portable_options()[runner].from_args([*given, *beam_args])
-    return BeamOptions(runner="DirectRunner", beam_args=tuple(beam_args))
 
 
 def portable_options() -> Mapping[str, type[PortableOptions]]:

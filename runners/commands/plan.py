@@ -5,6 +5,7 @@ What `beam-pipes plan` prints about the analyzers of a declaration.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Annotated, NamedTuple
 
@@ -27,23 +28,24 @@ from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.caches import console
 from beam_pipes.runners.commands.options import (
     RUNNERS,
-    EnvironmentConfig,
-    EnvironmentType,
-    FlinkJobServerJar,
-    FlinkMaster,
-    JobEndpoint,
-    Parallelism,
-    PrismLocation,
-    SharedFiles,
+    Running,
     declarations_of,
-    options_for,
     require_one_of,
+    with_groups,
 )
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.preflight import preflight
 from beam_pipes.sources.digests import DigestCache
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Planning(Running):
+    """The options that choose the runner of a later build."""
+
+    runner: Annotated[str, typer.Option(help=f"runner to plan for: {', '.join(RUNNERS)}")] = "local"
+
+
+@with_groups
 def plan_command(
     context: typer.Context,
     to: Annotated[str, typer.Option("--to", help="cache directory, or the parent directory of task caches")],
@@ -52,18 +54,8 @@ def plan_command(
         bool, typer.Option("--explain", help="show HIT or MISS, and the reason, per stage and shard")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, one object per task")] = False,
-    runner: Annotated[str, typer.Option(help=f"runner to plan for: {', '.join(RUNNERS)}")] = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="number of worker processes, local runner only [all cores]")
-    ] = None,
-    job_endpoint: JobEndpoint = None,
-    environment_type: EnvironmentType = None,
-    environment_config: EnvironmentConfig = None,
-    parallelism: Parallelism = None,
-    shared_files: SharedFiles = False,
-    prism_location: PrismLocation = None,
-    flink_master: FlinkMaster = None,
-    flink_job_server_jar: FlinkJobServerJar = None,
+    *,
+    planning: Planning,
     forecast: Annotated[
         bool, typer.Option(help="run a sample of the input to forecast records, bytes and time")
     ] = True,
@@ -88,19 +80,7 @@ def plan_command(
     Example: beam-pipes plan examples.python_source:declaration --to .demo/python_source
     """
     require_one_of(declaration, tasks or ())
-    options = options_for(
-        runner,
-        workers=workers,
-        beam_args=context.obj or [],
-        job_endpoint=job_endpoint,
-        environment_type=environment_type,
-        environment_config=environment_config,
-        parallelism=parallelism,
-        shared_files=shared_files,
-        prism_location=prism_location,
-        flink_master=flink_master,
-        flink_job_server_jar=flink_job_server_jar,
-    )
+    options = planning.options(context.obj or [])
     accepts = accept_code_change or explain  # an explanation says where a build would stop
     how = _How(explain, as_json, sample_secs if forecast else None, save, options)
     if declaration is not None:

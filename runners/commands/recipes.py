@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,10 +19,10 @@ from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.commands.build import build_and_show
 from beam_pipes.runners.commands.caches import console
-from beam_pipes.runners.commands.options import Building, Declaring, with_building
+from beam_pipes.runners.commands.options import Building, Declaring, with_groups
 
 
-@with_building
+@with_groups
 def tokens_command(
     context: typer.Context,
     data: Annotated[
@@ -124,7 +124,7 @@ def tokens_command(
     )
 
 
-@with_building
+@with_groups
 def images_command(
     context: typer.Context,
     data: Annotated[
@@ -175,7 +175,7 @@ def images_command(
     _build(recipe, declaring, building, context.obj or [], told=told)
 
 
-@with_building
+@with_groups
 def audio_command(
     context: typer.Context,
     data: Annotated[
@@ -229,7 +229,7 @@ def audio_command(
     _build(recipe, declaring, building, context.obj or [], told=told)
 
 
-@with_building
+@with_groups
 def table_command(
     context: typer.Context,
     data: Annotated[list[str], typer.Argument(help="files, directories or globs of CSV, TSV, JSON Lines or Parquet")],
@@ -362,10 +362,11 @@ def _about(recipe: Recipe, tokenizer: str) -> str:
 
 def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> list[str]:
     """A packing forecast for rows of `length` tokens, split by split, and the Python that loads them."""
-    from beam_pipes.loader.packing import pack
+    from beam_pipes.loader.packing import PackingPlan, pack
 
+    packed: Callable[..., PackingPlan] = pack
     lines, keys, rows = list[str](), f"{FEATURE}, segment_ids, positions", dict[str, int]()
-    options: dict[str, Any] = {"sequence_length": length, "feature": FEATURE, "overlong": "split"}
+    options: dict[str, object] = {"sequence_length": length, "feature": FEATURE, "overlong": "split"}
     if LOSS_WEIGHTS in cache[declaration.splits[0]].spec:  # they share rows, and conversations are not split
         options = {"sequence_length": {FEATURE: length, LOSS_WEIGHTS: length}}
         keys = f"{FEATURE}, {LOSS_WEIGHTS}, {FEATURE}_segment_ids, {FEATURE}_positions"
@@ -373,7 +374,7 @@ def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> 
         if not len(cache[split]):
             lines.append(f"{split}: no texts")
             continue
-        plan = pack(cache[split], **options)
+        plan = packed(cache[split], **options)
         rows[split] = len(plan)
         totals = plan.totals[FEATURE]
         cut = f", {_shortened(totals.truncated_tokens)} tokens cut off" if totals.truncated_tokens else ""

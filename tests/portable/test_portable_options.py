@@ -14,7 +14,7 @@ from gcs_emulator import free_port
 
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError
 from beam_pipes.runners import FlinkOptions, LocalOptions, PortableOptions, PrismOptions, build
-from beam_pipes.runners.commands.options import options_for
+from beam_pipes.runners.commands.options import Running
 from beam_pipes.runners.options import is_this_machine
 from beam_pipes.runners.portable import require_job_server
 from beam_pipes.runners.preflight import preflight
@@ -124,17 +124,14 @@ def test_this_process_does_no_work_for_a_cluster_elsewhere() -> None:
 
 
 def test_the_command_line_takes_beams_names_and_ours() -> None:
-    ours = options_for(
-        "portable", workers=None, beam_args=["--sdk_worker_parallelism=3", "--x=1"], job_endpoint="localhost:1"
-    )
-    beams = options_for("portable", workers=None, beam_args=["--job_endpoint=localhost:1", "--x=1"], parallelism=3)
+    ours = Running(runner="portable", job_endpoint="localhost:1").options(["--sdk_worker_parallelism=3", "--x=1"])
+    beams = Running(runner="portable", parallelism=3).options(["--job_endpoint=localhost:1", "--x=1"])
 
     assert ours == beams == PortableOptions(job_endpoint="localhost:1", parallelism=3, beam_args=("--x=1",))
-    assert options_for("flink", workers=None, beam_args=["--parallelism=3"], flink_master="[::1]:1") == FlinkOptions(
-        flink_master="[::1]:1", parallelism=3
-    )
-    assert options_for("prism", workers=None, beam_args=[], prism_location="p") == PrismOptions(prism_location="p")
-    shared = options_for("portable", workers=None, beam_args=["--job_endpoint=localhost:1"], shared_files=True)
+    flink = Running(runner="flink", flink_master="[::1]:1").options(["--parallelism=3"])
+    assert flink == FlinkOptions(flink_master="[::1]:1", parallelism=3)
+    assert Running(runner="prism", prism_location="p").options([]) == PrismOptions(prism_location="p")
+    shared = Running(runner="portable", shared_files=True).options(["--job_endpoint=localhost:1"])
     assert shared == PortableOptions(job_endpoint="localhost:1", shared_files=True)
 
 
@@ -156,7 +153,7 @@ def test_options_of_another_runner_are_refused(
     runner: str, named: dict[str, Any], beam_args: list[str], words: str
 ) -> None:
     with pytest.raises(DeclarationError, match=words):
-        options_for(runner, workers=None, beam_args=beam_args, **named)
+        Running(runner=runner, **named).options(beam_args)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from beam_pipes.errors import (
     UnsupportedFormatError,
 )
 from beam_pipes.runners import BeamOptions, LocalOptions, build
-from beam_pipes.runners.commands.options import options_for
+from beam_pipes.runners.commands.options import Running
 from beam_pipes.runners.preflight import preflight
 from beam_pipes.sources import Memory
 
@@ -313,7 +313,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def _options(runner: tuple[str, ...]) -> LocalOptions | BeamOptions:
     name, args = (runner[0], list(runner[1:])) if runner else ("local", [])
-    return options_for(name, workers=None, beam_args=args)
+    return Running(runner=name).options(args)
 
 
 def test_what_is_right_has_no_fault(site: Site) -> None:

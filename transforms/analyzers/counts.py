@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from beam_pipes.analysis import Accumulator
+from beam_pipes.analysis.analyzer import Values
 from beam_pipes.errors import SpecError
 
 Value = str | bytes | int
@@ -77,7 +78,7 @@ class ValueCounts(Accumulator):
         self._kind = ""
         self._lists: bool | None = None
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         counts = self._counts
         lists = self._are_lists(values)
         try:

@@ -10,12 +10,12 @@ import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.analysis.analyzer import Values
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import SpecError
 
@@ -38,7 +38,7 @@ class NumberBlocks:
         self._waiting: list[Block] = []
         self._count = 0
 
-    def add(self, values: Sequence[Any]) -> Iterator[Block]:
+    def add(self, values: Values) -> Iterator[Block]:
         """Takes values; yields float64[1024, *shape] as often as there are enough."""
         made = self._array(values)
         self._waiting.append(made)
@@ -57,7 +57,7 @@ class NumberBlocks:
             yield np.concatenate(self._waiting)
         self._waiting, self._count = [], 0
 
-    def _array(self, values: Sequence[Any]) -> Block:
+    def _array(self, values: Values) -> Block:
         try:
             made = np.asarray(values)
             if made.dtype.kind not in "biuf":
@@ -109,7 +109,7 @@ class _Counted(Accumulator):
     def __init__(self) -> None:
         self._count = 0
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         self._count += len(values)
 
     def save(self, path: str) -> None:
@@ -188,7 +188,7 @@ class _Bounded(Accumulator):
         self._bounds = _NOTHING
         self._blocks = NumberBlocks()
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         for block in self._blocks.add(values):
             self._bounds = self._bounds.merged(Bounds.of(block))
 
@@ -296,7 +296,7 @@ class _Moments(Accumulator):
         self._sums = _NO_MOMENTS
         self._blocks = NumberBlocks()
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         for block in self._blocks.add(values):
             self._sums = self._sums.merged(MomentSums.of(block))
 

@@ -12,12 +12,12 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.analysis.analyzer import Values
 from beam_pipes.errors import SpecError
 from beam_pipes.transforms.analyzers.numbers import NUMBERS, NumberBlocks
 
@@ -63,7 +63,7 @@ class _Sketched(Accumulator):
         self._sketch = QuantileSketch(k=k)
         self._blocks = NumberBlocks()
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         for block in self._blocks.add(values):
             self._sketch.add(block)
 
@@ -275,7 +275,7 @@ class _LengthCounts(Accumulator):
         self._counts: collections.Counter[int] = collections.Counter()
         self._are_lengths: bool | None = None
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         classes = {type(value): value for value in values}
         kinds = {_is_length(cls) for cls in classes} | (set() if self._are_lengths is None else {self._are_lengths})
         if len(kinds) > 1:
@@ -305,7 +305,7 @@ def _is_length(cls: type) -> bool:
     return issubclass(cls, (int, np.integer)) and not issubclass(cls, bool)
 
 
-def _has_length(value: Any) -> bool:
+def _has_length(value: Sized) -> bool:
     try:
         len(value)
     except TypeError:

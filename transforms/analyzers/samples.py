@@ -21,9 +21,10 @@ import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.analysis.analyzer import Values
 from beam_pipes.errors import DeclarationError, SpecError
 from beam_pipes.extras import require
 from beam_pipes.transforms.analyzers.counts import FAN_IN
@@ -74,7 +75,7 @@ class SampleOfShard(Accumulator):
         self._end: bytes | None = None  # the smallest key that did not fit: from there on nothing does
         self._last: tuple[str, int] = ("", -1)
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         for value, record_id in zip(values, record_ids, strict=True):
             item = self._last[1] + 1 if record_id == self._last[0] else 0
             self._last = record_id, item

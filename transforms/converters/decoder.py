@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,13 +19,16 @@ from beam_pipes.extras import TfTensor, require
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.encoders import EncDecFeatureConverter, encoder_decoder_features
-from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
+from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import (
     LMFeatureConverter,
     PrefixLMFeatureConverter,
     PrefixSuffixLMFeatureConverter,
 )
 from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class DecoderFeatureConverter(FeatureConverter):
@@ -48,17 +51,16 @@ class DecoderFeatureConverter(FeatureConverter):
         bos_id: int = 0,
         passthrough_features: Mapping[str, FeatureSpec] | None = None,
     ) -> None:
-        common: dict[str, Any] = {
-            "pack": pack,
+        common: ConverterOptions = {
             "use_custom_packing_ops": use_custom_packing_ops,
             "apply_length_check": apply_length_check,
             "bos_id": bos_id,
             "passthrough_features": passthrough_features,
         }
-        self._lm = LMFeatureConverter(**common)
-        self._prefix_lm = PrefixLMFeatureConverter(loss_on_targets_only, **common)
-        self._prefix_suffix_lm = PrefixSuffixLMFeatureConverter(loss_on_targets_only, **common)
-        super().__init__(**common)
+        self._lm = LMFeatureConverter(pack, **common)
+        self._prefix_lm = PrefixLMFeatureConverter(loss_on_targets_only, pack, **common)
+        self._prefix_suffix_lm = PrefixSuffixLMFeatureConverter(loss_on_targets_only, pack, **common)
+        super().__init__(pack=pack, **common)
 
     def converter_for(self, features: Collection[str]) -> FeatureConverter:
         """The converter that serves tasks with these features."""
@@ -253,7 +255,7 @@ class PrePackedEncDecFeatureConverter(EncDecFeatureConverter):
 
     _ROWS_ARE_PACKED: ClassVar[bool] = True
 
-    def __init__(self, pack: bool = False, **kwargs: Any) -> None:
+    def __init__(self, pack: bool = False, **kwargs: Unpack[ConverterOptions]) -> None:
         if pack:
             raise TaskError(
                 "'pack=True' is not allowed in PrePackedEncDecFeatureConverter. "

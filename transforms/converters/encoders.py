@@ -6,7 +6,7 @@ The encoder-decoder architecture of the original Transformer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs
 from beam_pipes.tasks.provider import DType
-from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
+from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import data_positions
 from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def encoder_features(rows: Features, *, mask_id: int, pack: bool = True) -> dict[str, Array]:
@@ -61,9 +64,9 @@ class EncoderFeatureConverter(FeatureConverter):
         "encoder_positions": TOKENS.dtype,
     }
 
-    def __init__(self, mask_id: int, **kwargs: Any) -> None:
+    def __init__(self, mask_id: int, pack: bool = True, **kwargs: Unpack[ConverterOptions]) -> None:
         self._mask_id = mask_id
-        super().__init__(**kwargs)
+        super().__init__(pack=pack, **kwargs)
 
     @property
     def mask_id(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -35,6 +35,15 @@ from beam_pipes.transforms.converters.validation import FeatureSpec as Spec
 
 Array = Any  # np.ndarray or tf.Tensor
 Features = Mapping[str, Array]
+
+
+class ConverterOptions(TypedDict, total=False):
+    """The options of every converter besides `pack`; see `FeatureConverter`."""
+
+    use_custom_packing_ops: bool
+    apply_length_check: bool
+    bos_id: int
+    passthrough_features: Mapping[str, Spec] | None
 
 
 class FeatureConverter(abc.ABC):

@@ -8,15 +8,18 @@ padding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs, non_padding_position
 from beam_pipes.tasks.provider import DType
-from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
+from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.rows import check_rows, join_segments, parts_with_ends
 from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def language_model_features(rows: Features, *, pack: bool = True, bos_id: int = 0) -> dict[str, Array]:
@@ -124,9 +127,11 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
     }
     PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = LMFeatureConverter.PACKING_FEATURE_DTYPES
 
-    def __init__(self, loss_on_targets_only: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, loss_on_targets_only: bool = True, pack: bool = True, **kwargs: Unpack[ConverterOptions]
+    ) -> None:
         self._loss_on_targets_only = loss_on_targets_only
-        super().__init__(**kwargs)
+        super().__init__(pack=pack, **kwargs)
 
     @property
     def loss_on_targets_only(self) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.analysis.analyzer import Values
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
@@ -158,7 +159,7 @@ class _Digests(Accumulator):
         self._normalize = analyzer.normalize
         self._rows = RowWriter(DIGESTS, owner=analyzer.name)
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         if self._normalize is not None:
             values = [normalized(value, self._normalize) for value in values]
         digests = np.frombuffer(b"".join(map(content_digest, values)), "<u8").reshape(-1, 2)

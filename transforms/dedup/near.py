@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.analysis.analyzer import Values
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup.comparison import ROWS_AT_ONCE, Clusters, Comparison, Signatures, pair_parts
@@ -128,7 +128,7 @@ class _Signatures(Accumulator):
             owner=analyzer.name,
         )
 
-    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+    def add(self, values: Values, record_ids: Sequence[str]) -> None:
         signatures = signatures_of(self._analyzer, values)
         bands = band_digests(signatures, bands=self._analyzer.bands, rows=self._analyzer.rows)
         self._rows.add(record_ids, {"signatures": signatures, "bands": bands})

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,10 +22,12 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import Generic, MetricValue, Scalar, Text
-from beam_pipes.evaluation.model_outputs import Example
+from beam_pipes.evaluation.model_outputs import Inferences
 from beam_pipes.extras import TfDataset
+from beam_pipes.tasks.in_python.examples import Example
 
 Dataset: TypeAlias = "TfDataset | Iterable[Example]"  # one that can be read again
+Targets: TypeAlias = Sequence[Any]  # as the postprocessor of the task made them, one for each example
 
 NO_STEP = -1
 
@@ -45,8 +47,8 @@ class Logger(abc.ABC):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[Any]] | None,
-        targets: Sequence[Any] | None,
+        inferences: Inferences | None,
+        targets: Targets | None,
     ) -> None:
         """Logs one evaluation of one task.
 
@@ -68,8 +70,7 @@ def examples_of(dataset: Dataset) -> Iterator[Example]:
     """The NumPy examples of a `tf.data.Dataset` or of any other iterable."""
     if hasattr(dataset, "as_numpy_iterator"):
         return iter(dataset.as_numpy_iterator())
-    plain: Iterable[Example] = dataset
-    return iter(plain)
+    return iter(dataset)
 
 
 _metrics_log = logger("beam_pipes.evaluation")
@@ -88,8 +89,8 @@ class PyLoggingLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[object]] | None,
-        targets: Sequence[object] | None,
+        inferences: Inferences | None,
+        targets: Targets | None,
     ) -> None:
         step = NO_STEP if step is None else step
         for name, value in metrics.items():
@@ -112,8 +113,9 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
     bytes that are not UTF-8 become base64, bfloat16 becomes float; fields of a dataclass that are None are left out.
     """
 
-    def __init__(self, *args: Any, max_ndarray_size: int = 32, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: object, max_ndarray_size: int = 32, **kwargs: object) -> None:
+        start: Callable[..., None] = super().__init__
+        start(*args, **kwargs)
         self.max_ndarray_size = max_ndarray_size
 
     def default(self, o: object) -> object:
@@ -184,8 +186,8 @@ class JSONLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[object]] | None,
-        targets: Sequence[object] | None,
+        inferences: Inferences | None,
+        targets: Targets | None,
     ) -> None:
         step = step_or_dummy(step)
         if metrics:
@@ -228,9 +230,7 @@ class JSONLogger(Logger):
         storage.makedirs(os.path.dirname(path))
         storage.replace(path, before + self._line(written))
 
-    def _inference_lines(
-        self, dataset: Dataset, inferences: Mapping[str, Any], targets: Sequence[object]
-    ) -> Iterator[bytes]:
+    def _inference_lines(self, dataset: Dataset, inferences: Inferences, targets: Targets) -> Iterator[bytes]:
         columns: dict[str, Sequence[object]] = {"target": targets}
         for kind, values in inferences.items():
             if kind == "aux_value":

@@ -8,14 +8,15 @@ write; so only TensorFlow is needed here, and TensorBoard (wherever it runs) sho
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation.loggers.logger import Dataset, Logger, step_or_dummy
+from beam_pipes.evaluation.loggers.logger import Dataset, Logger, Targets, step_or_dummy
 from beam_pipes.evaluation.metrics import Audio, Generic, Histogram, Image, MetricValue, Scalar, Text
+from beam_pipes.evaluation.model_outputs import Inferences
 from beam_pipes.extras import require
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class TensorBoardLogger(Logger):
     def __init__(self, output_dir: str) -> None:
         super().__init__(output_dir)
         self._tf = require("tensorflow", purpose="TensorBoardLogger")
-        self._writers: dict[str, Any] = {}
+        self._writers: dict[str, tf.summary.SummaryWriter | tf.compat.v1.summary.FileWriter] = {}
 
     def __call__(
         self,
@@ -42,11 +43,13 @@ class TensorBoardLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[object]] | None,
-        targets: Sequence[object] | None,
+        inferences: Inferences | None,
+        targets: Targets | None,
     ) -> None:
-        step = step_or_dummy(step)
-        writer = self._writer(os.path.join(self.output_dir, task_name))
+        self._write(os.path.join(self.output_dir, task_name), step_or_dummy(step), metrics)
+
+    def _write(self, directory: str, step: int, metrics: Mapping[str, MetricValue]) -> None:
+        writer = self._writer(directory)
         # Every value becomes a tensor first, so that one of a wrong type does not leave half an evaluation written.
         summaries = [(f"eval/{name}", *self._summary(name, value)) for name, value in metrics.items()]
         with writer.as_default():
@@ -113,16 +116,7 @@ class TensorBoardLogger(Logger):
 class TensorBoardLoggerV1(TensorBoardLogger):
     """Writes scalars in the original form of summaries (`simple_value`), for readers that support no other."""
 
-    def __call__(
-        self,
-        task_name: str,
-        step: int | None,
-        metrics: Mapping[str, MetricValue],
-        dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[object]] | None,
-        targets: Sequence[object] | None,
-    ) -> None:
-        step = step_or_dummy(step)
+    def _write(self, directory: str, step: int, metrics: Mapping[str, MetricValue]) -> None:
         numbers = {}
         for name, value in metrics.items():
             if not isinstance(value, Scalar):
@@ -133,7 +127,7 @@ class TensorBoardLoggerV1(TensorBoardLogger):
                 )
             numbers[f"eval/{name}"] = float(np.asarray(value.value))
         summary = self._tf.compat.v1.Summary
-        writer = self._writer(os.path.join(self.output_dir, task_name))
+        writer = self._writer(directory)
         for tag, number in numbers.items():
             writer.add_summary(summary(value=[summary.Value(tag=tag, simple_value=number)]), step)
         writer.flush()

@@ -212,7 +212,7 @@ def main(_: object = None) -> None:
 
 def _options(pipeline_options: Sequence[str], in_workers: bool) -> LocalOptions | BeamOptions:
     """`["--runner=DataflowRunner", "--project=p"]` → the options of that runner; DirectRunner is the local one."""
-    from beam_pipes.runners.commands.options import options_for
+    from beam_pipes.runners.commands.options import Running
 
     named = [option.partition("=")[2] for option in pipeline_options if option.startswith("--runner=")]
     others = [option for option in pipeline_options if not option.startswith("--runner=")]
@@ -223,8 +223,8 @@ def _options(pipeline_options: Sequence[str], in_workers: bool) -> LocalOptions 
         # Beam's own options say how many workers; tasks that no module registers cannot leave this process.
         workers = [option.partition("=")[2] for option in others if option.startswith("--direct_num_workers=")]
         count = int(workers[-1]) if workers and workers[-1] != "0" else None
-        return options_for("local", workers=count if in_workers else 1, beam_args=())
-    return options_for(_RUNNERS[runner], workers=None, beam_args=others)
+        return Running(workers=count if in_workers else 1).options(())
+    return Running(runner=_RUNNERS[runner]).options(others)
 
 
 def console_entry_point() -> None:

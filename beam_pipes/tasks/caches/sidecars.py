@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -199,6 +199,9 @@ def _fill(features: Mapping[str, messages.Feature], name: str, spec: FeatureSpec
 #: What tokenizers append to the name of a feature whose text they keep.
 PRETOKENIZED = "_pretokenized"
 
+#: The JSON states of statistics, as a manifest keeps them.
+Statistics: TypeAlias = Sequence[Mapping[str, Any]]
+
 #: The stage of a build that counts.
 STAGE = "example"
 
@@ -208,7 +211,7 @@ def statistic_name(split: str, name: str) -> str:
     return f"{split}/{name}"
 
 
-def counted_statistics(statistics: Sequence[Mapping[str, Any]], split: str) -> dict[str, int]:
+def counted_statistics(statistics: Statistics, split: str) -> dict[str, int]:
     """What the build of a task has counted for a split, from the statistics of its manifest; empty for other caches."""
     prefix = f"{STAGE}_{statistic_name(split, '')}"
     return {
@@ -219,7 +222,7 @@ def counted_statistics(statistics: Sequence[Mapping[str, Any]], split: str) -> d
 
 
 def split_statistics(
-    split: Split, token_features: Iterable[str] | None = None, *, statistics: Sequence[Mapping[str, Any]] = ()
+    split: Split, token_features: Iterable[str] | None = None, *, statistics: Statistics = ()
 ) -> dict[str, int]:
     """Statistics of a split: those that the build of a task has counted, the others from the index. No record is read.
 

@@ -17,7 +17,8 @@ from beam_pipes.sources.byte_stream import hash_range
 from beam_pipes.sources.digests import Cut, DigestCache
 from beam_pipes.sources.file_source import Range, group_small_files
 from beam_pipes.sources.lines import line_ranges
-from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
+from beam_pipes.sources.memory import MemoryPiece
+from beam_pipes.sources.record_batch import Batcher, RecordBatch
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_batch_limits, check_target
 from beam_pipes.tasks.caches.offline import TaskReference, example_of, raw_bytes
@@ -45,22 +46,11 @@ class _Shard(NamedTuple):
     file: FoundFile | None
 
 
-class _ExamplePiece(Piece):
-    __slots__ = ("start", "values")
-
-    def __init__(self, *, file: str, first_ordinal: int, values: Sequence[object], start: int) -> None:
-        super().__init__(file=file, first_ordinal=first_ordinal)
-        self.values = values
-        self.start = start
-
-    def position(self, k: int) -> int:
-        return self.start + k
+class _ExamplePiece(MemoryPiece):
+    __slots__ = ()
 
     def raw(self, k: int) -> bytes:
         return raw_bytes(self.values[k])
-
-    def digests_of(self, start: int, stop: int) -> bytes:
-        return digests_of_values(self.values[start:stop], file=self.file, first=self.start + start)
 
 
 class TaskSource(Source):

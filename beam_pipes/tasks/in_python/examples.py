@@ -14,12 +14,19 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfSpec
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.provider import DType, Feature
 
+#: An example to index into: its values are arrays, NumPy scalars and `bytes`, and nested lists where they are ragged.
+Example: TypeAlias = Mapping[str, Any]
+#: The same for one who owns it, and may change it.
+OwnExample: TypeAlias = dict[str, Any]
+#: What sources and steps hand on: an example, or a single value (a line of text).
+RawExample: TypeAlias = Any
 #: The dtype and the rank of a tensor: `("int32", 1)`.
 TensorForm: TypeAlias = tuple[str, int]
 #: A value of a normalised example.
@@ -199,7 +206,7 @@ def dataset_of(
     return tf.data.Dataset.from_generator(conforming, output_signature=signature)
 
 
-def _conform(example: object, spec: object, name: str) -> object:
+def _conform(example: RawExample, spec: object, name: str) -> object:
     if not isinstance(spec, Mapping):
         return _conform_value(example, spec, name, "")
     if not isinstance(example, Mapping) or example.keys() != spec.keys():
@@ -212,7 +219,7 @@ def _conform(example: object, spec: object, name: str) -> object:
     return {key: _conform_value(example[key], spec[key], name, key) for key in spec}
 
 
-def _conform_value(value: Any, spec: TfSpec, name: str, feature: str) -> object:
+def _conform_value(value: ExampleValue, spec: TfSpec, name: str, feature: str) -> object:
     if rank_of(value) == spec.shape.rank:
         if dtype_name(value) == spec.dtype.name:
             return value
@@ -229,7 +236,7 @@ def _chunkable(spec: object) -> bool:
     return isinstance(spec, dict) and bool(spec) and all(s.shape.rank <= 1 for s in spec.values())
 
 
-def _from_chunks(tf: ModuleType, examples: Callable[[], Iterator[Any]], spec: Mapping[str, TfSpec]) -> TfDataset:
+def _from_chunks(tf: ModuleType, examples: Callable[[], Iterator[RawExample]], spec: Mapping[str, TfSpec]) -> TfDataset:
     """Hands over many examples at a time, scalars stacked and vectors as values and lengths. First chunks are small."""
 
     def chunks() -> Iterator[object]:
@@ -249,7 +256,7 @@ def _from_chunks(tf: ModuleType, examples: Callable[[], Iterator[Any]], spec: Ma
     return tf.data.Dataset.from_generator(chunks, output_signature=signature).unbatch().map(plain)
 
 
-def _column(tf: ModuleType, spec: TfSpec, values: list[Any]) -> object:
+def _column(tf: ModuleType, spec: TfSpec, values: list[Array]) -> object:
     dtype = object if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
     if spec.shape.rank == 0:
         return np.array(values, dtype)
@@ -257,7 +264,7 @@ def _column(tf: ModuleType, spec: TfSpec, values: list[Any]) -> object:
     return tf.RaggedTensor.from_row_lengths(np.concatenate(values).astype(dtype, copy=False), lengths, validate=False)
 
 
-def examples_from_dataset(dataset: TfDataset) -> Iterator[Any]:
+def examples_from_dataset(dataset: TfDataset) -> Iterator[RawExample]:
     """What a `tf.data.Dataset` holds, as NumPy values; ragged tensors as nested lists."""
     tf = tensorflow("reading a dataset")
     for element in dataset:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from beam_pipes.errors import TaskError
 from beam_pipes.loader import Loader, PackingPlan, pack
 from beam_pipes.loader.row_source import MeasuredSplit, PaddedSplit
+from beam_pipes.loader.steps import Last
 from beam_pipes.tasks import column_forms
 from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
 from beam_pipes.tasks.caches.task_cache import cached_source, step_digest
@@ -44,7 +45,7 @@ def get_loader(
     trim_output_features: bool = True,
     skip_missing_splits: bool = False,
     exhaustion: Exhaustion | None = None,
-    last: str = "drop",
+    last: Last = "drop",
     workers: int = 0,
     prefetch: int = 2,
 ) -> Loader:
@@ -123,7 +124,9 @@ def plan_loading(
     provider = maybe_get_mixture_or_task(mixture_or_task_name)
     converter = row_converter(feature_converter, task_feature_lengths)
     lengths = converter.planned_lengths(task_feature_lengths)
-    policy = checked_exhaustion(exhaustion or getattr(provider, "exhaustion", "drop"), provider.name)
+    policy = checked_exhaustion(
+        exhaustion or (provider.exhaustion if isinstance(provider, Mixture) else "drop"), provider.name
+    )
     if isinstance(provider, Mixture):
         if provider.sample_fn is not None:
             raise TaskError(

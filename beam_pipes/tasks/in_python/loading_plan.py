@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from beam_pipes.errors import LoaderError, TaskError
 from beam_pipes.loader import Loader, PackingPlan
 from beam_pipes.loader import Mixture as RowMixture
+from beam_pipes.loader.steps import Last
 from beam_pipes.tasks.provider import RowConverter, ShardInfo
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class LoadingPlan:
         shuffle: bool = True,
         num_epochs: int | None = 1,
         shard_info: ShardInfo | None = None,
-        last: str = "drop",
+        last: Last = "drop",
         cu_seqlens: bool | Literal["padded"] = False,
         workers: int = 0,
         prefetch: int = 2,
@@ -137,22 +138,20 @@ class LoadingPlan:
         """
         repeats = self.exhaustion == "repeat"
         # A single task without an end is repeated as an epoch is: in a new order.
-        options: dict[str, Any] = {
-            "batch_size": batch_size,
-            "seed": seed,
-            "shuffle": shuffle,
-            "epochs": None if repeats else num_epochs,
-            "host_index": None if shard_info is None else shard_info.index,
-            "host_count": None if shard_info is None else shard_info.num_shards,
-            "last": last,
-            "transform": self.converter.convert_rows,
-            "cu_seqlens": cu_seqlens,
-            "workers": workers,
-            "prefetch": prefetch,
-        }
-        if len(self.tasks) == 1:
-            return Loader(self.tasks[0].open(seed), **options)
-        return Loader(self._mixture(seed), **options)
+        return Loader(
+            self.tasks[0].open(seed) if len(self.tasks) == 1 else self._mixture(seed),
+            batch_size=batch_size,
+            seed=seed,
+            shuffle=shuffle,
+            epochs=None if repeats else num_epochs,
+            host_index=None if shard_info is None else shard_info.index,
+            host_count=None if shard_info is None else shard_info.num_shards,
+            last=last,
+            transform=self.converter.convert_rows,
+            cu_seqlens=cu_seqlens,
+            workers=workers,
+            prefetch=prefetch,
+        )
 
     def _mixture(self, seed: int) -> RowMixture:
         # Rates count examples, and the loader mixes rows: a task with many examples per row needs fewer rows.

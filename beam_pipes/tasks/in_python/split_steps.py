@@ -19,7 +19,7 @@ from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.caches.offline import cached_spec
 from beam_pipes.tasks.column_forms import TokenColumn
-from beam_pipes.tasks.in_python.examples import ExampleValue, dtype_name, rank_of
+from beam_pipes.tasks.in_python.examples import ExampleValue, RawExample, dtype_name, rank_of
 from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.seeds import KeyedBy, fold, map_seed_manager
 from beam_pipes.tasks.steps import BoundStep, Step
@@ -46,7 +46,7 @@ class StepChain:
         with map_seed_manager(fold(seed or 0, task.name), keyed_by=keyed_by):
             self._steps: list[BoundStep] = [step.bind(task.step_context(sequence_length)) for step in steps]
 
-    def __call__(self, example: object, position: int) -> list[Any]:
+    def __call__(self, example: object, position: int) -> list[RawExample]:
         """What the steps make of the example at a position; draws are keyed by it."""
         made = [example]
         for step in self._steps:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.caches.task_cache import cached_source
-from beam_pipes.tasks.in_python.examples import ExampleValue, dtype_name, examples_from_dataset, normalised, rank_of
+from beam_pipes.tasks.in_python.examples import (
+    ExampleValue,
+    OwnExample,
+    RawExample,
+    dtype_name,
+    examples_from_dataset,
+    normalised,
+    rank_of,
+)
 from beam_pipes.tasks.in_tensorflow.runtime import frugal, with_few_threads
 from beam_pipes.tasks.in_tensorflow.task_dataset import (
     LoadOptions,
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
 _FIRST_BUFFER = 16
 
 
-def iterate_examples(task: DeclaredTask, options: LoadOptions) -> Iterator[dict[str, Any]]:
+def iterate_examples(task: DeclaredTask, options: LoadOptions) -> Iterator[OwnExample]:
     """`Task.examples`: what `load_dataset` gives, with every step in its Python form where it has one."""
     use_cached = resolve_caching(task, options.use_cached)
     buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)
@@ -135,10 +143,10 @@ def shuffled(examples: Iterable[T], buffer_size: int, generator: np.random.Gener
         yield buffer[index]
 
 
-def _checked(task: DeclaredTask, stream: Iterable[Any], lengths: SequenceLength) -> Iterator[dict[str, Any]]:
+def _checked(task: DeclaredTask, stream: Iterable[RawExample], lengths: SequenceLength) -> Iterator[OwnExample]:
     features = task.output_features
     for raw in stream:
-        example: dict[str, Any] = normalised(raw, features)
+        example: OwnExample = normalised(raw, features)
         for name, feature in features.items():
             if name in example:
                 check_promise(task, name, dtype_name(example[name]), rank_of(example[name]))

@@ -9,26 +9,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import logger
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
-from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset
+from beam_pipes.tasks.in_python.examples import NoExamples, OwnExample, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, frugal, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
-from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
+from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.seeds import fold
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
 
 
-#: More tasks than this are read in turns from Python.
 T = TypeVar("T")
 
+#: More tasks than this are read in turns from Python.
 MAX_TASKS_IN_GRAPH = 16
 
 _MEASURED_EXAMPLES = 100
@@ -57,20 +57,8 @@ class MixedTasks(Protocol):
 
     def rated_tasks(self, split: str, skip_missing: bool = False) -> Sequence[tuple[Task, float]]: ...
 
-    def get_task_dataset(
-        self,
-        task: Task,
-        output_feature_keys: Collection[str],
-        sequence_length: SequenceLength | None = None,
-        split: str = "train",
-        use_cached: bool = False,
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        num_epochs: int | None = None,
-        trim_output_features: bool = True,
-        try_in_mem_cache: bool = True,
-    ) -> TfDataset: ...
+    @property
+    def get_task_dataset(self) -> Callable[..., TfDataset]: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +120,7 @@ def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], option
     )
 
 
-def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[Any]:
+def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[OwnExample]:
     """The examples of a task as a mixture that overrides `get_task_dataset` reads them."""
     return examples_from_dataset(_load_task(mixture, task, kept=kept, options=options))
 

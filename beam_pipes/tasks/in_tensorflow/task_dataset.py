@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, SupportsIndex
 
 from beam_pipes.errors import TaskError, logger
 from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_none
@@ -56,7 +57,7 @@ class LoadOptions:
             raise TaskError(f"'{self.name}': seed should be a whole number or None, got {self.seed!r}", seed=self.seed)
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: SupportsIndex) -> bool:
     try:
         operator.index(value)
     except TypeError:
@@ -164,14 +165,13 @@ def shared_dataset(source: DataSourceInterface, options: LoadOptions) -> TfDatas
     would give one of them twice as much.
     """
     share = options.shard_info
-    arguments: dict[str, Any] = {"split": options.split, "shuffle": options.shuffle, "seed": options.seed}
+    read = functools.partial(source.get_dataset, split=options.split, seed=options.seed)
     if share is None or share.num_shards == 1:
-        return source.get_dataset(**arguments)
+        return read(shuffle=options.shuffle)
     if source.supports_arbitrary_sharding or len(source.list_shards(options.split)) % share.num_shards == 0:
-        return source.get_dataset(**arguments, shard_info=share)
+        return read(shuffle=options.shuffle, shard_info=share)
     # All hosts must see one order, or they would lose and repeat examples: files are not shuffled without a seed.
-    arguments["shuffle"] = options.shuffle and options.seed is not None
-    return source.get_dataset(**arguments).shard(share.num_shards, share.index)
+    return read(shuffle=options.shuffle and options.seed is not None).shard(share.num_shards, share.index)
 
 
 def _is_small(task: DeclaredTask, source: DataSourceInterface, options: LoadOptions, use_cached: bool) -> bool:

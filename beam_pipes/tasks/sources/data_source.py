@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from beam_pipes.errors import TaskError, UnknownNameError
-from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.in_python.examples import RawExample, examples_from_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo
 
@@ -134,7 +134,7 @@ class DataSource(DatasetProviderBase):
             return self.get_dataset(split, shuffle=False)
         return self.get_dataset(split, shuffle=False, shard_info=ShardInfo(index, len(shards)))
 
-    def read_shard(self, split: str, shard: str) -> Iterator[Any]:
+    def read_shard(self, split: str, shard: str) -> Iterator[RawExample]:
         """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source knows better."""
         return examples_from_dataset(self.shard_dataset(split, shard))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from beam_pipes.errors import SourceError
 from beam_pipes.tasks.in_tensorflow.runtime import (
@@ -49,7 +48,7 @@ class FileDataSource(LibrarySource):
 
     def __init__(
         self,
-        read_file_fn: Callable[[Any], object],
+        read_file_fn: Callable[[TfTensor], object],
         split_to_filepattern: Mapping[str, str | Iterable[str]],
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
@@ -144,7 +143,7 @@ class ProtoDataSource(FileDataSource):
         self,
         split_to_filepattern: Mapping[str, str | Iterable[str]],
         decode_proto_fn: Callable[[TfTensor], object],
-        reader_cls: Callable[[Any], TfDataset] | None = None,
+        reader_cls: Callable[[TfTensor], TfDataset] | None = None,
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
         file_shuffle_buffer_size: int | None = None,
@@ -266,7 +265,7 @@ class TFExampleDataSource(FileDataSource):
         self,
         split_to_filepattern: Mapping[str, str | Iterable[str]],
         feature_description: Mapping[str, object],
-        reader_cls: Callable[[Any], TfDataset] | None = None,
+        reader_cls: Callable[[TfTensor], TfDataset] | None = None,
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
         file_shuffle_buffer_size: int | None = None,

@@ -6,15 +6,15 @@ Other data for a registered task, for the time of a test. Running a task needs T
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.in_python.examples import Example, OwnExample, examples_from_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.provider import DatasetConverter, SequenceLength
 from beam_pipes.tasks.registry import TaskRegistry
+from beam_pipes.tasks.signatures import MetricValues
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 
 
@@ -89,7 +89,7 @@ def _plain(value: object) -> object:
     return value.encode() if isinstance(value, str) else value
 
 
-def dataset_as_text(ds: TfDataset) -> list[dict[str, Any]]:
+def dataset_as_text(ds: TfDataset) -> list[OwnExample]:
     """The examples of a dataset with their strings as `str`; numbers stay arrays."""
     return [
         {name: value if _is_numbers(value) else _as_text(_plain(value)) for name, value in example.items()}
@@ -97,7 +97,7 @@ def dataset_as_text(ds: TfDataset) -> list[dict[str, Any]]:
     ]
 
 
-def as_lists(ds: TfDataset) -> list[dict[str, Any]]:
+def as_lists(ds: TfDataset) -> list[OwnExample]:
     """The examples of a dataset as plain values: lists of numbers and of `str`."""
     return [{name: _as_text(_plain(value)) for name, value in example.items()} for example in examples_from_dataset(ds)]
 
@@ -193,7 +193,7 @@ def test_preprocessing(
     raw_data: Mapping[str, object],
     seed: int | None = None,
     sequence_length: Mapping[str, int] | None = None,
-) -> Iterator[Mapping[str, Any]]:
+) -> Iterator[Example]:
     """Raw examples → preprocessed ones. `raw_data` is one raw example, or `{split: dataset}` with one split.
 
     Raises:
@@ -215,7 +215,7 @@ def test_preprocessing_single(
     raw_data: Mapping[str, object],
     seed: int | None = None,
     sequence_length: Mapping[str, int] | None = None,
-) -> Mapping[str, Any]:
+) -> Example:
     """The first of `test_preprocessing`."""
     return next(test_preprocessing(task_name, raw_data, seed, sequence_length))
 
@@ -228,7 +228,7 @@ def test_postprocessing(
     score_output: Sequence[float] | None = None,
     feature_encoder: DatasetConverter | None = None,
     sequence_length: Mapping[str, int] | None = None,
-) -> Mapping[str, Any]:
+) -> MetricValues:
     """Metrics of a task for given model outputs: metric name → value.
 
     Args:
@@ -251,7 +251,7 @@ def test_postprocessing(
         else vocabulary.decode(example[target_feature_name])
         for example in examples
     ]
-    results: dict[str, object] = {}
+    results: MetricValues = {}
     if predict_output is not None:
         predictions = [
             task.postprocess_fn(text, example=example, is_target=False) if task.postprocessor else text
@@ -270,7 +270,7 @@ def _convert(
     raw_data: Mapping[str, object],
     converter: DatasetConverter,
     lengths: SequenceLength | None,
-    examples: Sequence[Mapping[str, Any]],
+    examples: Sequence[Example],
 ) -> None:
     task = TaskRegistry.get(task_name)
     lengths = dict(lengths or {})
@@ -290,7 +290,7 @@ def test_task(
     output_feature_name: str = "targets",
     feature_encoder: DatasetConverter | None = None,
     seed: int | None = None,
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+) -> tuple[Example, MetricValues]:
     """Runs a task on one raw example with a model that predicts the target: the preprocessed example, and the
     metrics."""
     task = TaskRegistry.get(task_name)

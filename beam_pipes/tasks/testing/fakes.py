@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from beam_pipes.tasks.in_python.examples import Example, OwnExample
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.provider import Feature, ShardInfo
@@ -44,7 +45,7 @@ from beam_pipes.tasks.vocabularies.characters import ByteVocabulary
 #: `sentencepiece/sentencepiece.model` and `bertwordpiece/vocab.txt`, of 26 pieces and of four words.
 TEST_DATA_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
-FAKE_EXAMPLES: dict[str, list[dict[str, Any]]] = {
+FAKE_EXAMPLES: dict[str, list[OwnExample]] = {
     "train": [
         {"prefix": "this is", "suffix": "a test", "idx": 0},
         {"prefix": "that was", "suffix": "another test", "idx": 1},
@@ -59,7 +60,7 @@ FAKE_EXAMPLES: dict[str, list[dict[str, Any]]] = {
 
 
 #: `2d_feature` and `3d_feature` of the examples of a split, in order; int32 of shapes (None, 3), (None, 2, 3).
-FAKE_ND_FEATURES: dict[str, list[dict[str, Any]]] = {
+FAKE_ND_FEATURES: dict[str, list[OwnExample]] = {
     split: [
         {"2d_feature": [[first, 2, 3]] * (1 + number), "3d_feature": [[[1, 2, 3], [4, 5, first]]]}
         for number in range(len(examples))
@@ -68,7 +69,7 @@ FAKE_ND_FEATURES: dict[str, list[dict[str, Any]]] = {
 }
 
 #: `ragged_feature` of the examples of a split: int32 of shape (2, None, 2), rows of several lengths.
-FAKE_RAGGED_FEATURES: dict[str, list[dict[str, Any]]] = {
+FAKE_RAGGED_FEATURES: dict[str, list[OwnExample]] = {
     split: [
         {"ragged_feature": [[[3, first]], [[4, 1], [5, 9]]]},
         {"ragged_feature": [[[6, 2], [9, first]], []]},
@@ -187,7 +188,9 @@ class MockVocabulary(Vocabulary):
         vocab_size: what the vocabulary says of its size; None for one more than the largest id.
     """
 
-    def __init__(self, encode_dict: Mapping[Any, Sequence[int]], vocab_size: int | None = None) -> None:
+    def __init__(
+        self, encode_dict: Mapping[str, Sequence[int]] | Mapping[bytes, Sequence[int]], vocab_size: int | None = None
+    ) -> None:
         self._ids_of = {as_text(text): list(ids) for text, ids in encode_dict.items()}
         largest = max((i for ids in self._ids_of.values() for i in ids), default=1)
         self._size = largest + 1 if vocab_size is None else vocab_size
@@ -324,10 +327,11 @@ class FakeTaskTest(unittest.TestCase):
         source: DataSourceInterface,
         preprocessors: Sequence[object] = DEFAULT_PREPROCESSORS,
         output_features: Mapping[str, Feature] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Task:
         """Registers a task with the default steps and features."""
-        return TaskRegistry.add(
+        add: Callable[..., Task] = TaskRegistry.add
+        return add(
             name,
             source=source,
             preprocessors=preprocessors,
@@ -395,7 +399,7 @@ class FakeTaskTest(unittest.TestCase):
             names = sorted(wanted[0])
             self.assertEqual(_in_order(wanted, names), _in_order(found, names))
 
-    def _expected(self, example: Mapping[str, Any], lengths: Mapping[str, int], changed: bool) -> dict[str, object]:
+    def _expected(self, example: Example, lengths: Mapping[str, int], changed: bool) -> dict[str, object]:
         vocabulary = ByteVocabulary()
         inputs = vocabulary.encode("complete: " + example["prefix"])[: lengths.get("inputs")]
         length = lengths.get("targets")

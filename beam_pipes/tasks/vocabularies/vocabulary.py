@@ -14,11 +14,16 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
+
+#: Text, as `str` or `bytes`; what a `PassThroughVocabulary` takes and gives is not text.
+TextLike: TypeAlias = Any
+#: An id, an int; a `PassThroughVocabulary` has whatever arrives as such.
+TokenId: TypeAlias = Any
 
 PAD_ID = 0
 #: What an error says TensorFlow is needed for.
@@ -52,7 +57,7 @@ class Vocabulary(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def eos_id(self) -> Any:
+    def eos_id(self) -> TokenId:
         """Id of the end of a sequence; None if there is none."""
 
     @property
@@ -79,18 +84,18 @@ class Vocabulary(abc.ABC):
         """Number of ids without the extra ids."""
 
     @abc.abstractmethod
-    def _encode(self, s: Any) -> Sequence[Any]:
+    def _encode(self, s: TextLike) -> Sequence[TokenId]:
         """Text to ids, no EOS."""
 
     @abc.abstractmethod
-    def _decode(self, ids: Sequence[Any]) -> Any:
+    def _decode(self, ids: Sequence[TokenId]) -> TextLike:
         """Ids to text; ids the base vocabulary does not know have been replaced, and the sequence ends at EOS."""
 
-    def encode(self, s: Any) -> Sequence[Any]:
+    def encode(self, s: TextLike) -> Sequence[TokenId]:
         """Text to a list of ids, without EOS. `bytes` are taken as UTF-8."""
         return self._encode(s)
 
-    def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> Sequence[Sequence[Any]]:
+    def encode_batch(self, texts: Sequence[TextLike], *, threads: int = 1) -> Sequence[Sequence[TokenId]]:
         """`encode` of many texts. Vocabularies over a library that takes many at once override it.
 
         Args:
@@ -98,11 +103,11 @@ class Vocabulary(abc.ABC):
         """
         return [self.encode(text) for text in texts]
 
-    def encode_arrays(self, texts: Sequence[Any], *, threads: int = 1) -> list[np.ndarray]:
+    def encode_arrays(self, texts: Sequence[TextLike], *, threads: int = 1) -> list[np.ndarray]:
         """`encode_batch` as arrays, (length,) int32 each. Vocabularies that need no list of numbers override it."""
         return [np.array(ids, np.int32) for ids in self.encode_batch(texts, threads=threads)]
 
-    def decode(self, ids: Iterable[Any]) -> Any:
+    def decode(self, ids: Iterable[TokenId]) -> TextLike:
         """Ids to text. Unknown ids become `unk_id`; everything after the first EOS is dropped."""
         kept = [int(i) if hasattr(i, "dtype") and getattr(i, "ndim", 0) == 0 else i for i in ids]
         if self.unk_id is not None:
@@ -188,7 +193,7 @@ class PassThroughVocabulary(Vocabulary):
         return self._size
 
     @property
-    def eos_id(self) -> Any:
+    def eos_id(self) -> TokenId:
         return self._eos_id
 
     @property
@@ -198,7 +203,7 @@ class PassThroughVocabulary(Vocabulary):
     def _encode(self, s: Sequence[object]) -> Sequence[object]:
         return s
 
-    def _decode(self, ids: Sequence[Any]) -> Sequence[Any]:
+    def _decode(self, ids: Sequence[TokenId]) -> Sequence[TokenId]:
         return ids
 
     def _encode_tf(self, s: object) -> object:
