@@ -98,9 +98,12 @@ from typing import Any
 
 
 def text_of(error: BaseException) -> str:
-    """`str(error)`; if the exception's own `__str__` fails, a text that says so, because that must not end a build."""
+    """`str(error)`; if the exception's own `__str__` fails, a text that says so, because that must not end a build.
+
+    Half a surrogate pair, which data may have and neither a file nor a terminal takes, comes as an escape: `\\ud800`.
+    """
     try:
-        return str(error)
+        return str(error).encode("utf-8", "backslashreplace").decode("utf-8")
     except Exception as other:
         return f"(no text: {type(error).__name__}.__str__ raised {type(other).__name__})"
 
