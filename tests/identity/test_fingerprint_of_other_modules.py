@@ -6,10 +6,11 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from beam_pipes.identity.fingerprint import Fingerprint, fingerprint
+from beam_pipes.identity.fingerprint import Fingerprint, fingerprint, set_values
 
 DECORATORS = """
 import functools
@@ -122,3 +123,50 @@ def test_an_installed_module_counts_by_its_name_and_is_not_imported_for_it(load:
 
 def test_a_module_that_cannot_be_found_is_left_out(load: Load) -> None:
     assert load(statement="import made_helper as helper, made_nowhere").digest
+
+
+SETTINGS = """
+class Settings:
+    size: int = 1
+    rate: float
+    made = len("two")
+    sides = left, right = 3, 4
+    names = ["a"]
+
+    def area(self):
+        width = self.size
+        return width * width
+
+class Larger(Settings):
+    pass
+
+def stage(number):
+    return number * Larger.size
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    (tmp_path / "made_settings.py").write_text(SETTINGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("made_settings")
+    del sys.modules["made_settings"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("size", 2), ("size", 1.0), ("rate", 0.5), ("names", ["a", "b"]), ("added", None), ("width", 5)]
+)
+def test_what_a_program_sets_on_a_class_counts(settings: ModuleType, name: str, value: object) -> None:
+    before = fingerprint(settings.stage)
+    setattr(settings.Settings, name, value)
+    after = fingerprint(settings.stage)
+
+    assert not any(key.startswith("const:") for key in before.parts)
+    assert {key for key in after.parts if key.startswith("const:")} == {f"const:made_settings.Settings.{name}"}
+    assert after.digest != before.digest
+
+
+def test_values_that_a_program_has_set_are_told_by_their_places(settings: ModuleType) -> None:
+    settings.Larger.size = 7  # type: ignore[attr-defined]
+
+    assert set_values([settings.stage]) == {("made_settings", "Larger.size"): 7}
