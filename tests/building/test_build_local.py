@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 import sample_declarations
 from built_files import built_files
 
+from beam_pipes import declare
 from beam_pipes.building import Declaration
 from beam_pipes.building.explanation import explain_plan
 from beam_pipes.building.leftovers import build_lock
@@ -358,3 +360,38 @@ def test_statistics_that_are_not_finite_are_published(lines: list[str], greatest
     assert statistic["state"] == {"value": greatest}
     for path in (tmp_path / "cache").rglob("*.json"):
         json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+SET_BY_A_PROGRAM = """
+FACTOR, NAMES, SAME = 1, {}, []
+KEPT = SAME
+
+class Settings:
+    shift = 0
+
+def scale(number: int) -> dict[str, object]:
+    return {"number": FACTOR * number + Settings.shift, "name": NAMES.get(number, "none"), "same": len(KEPT)}
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_have_what_a_program_has_set_in_a_module(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They import the module anew, and the fingerprint of the cache is that of the program's values."""
+    (tmp_path / "made_scaling.py").write_text(SET_BY_A_PROGRAM)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = importlib.import_module("made_scaling")
+    try:
+        made.FACTOR, made.Settings.shift, made.NAMES[1] = 100, 5, "one"
+        made.SAME.append(made.FACTOR)
+        declaration = declare("scaled", Memory(list(range(8)), records_per_shard=2), [made.scale])
+
+        build(declaration, tmp_path / "cache", options=LocalOptions(workers=workers))
+    finally:
+        del sys.modules["made_scaling"]
+
+    examples = list(Cache.open(tmp_path / "cache")["train"])
+    assert [int(each["number"]) for each in examples] == [100 * number + 5 for number in range(8)]
+    assert [each["name"] for each in examples] == ["none", "one", *["none"] * 6]
+    assert {int(each["same"]) for each in examples} == {1}
