@@ -109,6 +109,7 @@ class CodeClosure:
         while self._waiting:
             self._explore(self._waiting.pop(0))
         every = list(self._entities.values())
+        self._forget_states(every)
         facts = [entity.code.facts for entity in every]
         kept = None if any(f.has_double_star for f in facts) else frozenset[str]().union(*(f.keywords for f in facts))
         parts: dict[str, tuple[str, str]] = {}
@@ -122,6 +123,17 @@ class CodeClosure:
         for key, stable, value in self._constants.values():
             parts[key] = stable, show(value)
         return parts
+
+    def _forget_states(self, every: list[Entity]) -> None:
+        """Of a name that the code itself assigns to, such as a model that is loaded when it is first needed, the value
+        depends on what ran before: the statement that makes it counts."""
+        for entity in every:
+            module = _module_of(entity.thing)
+            for name in entity.code.facts.states:
+                if (module, name) in self._constants:
+                    key, stable, _ = self._constants[module, name]
+                    self._constants[module, name] = key, stable, _made_by(module, name)
+                    self.values.pop((module, name), None)
 
     def _add(
         self, identity: object, thing: types.FunctionType | type, code: Callable[[], _Code], key: str | None
@@ -237,9 +249,7 @@ class CodeClosure:
             return converted
         except DeclarationError:
             # A lock, a logger, a client: the statement that makes it counts.
-            scope = getattr(sys.modules.get(module), "__dict__", {})
-            nodes: list[Node] = list(assignments(scope, name))
-            return [label(type(value)), [normalize(node, kept_parameters=None).text for node in nodes]]
+            return [label(type(value)), _made_by(module, name)]
         finally:
             self._home = home
 
@@ -306,6 +316,12 @@ def _names(statement: ast.stmt) -> list[str]:
     imported = [each.asname or each.name for each in nodes if isinstance(each, ast.alias)]
     defined = [each.name for each in nodes if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
     return [*imported, *defined, *(each.id for each in nodes if isinstance(each, ast.Name))]
+
+
+def _made_by(module: str, name: str) -> list[str]:
+    """The statements of a module that make a name."""
+    nodes: list[Node] = list(assignments(getattr(sys.modules.get(module), "__dict__", {}), name))
+    return [normalize(node, kept_parameters=None).text for node in nodes]
 
 
 class _OwnObjects(Canonicalizer):

@@ -170,3 +170,54 @@ def test_values_that_a_program_has_set_are_told_by_their_places(settings: Module
     settings.Larger.size = 7  # type: ignore[attr-defined]
 
     assert set_values([settings.stage]) == {("made_settings", "Larger.size"): 7}
+
+
+STATE = """
+model, calls, limit = None, 0, 5
+loaded = {"made": None}
+
+def configure(number):
+    global limit
+    limit = number
+
+def load():
+    global model
+    if model is None:
+        model = [3]
+    return model
+
+def stage(number):
+    global calls
+    calls += 1
+    return number * load()[0] + limit
+"""
+
+
+def test_what_the_code_itself_assigns_is_state_and_not_a_constant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that the first record loads, or a counter of records, is no other code when the next build begins."""
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "made_state.py"
+
+    def load(text: str) -> ModuleType:
+        path.write_text(text)
+        sys.modules.pop("made_state", None)
+        importlib.invalidate_caches()
+        return importlib.import_module("made_state")
+
+    try:
+        made = load(STATE)
+        before = fingerprint(made.stage)
+        made.stage(1)
+        after = fingerprint(made.stage)
+        told = set_values([made.stage])
+        made.configure(6)
+        configured = fingerprint(made.stage)
+        started = fingerprint(load(STATE.replace("None, 0, 5", "None, 10, 5")).stage)
+    finally:
+        sys.modules.pop("made_state", None)
+
+    assert after.parts == before.parts
+    assert told == {("made_state", "limit"): 5}
+    assert before.digest not in (configured.digest, started.digest)
