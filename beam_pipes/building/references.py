@@ -119,16 +119,16 @@ class DeclarationHandle:
 
     The results of its analyzers travel with it, as places and digests, and are bound where it arrives. So does plain
     data of modules that a program has set (`helpers.LIMIT = 5`): workers import the modules anew, and the fingerprint
-    of the declaration holds the values of the program.
+    of the declaration holds the values of the program. `as_imported`: what is made up at import shall differ there.
     """
 
-    def __init__(self, declaration: Declaration, reference: str | None = None) -> None:
+    def __init__(self, declaration: Declaration, reference: str | None = None, *, as_imported: bool = False) -> None:
         self.reference = reference if reference is not None else reference_of(declaration)
         self._declaration: Declaration | None = declaration
         self._results: Mapping[str, BoundResult] = {}
         self._value: bytes | None = None
         self._id = uuid.uuid4().hex
-        self._set: Mapping[tuple[str, str], bytes] | None = None
+        self._set: Mapping[tuple[str, str], bytes] | None = {} if as_imported else None
         _set_here.add(self._id)
 
     def get(self) -> Declaration:
@@ -212,6 +212,10 @@ def _set(handle: str, values: Mapping[tuple[str, str], bytes]) -> None:
                 before = getattr(owner, last, None)
             except (ImportError, AttributeError):
                 continue  # what needs it says so
+            if not isinstance(owner, (ModuleType, type)):
+                if hasattr(owner, "__dict__"):
+                    vars(owner)[last] = value  # of a frozen dataclass too
+                continue
             if type(before) is type(value) and repr(before) == repr(value):
                 continue
             # In place, since other modules may hold the same dict or list.

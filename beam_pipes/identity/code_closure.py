@@ -133,7 +133,9 @@ class CodeClosure:
                 if (module, name) in self._constants:
                     key, stable, _ = self._constants[module, name]
                     self._constants[module, name] = key, stable, _made_by(module, name)
-                    self.values.pop((module, name), None)
+                    for of, place in [*self.values]:
+                        if of == module and place.partition(".")[0] == name:
+                            del self.values[of, place]
 
     def _add(
         self, identity: object, thing: types.FunctionType | type, code: Callable[[], _Code], key: str | None
@@ -246,6 +248,8 @@ class CodeClosure:
             converted = self._strict_values.convert(value, f"{module}.{name}")
             if is_plain(value):
                 self.values[constant] = value
+            elif _is_settings(value):
+                self.values.update({(module, f"{name}.{field}"): each for field, each in vars(value).items()})
             return converted
         except DeclarationError:
             # A lock, a logger, a client: the statement that makes it counts.
@@ -266,6 +270,19 @@ def is_plain(value: object, *, depth: int = 8) -> bool:
     if depth and type(value) is dict:
         return all(is_plain(each, depth=depth - 1) for pair in value.items() for each in pair)
     return False
+
+
+# Installed classes whose objects hold nothing but what a program has put there.
+_NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
+
+
+def _is_settings(value: object) -> bool:
+    """Whether an object holds plain data only. One with more may hold what belongs together: a flag and a model."""
+    cls = type(value)
+    if not is_users(cls.__module__) and qualified_name(cls) not in _NAMESPACES:
+        return False
+    fields = getattr(value, "__dict__", None)
+    return isinstance(fields, dict) and is_plain(fields)
 
 
 def set_attributes(cls: type, nodes: Iterable[Node]) -> dict[str, object]:
@@ -332,7 +349,7 @@ class _OwnObjects(Canonicalizer):
         return self._in_order(mapping, path)
 
     def _object(self, value: object, path: str) -> object:
-        if _is_installed(type(value).__module__):
+        if _is_installed(type(value).__module__) and qualified_name(type(value)) not in _NAMESPACES:
             raise DeclarationError(f"{path} is a {qualified_name(type(value))}", path=path)
         return super()._object(value, path)
 

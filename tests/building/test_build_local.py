@@ -363,14 +363,26 @@ def test_statistics_that_are_not_finite_are_published(lines: list[str], greatest
 
 
 SET_BY_A_PROGRAM = """
+import dataclasses
+import types
+
 FACTOR, NAMES, SAME = 1, {}, []
 KEPT = SAME
 
 class Settings:
     shift = 0
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    power: int = 1
+    unit: str = "m"
+
+OPTIONS = Options()
+ARGUMENTS = types.SimpleNamespace(prefix="-")
+
 def scale(number: int) -> dict[str, object]:
-    return {"number": FACTOR * number + Settings.shift, "name": NAMES.get(number, "none"), "same": len(KEPT)}
+    return {"number": FACTOR * number + Settings.shift, "name": NAMES.get(number, "none"), "same": len(KEPT),
+            "set": f"{ARGUMENTS.prefix}{OPTIONS.power}{OPTIONS.unit}"}
 """
 
 
@@ -385,6 +397,7 @@ def test_workers_have_what_a_program_has_set_in_a_module(
     try:
         made.FACTOR, made.Settings.shift, made.NAMES[1] = 100, 5, "one"
         made.SAME.append(made.FACTOR)
+        made.OPTIONS, made.ARGUMENTS.prefix = made.Options(power=2), "+"
         declaration = declare("scaled", Memory(list(range(8)), records_per_shard=2), [made.scale])
 
         build(declaration, tmp_path / "cache", options=LocalOptions(workers=workers))
@@ -395,3 +408,4 @@ def test_workers_have_what_a_program_has_set_in_a_module(
     assert [int(each["number"]) for each in examples] == [100 * number + 5 for number in range(8)]
     assert [each["name"] for each in examples] == ["none", "one", *["none"] * 6]
     assert {int(each["same"]) for each in examples} == {1}
+    assert {each["set"] for each in examples} == {"+2m"}

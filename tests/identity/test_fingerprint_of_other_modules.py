@@ -172,6 +172,26 @@ def test_values_that_a_program_has_set_are_told_by_their_places(settings: Module
     assert set_values([settings.stage]) == {("made_settings", "Larger.size"): 7}
 
 
+@pytest.mark.parametrize("make", ["types.SimpleNamespace(size=1)", "argparse.Namespace(size=1)"])
+def test_what_a_program_puts_into_a_namespace_counts(
+    make: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"import argparse, types\noptions = {make}\n\ndef stage(number):\n    return number * options.size\n"
+    (tmp_path / "made_options.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = importlib.import_module("made_options")
+    try:
+        before = fingerprint(made.stage)
+        made.options.size = 2
+        after = fingerprint(made.stage)
+        told = set_values([made.stage])
+    finally:
+        del sys.modules["made_options"]
+
+    assert before.digest != after.digest
+    assert told == {("made_options", "options.size"): 2}
+
+
 STATE = """
 model, calls, limit = None, 0, 5
 loaded = {"made": None}
