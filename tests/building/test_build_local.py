@@ -409,3 +409,14 @@ def test_workers_have_what_a_program_has_set_in_a_module(
     assert [each["name"] for each in examples] == ["none", "one", *["none"] * 6]
     assert {int(each["same"]) for each in examples} == {1}
     assert {each["set"] for each in examples} == {"+2m"}
+
+
+def test_a_constant_with_half_a_surrogate_pair_is_no_obstacle(tmp_path: Path) -> None:
+    half = "\ud800"
+    declaration = declare("halves", Memory(["a", half]), [lambda text: {"is_half": text == half}])
+
+    build(declaration, tmp_path / "cache", options=ONE)
+
+    assert [bool(each["is_half"]) for each in Cache.open(tmp_path / "cache")["train"]] == [False, True]
+    assert build(declaration, tmp_path / "cache", options=ONE).up_to_date
+    assert explain_plan(make_plan(declaration, tmp_path / "cache")).lines()[0] == "HIT  declaration"
