@@ -18,7 +18,7 @@ import pytest
 import sample_declarations
 from built_files import built_files
 
-from beam_pipes import declare
+from beam_pipes import count, declare, drop
 from beam_pipes.building import Declaration
 from beam_pipes.building.explanation import explain_plan
 from beam_pipes.building.leftovers import build_lock
@@ -420,3 +420,14 @@ def test_a_constant_with_half_a_surrogate_pair_is_no_obstacle(tmp_path: Path) ->
     assert [bool(each["is_half"]) for each in Cache.open(tmp_path / "cache")["train"]] == [False, True]
     assert build(declaration, tmp_path / "cache", options=ONE).up_to_date
     assert explain_plan(make_plan(declaration, tmp_path / "cache")).lines()[0] == "HIT  declaration"
+
+
+def test_reasons_and_counters_that_come_from_data_are_stored(tmp_path: Path) -> None:
+    def sorted_out(text: str) -> dict[str, str]:
+        count(f"seen {text}")
+        return {"text": text} if text.isascii() else drop(f"not this: {text}")
+
+    result = build(declare("halves", Memory(["a", "\ud800"]), [sorted_out]), tmp_path / "cache", options=ONE)
+
+    assert result.account.units["sorted_out"].dropped == {"not this: \\ud800": 1}
+    assert {str(each) for each in result.account.statistics()} >= {"sorted_out_seen a: 1", "sorted_out_seen \\ud800: 1"}
