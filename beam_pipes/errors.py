@@ -98,11 +98,19 @@ from typing import Any
 
 
 def text_of(error: BaseException) -> str:
-    """`str(error)`; if the exception's own `__str__` fails, a text that says so, because that must not end a build."""
+    """`str(error)`; if the exception's own `__str__` fails, a text that says so, because that must not end a build.
+
+    It is `storable`.
+    """
     try:
-        return str(error)
+        return storable(str(error))
     except Exception as other:
         return f"(no text: {type(error).__name__}.__str__ raised {type(other).__name__})"
+
+
+def storable(text: str) -> str:
+    """`text` with half a surrogate pair, which data may have and no file of text takes, as an escape: `\\ud800`."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def without_stop(error: BaseException) -> str:

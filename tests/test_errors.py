@@ -88,6 +88,7 @@ def test_the_module_defines_exceptions_and_how_words_are_shown() -> None:
         "annotations",
         "Any",
         "logger",
+        "storable",
         "text_of",
         "visible",
         "without_stop",

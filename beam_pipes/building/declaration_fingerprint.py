@@ -81,7 +81,8 @@ def fingerprint_declaration(declaration: Declaration, specs: Mapping[str, Exampl
 def write_fingerprint(directory: str, found: DeclarationFingerprint) -> None:
     """Stores the fingerprint in a snapshot's directory."""
     text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
-    storage_for(directory).replace(f"{directory}/{FILE_NAME}", text.encode())
+    # A constant may hold half a surrogate pair, which json.loads takes in this form.
+    storage_for(directory).replace(f"{directory}/{FILE_NAME}", text.encode("utf-8", "surrogatepass"))
 
 
 def read_fingerprint(directory: str) -> DeclarationFingerprint | None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
+import importlib
 import importlib.machinery
 import os
 import pickle
 import sys
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -26,6 +29,7 @@ from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
 from beam_pipes.engine.graph import is_beam_transform
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.identity.code_closure import is_users
+from beam_pipes.identity.fingerprint import set_values
 from beam_pipes.identity.source_code import builders, import_user_module, user_code_failed
 
 
@@ -113,14 +117,19 @@ def reference_of(declaration: Declaration) -> str | None:
 class DeclarationHandle:
     """A declaration on its way to workers: by reference where it has one, else by value (see `by_value`).
 
-    The results of its analyzers travel with it, as places and digests, and are bound where it arrives.
+    The results of its analyzers travel with it, as places and digests, and are bound where it arrives. So does plain
+    data of modules that a program has set (`helpers.LIMIT = 5`): workers import the modules anew, and the fingerprint
+    of the declaration holds the values of the program. `as_imported`: what is made up at import shall differ there.
     """
 
-    def __init__(self, declaration: Declaration, reference: str | None = None) -> None:
+    def __init__(self, declaration: Declaration, reference: str | None = None, *, as_imported: bool = False) -> None:
         self.reference = reference if reference is not None else reference_of(declaration)
         self._declaration: Declaration | None = declaration
         self._results: Mapping[str, BoundResult] = {}
         self._value: bytes | None = None
+        self._id = uuid.uuid4().hex
+        self._set: Mapping[tuple[str, str], bytes] | None = {} if as_imported else None
+        _set_here.add(self._id)
 
     def get(self) -> Declaration:
         """The declaration, imported or unpickled when it is first asked for."""
@@ -130,6 +139,7 @@ class DeclarationHandle:
             else:
                 assert self.reference is not None
                 self._declaration = load_declaration(self.reference)
+            _set(self._id, self._set or {})
             bind_results(self._declaration, self._results)
         return self._declaration
 
@@ -153,12 +163,69 @@ class DeclarationHandle:
     def __getstate__(self) -> dict[str, object]:
         self.require_portable()
         declaration = self._declaration
+        if self._set is None:
+            self._set = {} if declaration is None else _set_by_program(declaration)
         return {
             "reference": self.reference,
+            "_id": self._id,
+            "_set": self._set,
             "_declaration": None,
             "_value": self._value,
             "_results": self._results if declaration is None else bound_results(declaration),
         }
+
+
+# More bytes than this are a table that the module reads or computes, not what a program sets.
+_MOST_SET_BYTES = 1 << 20
+# Handles whose values this process has, because it made them or has set them.
+_set_here: set[str] = set()
+_setting = threading.Lock()
+
+
+def _set_by_program(declaration: Declaration) -> dict[tuple[str, str], bytes]:
+    """Module and name → pickled value, of the plain data in modules that workers import."""
+    stages = [*declaration.source.stages().values(), *(unit.stage for unit in declaration.graph.units)]
+    try:
+        values = set_values(stages)
+    except DeclarationError:
+        return {}  # planning says so; a collection without a plan has no fingerprint to keep to
+    found = {}
+    for (module, name), value in values.items():
+        if is_users(module) and can_be_imported(module):
+            data = pickle.dumps(value, protocol=pickle.DEFAULT_PROTOCOL)
+            if len(data) <= _MOST_SET_BYTES:
+                found[module, name] = data
+    return found
+
+
+def _set(handle: str, values: Mapping[tuple[str, str], bytes]) -> None:
+    """Sets what a program has set, once in a process: stages may have changed it since."""
+    with _setting:
+        if handle in _set_here:
+            return
+        _set_here.add(handle)
+        for (module, name), data in values.items():
+            value = pickle.loads(data)
+            *outer, last = name.split(".")
+            try:
+                owner: Any = functools.reduce(getattr, outer, importlib.import_module(module))
+                before = getattr(owner, last, None)
+            except (ImportError, AttributeError):
+                continue  # what needs it says so
+            if not isinstance(owner, (ModuleType, type)):
+                if hasattr(owner, "__dict__"):
+                    vars(owner)[last] = value  # of a frozen dataclass too
+                continue
+            if type(before) is type(value) and repr(before) == repr(value):
+                continue
+            # In place, since other modules may hold the same dict or list.
+            if isinstance(value, dict) and type(before) is dict:
+                before.clear()
+                before.update(value)
+            elif isinstance(value, list) and type(before) is list:
+                before[:] = value
+            else:
+                setattr(owner, last, value)
 
 
 def _culprit(declaration: Declaration) -> str:

@@ -243,7 +243,7 @@ def _letter_of_row(row: BadRecord) -> DeadLetter:
         ordinal=row.ordinal,
         stage=SOURCE,
         error_type=type(row.error).__name__,
-        message=str(row.error),
+        message=text_of(row.error),
         traceback="",  # the frames of a parser of ours tell nothing about the record
     )
 

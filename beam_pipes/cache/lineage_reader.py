@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import functools
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -37,6 +38,11 @@ DEAD_LETTER_SPEC = ExampleSpec(
     }
 )
 DEAD_LETTER_CODEC = ExampleCodec(DEAD_LETTER_SPEC)
+
+
+# A byte of a file's name that is not UTF-8, as Python has it. Text that is stored has none, and no name has a NUL.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile("\0([0-9a-f]{4})")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,13 +77,17 @@ class DeadLetter:
 
     def to_example(self) -> dict[str, str | int]:
         """The letter as the example it is stored as."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        example = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**example, "source": _SURROGATE.sub(lambda found: f"\0{ord(found[0]):04x}", self.source)}
 
     @classmethod
     def from_example(cls, example: DecodedExample) -> DeadLetter:
         """The inverse of `to_example`."""
         numbers = {name: int(example[name]) for name in ("position", "ordinal", "item")}
-        return cls(**{**{field.name: example[field.name] for field in dataclasses.fields(cls)}, **numbers})
+        source = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), example["source"])
+        return cls(
+            **{**{field.name: example[field.name] for field in dataclasses.fields(cls)}, **numbers, "source": source}
+        )
 
 
 _OPEN_SHARDS = 64

@@ -6,6 +6,7 @@ installed packages and the framework count by name. For a stage of the framework
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import hashlib
@@ -17,8 +18,9 @@ import linecache
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.identity.canonical import Asset, Canonicalizer, K, function_behind, qualified_name
@@ -72,6 +74,8 @@ class CodeClosure:
         self._waiting: list[Entity] = []
         self._taken: set[str] = set()
         self._home = ""
+        #: Module and name (`Config.size` of a class) → value, of plain data that code refers to and a program may set.
+        self.values: dict[tuple[str, str], object] = {}
         self._values = Canonicalizer(
             on_function=self.add_function, on_class=self.add_class, on_asset=on_asset, label=label
         )
@@ -105,6 +109,7 @@ class CodeClosure:
         while self._waiting:
             self._explore(self._waiting.pop(0))
         every = list(self._entities.values())
+        self._forget_states(every)
         facts = [entity.code.facts for entity in every]
         kept = None if any(f.has_double_star for f in facts) else frozenset[str]().union(*(f.keywords for f in facts))
         parts: dict[str, tuple[str, str]] = {}
@@ -118,6 +123,19 @@ class CodeClosure:
         for key, stable, value in self._constants.values():
             parts[key] = stable, show(value)
         return parts
+
+    def _forget_states(self, every: list[Entity]) -> None:
+        """Of a name that the code itself assigns to, such as a model that is loaded when it is first needed, the value
+        depends on what ran before: the statement that makes it counts."""
+        for entity in every:
+            module = _module_of(entity.thing)
+            for name in entity.code.facts.states:
+                if (module, name) in self._constants:
+                    key, stable, _ = self._constants[module, name]
+                    self._constants[module, name] = key, stable, _made_by(module, name)
+                    for of, place in [*self.values]:
+                        if of == module and place.partition(".")[0] == name:
+                            del self.values[of, place]
 
     def _add(
         self, identity: object, thing: types.FunctionType | type, code: Callable[[], _Code], key: str | None
@@ -147,6 +165,11 @@ class CodeClosure:
             for base in thing.__mro__[1:]:
                 if in_scope(_module_of(base), module):
                     self.add_class(base)
+            for name, value in set_attributes(thing, entity.code.nodes).items():
+                where = module, f"{thing.__qualname__}.{name}"
+                stable = self._unique(f"const:{where[1]}")
+                self._constants[where] = f"const:{module}.{where[1]}", stable, self._values.convert(value, where[1])
+                self.values[where] = value
         else:
             env, scope = _cells(thing), thing.__globals__
             for name, value in env.items():
@@ -222,14 +245,100 @@ class CodeClosure:
         module, name = constant
         home, self._home = self._home, module
         try:
-            return self._strict_values.convert(value, f"{module}.{name}")
+            converted = self._strict_values.convert(value, f"{module}.{name}")
+            if is_plain(value):
+                self.values[constant] = value
+            elif _is_settings(value):
+                self.values.update({(module, f"{name}.{field}"): each for field, each in vars(value).items()})
+            return converted
         except DeclarationError:
             # A lock, a logger, a client: the statement that makes it counts.
-            scope = getattr(sys.modules.get(module), "__dict__", {})
-            nodes: list[Node] = list(assignments(scope, name))
-            return [label(type(value)), [normalize(node, kept_parameters=None).text for node in nodes]]
+            return [label(type(value)), _made_by(module, name)]
         finally:
             self._home = home
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def is_plain(value: object, *, depth: int = 8) -> bool:
+    """Whether a value is data without an identity: numbers, text, and lists, tuples, sets and dicts of these."""
+    if type(value) in _PLAIN:
+        return True
+    if depth and type(value) in (list, tuple, set, frozenset):
+        return all(is_plain(each, depth=depth - 1) for each in cast("Iterable[object]", value))
+    if depth and type(value) is dict:
+        return all(is_plain(each, depth=depth - 1) for pair in value.items() for each in pair)
+    return False
+
+
+# Installed classes whose objects hold nothing but what a program has put there.
+_NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
+
+
+def _is_settings(value: object) -> bool:
+    """Whether an object holds plain data only. One with more may hold what belongs together: a flag and a model."""
+    cls = type(value)
+    if not is_users(cls.__module__) and qualified_name(cls) not in _NAMESPACES:
+        return False
+    fields = getattr(value, "__dict__", None)
+    return isinstance(fields, dict) and is_plain(fields)
+
+
+def set_attributes(cls: type, nodes: Iterable[Node]) -> dict[str, object]:
+    """Plain attributes of a user's class that are not what its body says, because a program has set them since.
+
+    `class Config: size = 1`, then `Config.size = 2` → `{"size": 2}`; empty for a class whose source is not known.
+    """
+    body = next((node.body for node in nodes if isinstance(node, ast.ClassDef)), None)
+    if body is None or not is_users(_module_of(cls)):
+        return {}
+    written: dict[str, object] = {}
+    others: list[str] = []
+    for statement in body:
+        name = _assigned(statement)
+        if name is not None and isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            if statement.value is None:
+                continue  # `size: int` sets nothing
+            with contextlib.suppress(ValueError, TypeError):
+                if name not in written:
+                    written[name] = ast.literal_eval(statement.value)
+                    continue
+        others += _names(statement)
+    return {
+        name: value
+        for name, value in sorted(vars(cls).items())
+        if name not in others
+        and is_plain(value)
+        and (repr(value) != repr(written[name]) if name in written else not name.startswith("_"))
+    }
+
+
+def _assigned(statement: ast.stmt) -> str | None:
+    """The one name that a statement assigns to."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+    elif isinstance(statement, ast.AnnAssign):
+        target = statement.target
+    else:
+        return None
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def _names(statement: ast.stmt) -> list[str]:
+    """Every name that a statement of a class's body may make an attribute."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [statement.name]
+    nodes = list(ast.walk(statement))
+    imported = [each.asname or each.name for each in nodes if isinstance(each, ast.alias)]
+    defined = [each.name for each in nodes if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    return [*imported, *defined, *(each.id for each in nodes if isinstance(each, ast.Name))]
+
+
+def _made_by(module: str, name: str) -> list[str]:
+    """The statements of a module that make a name."""
+    nodes: list[Node] = list(assignments(getattr(sys.modules.get(module), "__dict__", {}), name))
+    return [normalize(node, kept_parameters=None).text for node in nodes]
 
 
 class _OwnObjects(Canonicalizer):
@@ -240,7 +349,7 @@ class _OwnObjects(Canonicalizer):
         return self._in_order(mapping, path)
 
     def _object(self, value: object, path: str) -> object:
-        if _is_installed(type(value).__module__):
+        if _is_installed(type(value).__module__) and qualified_name(type(value)) not in _NAMESPACES:
             raise DeclarationError(f"{path} is a {qualified_name(type(value))}", path=path)
         return super()._object(value, path)
 

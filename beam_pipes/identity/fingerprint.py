@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,20 @@ def fingerprint(stage: object) -> Fingerprint:
     collector = _Collector()
     collector.add(stage, _name_of(stage))
     return collector.result()
+
+
+def set_values(stages: Iterable[object]) -> dict[tuple[str, str], object]:
+    """Module and name → value, of the plain data that the code of stages refers to, as a program has set it.
+
+        helpers.LIMIT = 5; set_values([tokenize])  →  {("helpers", "LIMIT"): 5, ("helpers", "Config.size"): 2}
+
+    Constants of modules, and attributes of classes that differ from the class's body. A process that imports `helpers`
+    itself has the values that the module was written with. Raises `DeclarationError` as `fingerprint` does.
+    """
+    collector = _Collector()
+    for stage in stages:
+        collector.add(stage, _name_of(stage))
+    return collector.values()
 
 
 def canonical(value: object, *, path: str = "value") -> object:
@@ -147,6 +161,10 @@ class _Collector:
             self._add_decorated(stage, function, name)
         else:
             self._add_object(stage, name)
+
+    def values(self) -> dict[tuple[str, str], object]:
+        self._closure.finish()
+        return self._closure.values
 
     def result(self) -> Fingerprint:
         parts = self._parts

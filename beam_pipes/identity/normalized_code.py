@@ -37,6 +37,7 @@ class CodeFacts(NamedTuple):
     parameters: frozenset[str]
     keywords: frozenset[str]
     has_double_star: bool
+    states: frozenset[str] = frozenset()  # names of its module that the code assigns to: `global model; model = …`
 
 
 class NormalizedCode(NamedTuple):
@@ -52,17 +53,21 @@ def code_facts(node: Node) -> CodeFacts:
     normalizer.emit(node)
     parameters: set[str] = set()
     keywords: set[str] = set()
+    states: set[str] = set()
     double_star = False
     for each in ast.walk(node):
         if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             arguments = each.args
             parameters.update(a.arg for a in [*arguments.args, *arguments.kwonlyargs])
+        elif isinstance(each, ast.Global):
+            states.update(each.names)
         elif isinstance(each, ast.keyword):
             if each.arg is None:
                 double_star = True
             else:
                 keywords.add(each.arg)
-    return CodeFacts(tuple(normalizer.references), frozenset(parameters), frozenset(keywords), double_star)
+    references = tuple(normalizer.references)
+    return CodeFacts(references, frozenset(parameters), frozenset(keywords), double_star, frozenset(states))
 
 
 def normalize(node: Node, *, kept_parameters: frozenset[str] | None, free_names: Sequence[str] = ()) -> NormalizedCode:

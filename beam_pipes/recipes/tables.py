@@ -348,5 +348,7 @@ def _type_of_arrow(kind: pyarrow.DataType) -> str:
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return "bytes"
     if types.is_integer(kind) or types.is_floating(kind):
-        return str(np.dtype(kind.to_pandas_dtype()).name)
+        # Not `kind.to_pandas_dtype()`, which imports pandas.
+        name = "float" if types.is_floating(kind) else "int" if types.is_signed_integer(kind) else "uint"
+        return f"{name}{kind.bit_width}"
     return "str"

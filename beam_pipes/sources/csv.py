@@ -178,7 +178,8 @@ class CSV(LineSource):
     `b"id,text\\n1,hi\\n"` with `schema={"id": int, "text": str}` → `{"id": 1, "text": "hi"}`
 
     Columns are named by each file's first row, or by `columns` (with `header=False` the first row is data; with both,
-    the two must agree). With a `schema` (see `schema.py`) values hold its columns, converted; without, all, as `str`.
+    the two must agree, but for names that the row leaves empty or has twice). With a
+    `schema` (see `schema.py`) values hold its columns, converted; without, all, as `str`.
     A row with another number of fields, with a field that does not fit, or not in UTF-8 is a bad record. Blank lines
     are skipped. A quote within a quoted field is doubled.
 
@@ -287,7 +288,12 @@ class CSV(LineSource):
         fields = self.dialect.row(header)
         if isinstance(fields, str):
             raise SourceError(f"the header of {file} cannot be parsed: {fields}", file=file, offset=0)
-        found = _checked_columns(fields, f"the header of {file}", file=file)
+        found = tuple(fields)
+        if self.columns is not None and len(found) == len(self.columns):
+            # Names that a header leaves out, such as that of an index, or has twice are those declared.
+            unclear = [not name or found.count(name) > 1 for name in found]
+            found = tuple(name if is_so else own for is_so, name, own in zip(unclear, self.columns, found, strict=True))
+        found = _checked_columns(found, f"the header of {file}", file=file)
         if self.columns is not None and found != tuple(self.columns):
             raise SourceError(
                 f"the header of {file} should be the declared columns {list(self.columns)}, found {list(found)}",
@@ -495,9 +501,16 @@ def _first_row(path: str, file: str, source: CSV) -> tuple[bytes, int]:
 
 def _checked_columns(columns: Sequence[str], where: str, *, file: str | None = None) -> tuple[str, ...]:
     names = tuple(columns) if not isinstance(columns, str) else ()
-    if not names or not all(isinstance(name, str) and name for name in names):
+    if not names or not all(isinstance(name, str) for name in names) or (file is None and not all(names)):
         raise SourceError(f"{where} should be a list of names, got {columns!r:.200}", file=file)
+    # Of a file, the one who reads it can say what its columns are called.
+    own = [name or f"column_{number}" for number, name in enumerate(names, 1)]
+    advice = f". Name them in the file, or for the source: columns={own!r:.200}" if file is not None else ""
+    if not all(names):
+        raise SourceError(
+            f"{where} leaves column {names.index('') + 1} of {len(names)} without a name{advice}", file=file
+        )
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise SourceError(f"{where} should name each column once, found twice: {twice}", file=file)
+        raise SourceError(f"{where} should name each column once, found twice: {twice}{advice}", file=file)
     return names

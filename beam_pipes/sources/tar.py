@@ -16,7 +16,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_error, read_range, slice_chunks
@@ -24,6 +24,9 @@ from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_
 from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Everything up to the first dot of the last part, and what follows that dot.
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
@@ -53,8 +56,8 @@ class Tar(FileSource):
     dot are skipped.
 
     A sample with an extension twice, or whose text cannot be decoded, is a bad record. What makes an archive unreadable
-    (a damaged header, a truncated member) is a `SourceError` that names file and offset, as is a sample above
-    `max_record_bytes`, because a sample is held in memory as a whole.
+    (a damaged header, a truncated member, more data after its end) is a `SourceError` that names file and offset, as is
+    a sample above `max_record_bytes`, because a sample is held in memory as a whole.
 
     `.tar` is split between samples; `.tar.gz`, `.tar.bz2` and `.tar.zst` are read as a stream.
     """
@@ -86,7 +89,7 @@ class Tar(FileSource):
         cuts = iter(even_cuts(file.size, target_shard_bytes))
         cut, before = next(cuts, None), ""
         try:
-            with open_input(file.path) as handle, tarfile.open(fileobj=handle, mode="r:") as archive:
+            with open_input(file.path) as handle, tarfile.open(fileobj=handle, mode="r:", tarinfo=SoundInfo) as archive:
                 for member in _members(archive):
                     if cut is None:
                         break
@@ -142,7 +145,7 @@ class Tar(FileSource):
         at = part.start
         try:
             # Not `tarfile.open(mode="r|")`, which reads blocks of 10 KiB and copies each of them twice.
-            with tarfile.TarFile(fileobj=stream) as archive:
+            with tarfile.TarFile(fileobj=stream, tarinfo=SoundInfo) as archive:
                 for info in _members(archive):
                     at = part.start + info.offset
                     key, extension = _parts(info)
@@ -165,6 +168,15 @@ class Tar(FileSource):
                     if len(content) < info.size:
                         raise tarfile.ReadError(f"{len(content)} of {info.size} bytes of {info.name!r} are there")
                     sample.append((key, extension, content))
+            end = part.start + stream.tell()
+            while rest := stream.read(1 << 20):
+                if rest.count(0) != len(rest):
+                    raise SourceError(
+                        f"input {part.file} goes on after the end of its archive, which is at byte {end}: it may be "
+                        "several archives in one file. Give each its own file, or join them with tar --concatenate",
+                        file=part.file,
+                        offset=end,
+                    )
         except tarfile.TarError as error:
             raise SourceError(
                 f"input {part.file} is not a tar archive, or is damaged or truncated, at or after byte {at}: {error}. "
@@ -220,6 +232,23 @@ def has_field(sample: Mapping[str, object], field: str) -> bool:
     outer, _, inner = field.partition(".")
     fields = sample.get(outer)
     return field in sample or (isinstance(fields, Mapping) and inner in fields)
+
+
+class SoundInfo(tarfile.TarInfo):
+    """Headers of members, for `tarfile.open(…, tarinfo=SoundInfo)`: raises `tarfile.ReadError` for a damaged one.
+
+    `tarfile` raises for the first header only. It takes a later one, damaged or cut off, for the end of the archive,
+    and what follows would be missing without a word.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if buf.count(0) == len(buf):  # the end, with zeros or without
+                raise
+            raise tarfile.ReadError(str(error)) from error
 
 
 # Key, extension, content.

@@ -98,7 +98,7 @@ def check_declaration(
         else with_places(declared_by(declaration, name), name)
     )
     _check_options(max_records=max_records, batch_sizes=batch_sizes, kill_at=kill_at, timeout_secs=timeout_secs)
-    handle = DeclarationHandle(resolved, reference)
+    handle = DeclarationHandle(resolved, reference, as_imported=True)
     sample = take_sample(resolved, max_records=max_records)
     with tempfile.TemporaryDirectory(prefix="beam-pipes-chaos-") as directory, trial_processes() as processes:
         check = _Check(resolved, handle, sample, Path(directory), processes, timeout_secs)

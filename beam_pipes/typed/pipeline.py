@@ -23,7 +23,7 @@ from beam_pipes.cache.spec import Record
 from beam_pipes.engine.graph import Produced, Signature, check_signature, describe
 from beam_pipes.engine.records import RecordContext, current_context, set_context
 from beam_pipes.engine.statistics import Statistic, checked_statistics
-from beam_pipes.errors import InvalidDAGException, InvalidTypeSignatureException, UnknownKeyException
+from beam_pipes.errors import InvalidDAGException, InvalidTypeSignatureException, UnknownKeyException, storable
 
 if TYPE_CHECKING:
     from beam_pipes.engine.execute import OnError
@@ -144,7 +144,7 @@ class Pipeline(abc.ABC):
 
     def drop(self, reason: str) -> Produced:
         """Nothing as an output, with a reason that is counted: `return self.drop('too_long')`."""
-        self.__dict__.setdefault("_drops", []).append(reason)
+        self.__dict__.setdefault("_drops", []).append(storable(reason) if isinstance(reason, str) else reason)
         return {key: [] for key in self.output_type} if isinstance(self.output_type, Mapping) else []
 
     def rng(self) -> np.random.Generator:

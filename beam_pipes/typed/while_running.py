@@ -14,7 +14,7 @@ from typing import TypeVar
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import current_context
 from beam_pipes.engine.statistics import Counter, Histogram, Statistic
-from beam_pipes.errors import InvalidStatisticsException
+from beam_pipes.errors import InvalidStatisticsException, storable
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Statistic)
@@ -43,7 +43,7 @@ def drop(reason: str) -> T:  # type: ignore[type-var]
             f"drop: the reason should be a text that is not empty, got {brief(reason)}. Example: return "
             'drop("too_short").'
         )
-    return Drop(reason)  # type: ignore[return-value]
+    return Drop(storable(reason))  # type: ignore[return-value]
 
 
 def count(name: str, number: int = 1) -> None:
@@ -56,7 +56,7 @@ def count(name: str, number: int = 1) -> None:
     """
     if not hasattr(number, "__index__"):
         raise InvalidStatisticsException(f"count({name!r}, …): expected an int, got {brief(number)}.", name=name)
-    counter = _own(name, Counter, lambda: Counter(name))
+    counter = _own(name, Counter, lambda: Counter(storable(name) if isinstance(name, str) else name))
     if counter is not None:
         counter.increment(int(number))
 
@@ -82,6 +82,7 @@ def observe(name: str, value: float, *, buckets: Iterable[float] = DEFAULT_BUCKE
 
 def _own(name: str, kind: type[S], make: Callable[[], S]) -> S | None:
     """The statistic of this name in the running call; None if no stage is running."""
+    name = storable(name) if isinstance(name, str) else name
     context = current_context()
     if context is None:
         return None

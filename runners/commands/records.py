@@ -295,7 +295,9 @@ def dead_command(
             if len(shown) < count:
                 shown.append(letter)
             if file is not None:
-                file.write(strict_json(exported(letter), ensure_ascii=False) + "\n")
+                # Of a name that is not Unicode as escapes, which JSON can spell.
+                is_unicode = letter.source.encode("utf-8", "replace").decode() == letter.source
+                file.write(strict_json(exported(letter), ensure_ascii=not is_unicode) + "\n")
     if as_json:
         rows = [{"stage": stage, "error": error, "count": number} for (stage, error), number in counts.most_common()]
         console.print_json(strict_json({"dead_letters": counts.total(), "by_stage_and_error": rows}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 import sample_declarations
 from built_files import built_files
 
+from beam_pipes import count, declare, drop
 from beam_pipes.building import Declaration
 from beam_pipes.building.explanation import explain_plan
 from beam_pipes.building.leftovers import build_lock
@@ -358,3 +360,74 @@ def test_statistics_that_are_not_finite_are_published(lines: list[str], greatest
     assert statistic["state"] == {"value": greatest}
     for path in (tmp_path / "cache").rglob("*.json"):
         json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+SET_BY_A_PROGRAM = """
+import dataclasses
+import types
+
+FACTOR, NAMES, SAME = 1, {}, []
+KEPT = SAME
+
+class Settings:
+    shift = 0
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    power: int = 1
+    unit: str = "m"
+
+OPTIONS = Options()
+ARGUMENTS = types.SimpleNamespace(prefix="-")
+
+def scale(number: int) -> dict[str, object]:
+    return {"number": FACTOR * number + Settings.shift, "name": NAMES.get(number, "none"), "same": len(KEPT),
+            "set": f"{ARGUMENTS.prefix}{OPTIONS.power}{OPTIONS.unit}"}
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_have_what_a_program_has_set_in_a_module(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They import the module anew, and the fingerprint of the cache is that of the program's values."""
+    (tmp_path / "made_scaling.py").write_text(SET_BY_A_PROGRAM)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = importlib.import_module("made_scaling")
+    try:
+        made.FACTOR, made.Settings.shift, made.NAMES[1] = 100, 5, "one"
+        made.SAME.append(made.FACTOR)
+        made.OPTIONS, made.ARGUMENTS.prefix = made.Options(power=2), "+"
+        declaration = declare("scaled", Memory(list(range(8)), records_per_shard=2), [made.scale])
+
+        build(declaration, tmp_path / "cache", options=LocalOptions(workers=workers))
+    finally:
+        del sys.modules["made_scaling"]
+
+    examples = list(Cache.open(tmp_path / "cache")["train"])
+    assert [int(each["number"]) for each in examples] == [100 * number + 5 for number in range(8)]
+    assert [each["name"] for each in examples] == ["none", "one", *["none"] * 6]
+    assert {int(each["same"]) for each in examples} == {1}
+    assert {each["set"] for each in examples} == {"+2m"}
+
+
+def test_a_constant_with_half_a_surrogate_pair_is_no_obstacle(tmp_path: Path) -> None:
+    half = "\ud800"
+    declaration = declare("halves", Memory(["a", half]), [lambda text: {"is_half": text == half}])
+
+    build(declaration, tmp_path / "cache", options=ONE)
+
+    assert [bool(each["is_half"]) for each in Cache.open(tmp_path / "cache")["train"]] == [False, True]
+    assert build(declaration, tmp_path / "cache", options=ONE).up_to_date
+    assert explain_plan(make_plan(declaration, tmp_path / "cache")).lines()[0] == "HIT  declaration"
+
+
+def test_reasons_and_counters_that_come_from_data_are_stored(tmp_path: Path) -> None:
+    def sorted_out(text: str) -> dict[str, str]:
+        count(f"seen {text}")
+        return {"text": text} if text.isascii() else drop(f"not this: {text}")
+
+    result = build(declare("halves", Memory(["a", "\ud800"]), [sorted_out]), tmp_path / "cache", options=ONE)
+
+    assert result.account.units["sorted_out"].dropped == {"not this: \\ud800": 1}
+    assert {str(each) for each in result.account.statistics()} >= {"sorted_out_seen a: 1", "sorted_out_seen \\ud800: 1"}

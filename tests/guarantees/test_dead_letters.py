@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import replay_declarations
 
+from beam_pipes import FeatureSpec, declare, stage
 from beam_pipes.cache import Cache
-from beam_pipes.errors import TooManyDeadLettersError
+from beam_pipes.errors import StageError, TooManyDeadLettersError
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.sources import RecordBatch
+from beam_pipes.runners.replay import replay_dead
+from beam_pipes.sources import Memory, RecordBatch, TextLines
 from benchmarks.campaigns.corrupted_records import KINDS, RUNNERS, dead_letter_campaign
 
 ONE = LocalOptions(workers=1)
@@ -61,6 +67,46 @@ def test_a_dead_letter_holds_all_there_is_to_know(two_bad_rows: Path, tmp_path: 
     assert first.startswith('  File "replay_declarations.py", line ') and first.endswith(", in transform")
     assert last == "ValueError: cannot measure 'poison'"
     assert (no_text.stage, no_text.error_type, no_text.message) == ("Clean", "KeyError", "'text'")
+
+
+@stage
+def refuse(line: str) -> dict[str, str]:
+    if line == "bad":
+        raise ValueError("half a pair, \ud800, in a message")
+    return {"text": line}
+
+
+def test_a_letter_takes_what_no_file_of_text_does(tmp_path: Path) -> None:
+    """Data has half surrogate pairs, which get into messages; a name of a file may be any bytes."""
+    directory = tmp_path / "input"
+    directory.mkdir()
+    name = os.fsdecode(b"caf\xe9.txt")
+    (directory / name).write_text("good\nbad\n")
+    declaration = declare("letters", TextLines(directory), [refuse], on_error="dead_letter")
+
+    build(declaration, tmp_path / "cache", options=ONE)
+
+    [letter] = Cache.open(tmp_path / "cache").dead_letters()
+    assert letter.message == "half a pair, \\ud800, in a message"
+    assert letter.traceback.endswith("ValueError: half a pair, \\ud800, in a message")
+    assert (letter.source, letter.record_id) == (name, f"{name}@5")
+    command = ["dead", str(tmp_path / "cache"), "--export", str(tmp_path / "letters.jsonl")]
+    subprocess.run([sys.executable, "-m", "beam_pipes.runners", *command], check=True, capture_output=True)
+    assert json.loads((tmp_path / "letters.jsonl").read_text())["source"] == name
+    repaired = replay_dead(declaration, tmp_path / "cache", repairs={letter.record_id: b"mended"}, options=ONE)
+    assert (repaired.replayed, repaired.dead) == (1, 0)
+
+
+def test_a_message_of_a_stage_that_fails_can_be_printed(tmp_path: Path) -> None:
+    with pytest.raises(StageError) as failed:
+        build(
+            declare("letters", Memory(["bad"]), [refuse], features={"text": FeatureSpec("str")}),
+            tmp_path / "cache",
+            options=ONE,
+        )
+
+    assert "ValueError: half a pair, \\ud800, in a message. Fix the record" in str(failed.value)
+    str(failed.value).encode()
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from beam_pipes.identity.fingerprint import Fingerprint, fingerprint
+from beam_pipes.identity.fingerprint import Fingerprint, fingerprint, set_values
 
 DECORATORS = """
 import functools
@@ -122,3 +123,121 @@ def test_an_installed_module_counts_by_its_name_and_is_not_imported_for_it(load:
 
 def test_a_module_that_cannot_be_found_is_left_out(load: Load) -> None:
     assert load(statement="import made_helper as helper, made_nowhere").digest
+
+
+SETTINGS = """
+class Settings:
+    size: int = 1
+    rate: float
+    made = len("two")
+    sides = left, right = 3, 4
+    names = ["a"]
+
+    def area(self):
+        width = self.size
+        return width * width
+
+class Larger(Settings):
+    pass
+
+def stage(number):
+    return number * Larger.size
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    (tmp_path / "made_settings.py").write_text(SETTINGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("made_settings")
+    del sys.modules["made_settings"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("size", 2), ("size", 1.0), ("rate", 0.5), ("names", ["a", "b"]), ("added", None), ("width", 5)]
+)
+def test_what_a_program_sets_on_a_class_counts(settings: ModuleType, name: str, value: object) -> None:
+    before = fingerprint(settings.stage)
+    setattr(settings.Settings, name, value)
+    after = fingerprint(settings.stage)
+
+    assert not any(key.startswith("const:") for key in before.parts)
+    assert {key for key in after.parts if key.startswith("const:")} == {f"const:made_settings.Settings.{name}"}
+    assert after.digest != before.digest
+
+
+def test_values_that_a_program_has_set_are_told_by_their_places(settings: ModuleType) -> None:
+    settings.Larger.size = 7  # type: ignore[attr-defined]
+
+    assert set_values([settings.stage]) == {("made_settings", "Larger.size"): 7}
+
+
+@pytest.mark.parametrize("make", ["types.SimpleNamespace(size=1)", "argparse.Namespace(size=1)"])
+def test_what_a_program_puts_into_a_namespace_counts(
+    make: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"import argparse, types\noptions = {make}\n\ndef stage(number):\n    return number * options.size\n"
+    (tmp_path / "made_options.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = importlib.import_module("made_options")
+    try:
+        before = fingerprint(made.stage)
+        made.options.size = 2
+        after = fingerprint(made.stage)
+        told = set_values([made.stage])
+    finally:
+        del sys.modules["made_options"]
+
+    assert before.digest != after.digest
+    assert told == {("made_options", "options.size"): 2}
+
+
+STATE = """
+model, calls, limit = None, 0, 5
+loaded = {"made": None}
+
+def configure(number):
+    global limit
+    limit = number
+
+def load():
+    global model
+    if model is None:
+        model = [3]
+    return model
+
+def stage(number):
+    global calls
+    calls += 1
+    return number * load()[0] + limit
+"""
+
+
+def test_what_the_code_itself_assigns_is_state_and_not_a_constant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that the first record loads, or a counter of records, is no other code when the next build begins."""
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "made_state.py"
+
+    def load(text: str) -> ModuleType:
+        path.write_text(text)
+        sys.modules.pop("made_state", None)
+        importlib.invalidate_caches()
+        return importlib.import_module("made_state")
+
+    try:
+        made = load(STATE)
+        before = fingerprint(made.stage)
+        made.stage(1)
+        after = fingerprint(made.stage)
+        told = set_values([made.stage])
+        made.configure(6)
+        configured = fingerprint(made.stage)
+        started = fingerprint(load(STATE.replace("None, 0, 5", "None, 10, 5")).stage)
+    finally:
+        sys.modules.pop("made_state", None)
+
+    assert after.parts == before.parts
+    assert told == {("made_state", "limit"): 5}
+    assert before.digest not in (configured.digest, started.digest)

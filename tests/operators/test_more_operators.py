@@ -327,6 +327,9 @@ def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
     tar = _archive(tmp_path / "a.tar", ["0.jpg", "0.cls", "1.jpg"])
     text = tmp_path / "a.txt"
     text.write_text("no archive")
+    damaged = tmp_path / "damaged.tar"
+    whole = Path(tar).read_bytes()
+    damaged.write_bytes(whole.replace(b"1.jpg", b"2.jpg"))  # what the checksum of a later header notices
     (tmp_path / "speech.json").write_text(json.dumps({"audio_filepath": "x.wav"}))
 
     def read(make: Any) -> Any:
@@ -337,6 +340,10 @@ def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
 
     for make, message in (
         (lambda: fn.readers.webdataset(paths=str(text), ext=["jpg", "cls"]), "'.*a.txt' should be a tar archive: "),
+        (
+            lambda: fn.readers.webdataset(paths=str(damaged), ext=["jpg", "cls"], missing_component_behavior="empty"),
+            "'.*damaged.tar' should be a tar archive: bad checksum",
+        ),
         (
             lambda: fn.readers.webdataset(paths=tar, ext=["jpg", "cls"], missing_component_behavior="error"),
             "sample '1' of '.*a.tar' has no file 'cls'",

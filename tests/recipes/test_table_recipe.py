@@ -7,6 +7,8 @@ import gzip
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,22 @@ def parquet(path: str) -> None:
         "embedding": pa.array([[0.5, 1.5]] * 24, pa.list_(pa.float32(), 2)),
     }
     pyarrow.parquet.write_table(pa.table(columns), path)
+
+
+def test_types_of_numbers_in_parquet_need_no_pandas() -> None:
+    """`pyarrow` imports it to say what NumPy calls a type."""
+    sizes = [("int", 8), ("int", 16), ("int", 32), ("int", 64), ("float", 16), ("float", 32), ("float", 64)]
+    dtypes = [f"{kind}{bits}" for kind, bits in [*sizes, *(("uint", 8 << power) for power in range(4))]]
+    columns = {dtype: pa.array(np.ones(3, dtype)) for dtype in dtypes}
+    columns |= {f"{name}s": pa.array([[each] for each in column]) for name, column in columns.items()}
+    pyarrow.parquet.write_table(pa.table(columns), "a.parquet")
+    without = "import sys; sys.modules['pandas'] = None; import job; print(job.recipe.python)"
+    Path("job.py").write_text("from beam_pipes.recipes import table\n\nrecipe = table('a.parquet')\n")
+
+    printed = subprocess.run([sys.executable, "-c", without], check=True, capture_output=True, text=True).stdout
+
+    for dtype in dtypes:
+        assert f'"{dtype}": "{dtype}"' in printed and f'"{dtype}s": "{dtype}[]"' in printed
 
 
 def test_types_of_parquet_are_those_of_the_file() -> None:

@@ -214,11 +214,25 @@ def test_declared_columns_must_be_those_of_the_header(path):
         read(path, "x,y\n1,2\n", columns=["x"])
 
 
+def test_columns_name_what_a_header_leaves_empty_or_has_twice(path):
+    """A table that pandas has written with its index has no name in front."""
+    assert read(path, ",x,y,y\n0,1,2,3\n", columns=["id", "x", "y", "z"])[0] == [
+        {"id": "0", "x": "1", "y": "2", "z": "3"}
+    ]
+
+
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
         ("a,a\n", {}, r"the header of a.csv should name each column once, found twice: \['a'\]"),
-        ("a,\n", {}, "the header of a.csv should be a list of names"),
+        (
+            ",a,\n",
+            {},
+            r"header of a.csv leaves column 1 of 3 without a name. Name them in the file, or for the source: "
+            r"columns=\['column_1', 'a', 'column_3'\]",
+        ),
+        (",a\n", {"columns": ["id", "b"]}, r"should be the declared columns \['id', 'b'\], found \['id', 'a'\]"),
+        ("a,a\n", {"columns": ["a"]}, r"should name each column once, found twice: \['a'\]\. Name them in the file"),
         (
             "a,b\n",
             {"schema": {"c": int}},

@@ -165,6 +165,35 @@ def test_what_is_no_archive_or_breaks_off_is_named(tmp_path: Path) -> None:
         records(Tar(tmp_path, max_record_bytes=50))
 
 
+@pytest.mark.parametrize("target", [1 << 30, 2000])
+@pytest.mark.parametrize("damage", ["bytes", "cut"])
+def test_no_samples_are_lost_without_a_word_where_a_later_header_is_damaged(
+    tmp_path: Path, damage: str, target: int
+) -> None:
+    """`tarfile` takes such a header for the end of the archive."""
+    whole = archive(samples(5))
+    place = whole.index(b"train/00003.jpg")
+    broken = whole[:place] + b"\x55" * 512 + whole[place + 512 :] if damage == "bytes" else whole[: place + 100]
+    (tmp_path / "x.tar").write_bytes(broken)
+
+    with pytest.raises(SourceError, match=r"damaged or truncated, at or after byte \d+: (invalid|bad|truncated)"):
+        records(Tar(tmp_path), target=target)
+
+
+def test_an_archive_that_follows_another_is_not_left_out_without_a_word(tmp_path: Path) -> None:
+    first = archive(samples(2))
+    (tmp_path / "x.tar").write_bytes(first + archive(samples(2, prefix="b/")))
+    end = len(first.rstrip(b"\0")) // 512 * 512 + 512
+
+    with pytest.raises(
+        SourceError, match=rf"goes on after the end of its archive, which is at byte {end + 512}: it may"
+    ):
+        records(Tar(tmp_path))
+
+    (tmp_path / "x.tar").write_bytes(first + bytes(1 << 21))
+    assert len(records(Tar(tmp_path))[0]) == 2
+
+
 @pytest.mark.parametrize(
     ("option", "words"), [({"decode": 1}, "decode should be"), ({"max_record_bytes": 0}, "max_re")]
 )

@@ -276,3 +276,12 @@ def test_an_own_vocabulary_needs_five_members() -> None:
     assert Even().decode(Even().encode("123")) == "123"
     with pytest.raises(NotImplementedError, match="need to implement bos_id"):
         print(Even().bos_id)
+
+
+def test_bytes_of_half_a_surrogate_pair_are_told() -> None:
+    message = r"the text has '.ud83d' at character 1: half of a surrogate pair, which is no character\. Repair the text"
+
+    with pytest.raises(TaskError, match=message):
+        ByteVocabulary().encode("a\ud83d")
+    with pytest.raises(TaskError, match=message):
+        ByteVocabulary().encode_arrays(["a\ud83d"])

@@ -17,7 +17,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
-from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
+from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text, utf8_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -52,12 +52,12 @@ class ByteVocabulary(Vocabulary):
         return _SPECIAL_IDS + _BYTES
 
     def _encode(self, s: str | bytes) -> list[int]:
-        encoded = s if isinstance(s, bytes) else s.encode("utf-8")
+        encoded = s if isinstance(s, bytes) else utf8_of(s)
         return [byte + _SPECIAL_IDS for byte in encoded]
 
     def encode_arrays(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[np.ndarray]:
         """`encode_batch` as arrays, (length,) int32 each, without a Python number for each byte."""
-        encoded = (text if isinstance(text, bytes) else text.encode("utf-8") for text in texts)
+        encoded = (text if isinstance(text, bytes) else utf8_of(text) for text in texts)
         return [np.frombuffer(each, np.uint8).astype(np.int32) + _SPECIAL_IDS for each in encoded]
 
     def _decode(self, ids: Sequence[int]) -> str:

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
 
 #: Text, as `str` or `bytes`; what a `PassThroughVocabulary` takes and gives is not text.
@@ -291,3 +292,14 @@ def decode_through_python(
 
 def as_bytes(text: object) -> bytes:
     return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogatepass")
+
+
+def utf8_of(text: str) -> bytes:
+    """`text.encode()`. Raises `TaskError` for half a character, which JSON can spell (`"\\ud83d"`)."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise TaskError(
+            f"the text has {text[error.start]!r} at character {error.start}: half of a surrogate pair, which is no "
+            "character. Repair the text, for example by text.encode('utf-8', 'replace').decode(), or drop the record."
+        ) from error

@@ -17,6 +17,7 @@ from beam_pipes.graph.operator import Constant
 from beam_pipes.graph.reader import Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array
+from beam_pipes.sources.tar import SoundInfo
 from beam_pipes.transforms.operators.audio import Audio
 from beam_pipes.transforms.operators.readers.files import Described
 from beam_pipes.transforms.operators.readers.tfrecord import file_bytes
@@ -101,7 +102,7 @@ class Webdataset(Reader):
     def _samples(self, path: str, places: Mapping[str, int]) -> list[tuple[str, dict[int, tuple[int, int]]]]:
         """Name and files of each sample: output → (offset, bytes)."""
         samples: list[tuple[str, dict[int, tuple[int, int]]]] = []
-        with tarfile.open(path, "r:") as archive:
+        with tarfile.open(path, "r:", tarinfo=SoundInfo) as archive:
             for member in archive:
                 folder, _, file = member.name.rpartition("/")
                 stem, _, extension = file.partition(".")
