@@ -10,6 +10,7 @@ The docstring of `Loader` says what each option means. A loader is pickled with 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, get_args
 
@@ -61,15 +62,17 @@ class LoaderOptions:
                 f"mesh says which rows this process reads ({self.mesh.mesh}), and host_index={self.host_index}, "
                 f"host_count={self.host_count} were given too. Omit them, or omit mesh."
             )
+        whole = functools.partial(object.__setattr__, self)
         if self.host_count is not None:
-            check_integer("host_count", self.host_count, 1)
+            whole("host_count", check_integer("host_count", self.host_count, 1))
         if self.host_index is not None:
-            check_integer("host_index", self.host_index, 0, None if self.host_count is None else self.host_count - 1)
-        check_integer("seed", self.seed, 0, 2**64 - 1)
-        check_integer("workers", self.workers, 0)
-        check_integer("prefetch", self.prefetch, 1)
+            most = None if self.host_count is None else self.host_count - 1
+            whole("host_index", check_integer("host_index", self.host_index, 0, most))
+        whole("seed", check_integer("seed", self.seed, 0, 2**64 - 1))
+        whole("workers", check_integer("workers", self.workers, 0))
+        whole("prefetch", check_integer("prefetch", self.prefetch, 1))
         if self.epochs is not None:
-            check_integer("epochs", self.epochs, 1)
+            whole("epochs", check_integer("epochs", self.epochs, 1))
         if self.cu_seqlens not in (True, False, "padded"):
             raise LoaderError(f"cu_seqlens should be True, False or 'padded', got {self.cu_seqlens!r}")
         if self.appended not in (None, *get_args(Appended)):

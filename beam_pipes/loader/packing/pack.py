@@ -91,8 +91,8 @@ def pack(
     if overlong not in OVERLONG:
         raise LoaderError(f"unknown policy overlong={overlong!r}; choose one of: {', '.join(OVERLONG)}")
     if max_segments is not None:
-        check_integer("max_segments", max_segments, 1)
-    check_integer("segment_multiple", segment_multiple, 1)
+        max_segments = check_integer("max_segments", max_segments, 1)
+    segment_multiple = check_integer("segment_multiple", segment_multiple, 1)
     for name, limit in limits.items():
         if limit % segment_multiple:
             raise LoaderError(
@@ -100,7 +100,7 @@ def pack(
                 feature=name,
             )
     if seed is not None:
-        check_integer("seed", seed, 0, 2**64 - 1)
+        seed = check_integer("seed", seed, 0, 2**64 - 1)
     if reshuffle_each_iteration:
         if algorithm not in ("best_fit", CONCAT):
             raise LoaderError(
@@ -126,7 +126,7 @@ def pack(
         algorithm=algorithm,
         overlong=overlong,
         max_segments=max_segments,
-        segment_multiple=int(segment_multiple),
+        segment_multiple=segment_multiple,
         seed=seed,
         reshuffle_each_iteration=reshuffle_each_iteration,
     )
