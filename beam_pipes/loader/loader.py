@@ -332,7 +332,7 @@ class Loader:
         Like `batch_at`, but cheaper for small batches. All batches need the same shapes: pass `pad_to` for ragged
         features, and include no partial batch.
         """
-        check_integer("count", count, 1)
+        count = check_integer("count", count, 1)
         if self.share.world is None:
             self._settle()
         return self._reader.read_consecutive(self._run, step, count)
@@ -343,14 +343,14 @@ class Loader:
         For an endless mixture, which is one epoch with number 0: when it comes first.
         """
         run = self._run
-        run.check_epoch(epoch)
+        epoch = run.check_epoch(epoch)
         position = run.stream.position_of(epoch, source, row)
         return None if position is None else run.place_of(epoch, position, source)
 
     def place_at(self, epoch: int, position: int) -> RowPlace | None:
         """Where the row at a position of an epoch comes; None if it does not, under `last="drop"`."""
         run = self._run
-        run.check_epoch(epoch)
+        epoch, position = run.check_epoch(epoch), check_integer("position", position, 0)
         source = 0
         if isinstance(run.stream, MixtureStream):
             source = int(run.stream.locate(epoch, np.array([position]))[0, 0])
@@ -558,8 +558,7 @@ class Loader:
 
     def seek_epoch(self, epoch: int) -> None:
         """Moves the cursor to the first row of an epoch; a mixture's rates stay as they are."""
-        check_integer("epoch", epoch, 0)
-        self._move(Cursor(epoch, 0), self._reader.stream)
+        self._move(Cursor(check_integer("epoch", epoch, 0), 0), self._reader.stream)
 
     def _go_back(self, state: Mapping[str, object]) -> None:
         """Returns to a state of the same pass, as if later batches had never been read; not a restore."""

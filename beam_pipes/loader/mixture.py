@@ -79,7 +79,9 @@ def integer_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:
 def _as_fraction(rate: float | int | Fraction, index: int) -> Fraction:
     try:
         # repr() gives the decimal that was typed: 0.1 means one tenth, not 3602879701896397/2^55.
-        value = Fraction(repr(float(rate))) if isinstance(rate, (float, np.floating)) else Fraction(rate)
+        # NumPy's integers as Python's, whose products do not overflow.
+        exact = int(rate) if isinstance(rate, np.integer) else rate
+        value = Fraction(repr(float(exact))) if isinstance(exact, (float, np.floating)) else Fraction(exact)
     except (TypeError, ValueError) as error:
         raise LoaderError(f"rate of source {index} should be a number, got {rate!r}", source=index) from error
     if value < 0:
@@ -237,11 +239,12 @@ class RateSchedule:
         ):
             if value not in known:
                 raise LoaderError(f"unknown {option}={value!r} of a RateSchedule; choose one of: {', '.join(known)}")
-        before = 0
+        before, points = 0, []
         for when, rates in self.points:
-            check_integer("a point of a RateSchedule", when, before + 1)
+            before = check_integer("a point of a RateSchedule", when, before + 1)
             exact_rates(rates)
-            before = when
+            points.append((before, rates))
+        object.__setattr__(self, "points", tuple(points))
 
     def in_rows(self, rates: tuple[int, ...], rows_of_unit: Fraction) -> Timeline:
         """The schedule from a mixture's first rates on, where a unit is that many rows."""
@@ -344,14 +347,12 @@ class Mixture:
         object.__setattr__(self, "sources", tuple((opened(source), rate) for source, rate in pairs))
         object.__setattr__(self, "_rates", integer_rates([rate for _, rate in pairs]))
         given = self.max_epochs
-        limits = (given,) * len(pairs) if given is None or isinstance(given, int) else tuple(given)
+        limits = tuple(given) if isinstance(given, Iterable) else (given,) * len(pairs)
         for option, found in [("max_epochs", limits), *(("rates", rates) for _, rates in self._points)]:
             if len(found) != len(pairs):
                 raise LoaderError(f"the mixture has {len(pairs)} sources, got {len(found)} {option}: {tuple(found)!r}")
-        for limit in limits:
-            if limit is not None:
-                check_integer("max_epochs of a source", limit, 1)
-        object.__setattr__(self, "_limits", limits)
+        whole = (None if each is None else check_integer("max_epochs of a source", each, 1) for each in limits)
+        object.__setattr__(self, "_limits", tuple(whole))
 
     @property
     def _points(self) -> Sequence[tuple[int, Rates]]:

@@ -10,13 +10,14 @@ The docstring of `Loader` says what each option means. A loader is pickled with 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, get_args
 
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
-from beam_pipes.errors import LoaderError
+from beam_pipes.errors import BeamPipesError, LoaderError
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
 from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.mesh import MeshShare, SequenceShare
@@ -24,7 +25,7 @@ from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.mixture_stream import MixtureStream, open_stream, rates_label
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.reader import VALID, BatchReader, checked_result
+from beam_pipes.loader.reader import VALID, BatchReader, checked_result, failed_transform
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
@@ -61,15 +62,19 @@ class LoaderOptions:
                 f"mesh says which rows this process reads ({self.mesh.mesh}), and host_index={self.host_index}, "
                 f"host_count={self.host_count} were given too. Omit them, or omit mesh."
             )
+        whole = functools.partial(object.__setattr__, self)
         if self.host_count is not None:
-            check_integer("host_count", self.host_count, 1)
+            whole("host_count", check_integer("host_count", self.host_count, 1))
         if self.host_index is not None:
-            check_integer("host_index", self.host_index, 0, None if self.host_count is None else self.host_count - 1)
-        check_integer("seed", self.seed, 0, 2**64 - 1)
-        check_integer("workers", self.workers, 0)
-        check_integer("prefetch", self.prefetch, 1)
+            most = None if self.host_count is None else self.host_count - 1
+            whole("host_index", check_integer("host_index", self.host_index, 0, most))
+        whole("seed", check_integer("seed", self.seed, 0, 2**64 - 1))
+        whole("workers", check_integer("workers", self.workers, 0))
+        whole("prefetch", check_integer("prefetch", self.prefetch, 1))
         if self.epochs is not None:
-            check_integer("epochs", self.epochs, 1)
+            whole("epochs", check_integer("epochs", self.epochs, 1))
+        if self.transform is not None and not callable(self.transform):
+            raise LoaderError(f"transform should be a function of a batch, got {self.transform!r}")
         if self.cu_seqlens not in (True, False, "padded"):
             raise LoaderError(f"cu_seqlens should be True, False or 'padded', got {self.cu_seqlens!r}")
         if self.appended not in (None, *get_args(Appended)):
@@ -137,13 +142,30 @@ class LoaderOptions:
             pad_value=self.pad_value,
         )
 
+    def _transformed(self, stream: RowStream | MixtureStream, no_rows: Batch) -> Batch:
+        """What the transform makes of no rows, or of the first one: `np.stack` of the images of no rows fails."""
+        assert self.transform is not None
+        try:
+            return checked_result(self.transform(no_rows), 0)
+        except (BeamPipesError, MemoryError):
+            raise
+        except Exception as error:
+            if stream.size == 0:
+                raise failed_transform(self.transform, error) from error
+        try:
+            return checked_result(self.transform(stream.gather(stream.locate(0, np.zeros(1, np.int64)))), 1)
+        except (BeamPipesError, MemoryError):
+            raise
+        except Exception as error:
+            raise failed_transform(self.transform, error) from error
+
     def features_of(self, stream: RowStream | MixtureStream) -> tuple[str, ...]:
         """The features that are returned from a stream; raises `LoaderError` for options that do not suit it."""
         features = stream.features
         if self.transform is not None or self.cu_seqlens:
             no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
             if self.transform is not None:
-                no_rows = checked_result(self.transform(no_rows), 0)
+                no_rows = self._transformed(stream, no_rows)
                 features = tuple(no_rows)
             if self.cu_seqlens:
                 cu_seqlens_of(no_rows, multiple=stream.segment_multiple)  # refuses rows that have none

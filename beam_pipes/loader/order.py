@@ -105,13 +105,17 @@ def check_indices(indices: IndexLike, size: int, what: str) -> Indices:
     return array
 
 
-def check_integer(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Raises `LoaderError` unless `value` is an integer within bounds; NumPy's integers are integers, bools are not."""
+def check_integer(name: str, value: object, least: int, most: int | None = None) -> int:
+    """`value` as Python's integer: one of NumPy's has a width, would overflow in sums, and is nothing for JSON.
+
+    Raises `LoaderError` unless it is an integer within bounds; NumPy's integers are integers, bools are not.
+    """
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise LoaderError(f"{name} should be an integer, got {value!r}")
     if value < least or (most is not None and value > most):
         bounds = f"at least {least}" if most is None else f"between {least} and {most}"
         raise LoaderError(f"{name} should be {bounds}, got {value}")
+    return int(value)
 
 
 class SequentialOrder:
@@ -263,8 +267,7 @@ class BlockShuffle:
     window: int = 8
 
     def __post_init__(self) -> None:
-        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
-            raise LoaderError(f"window should be a positive number of blocks, got {self.window!r}")
+        object.__setattr__(self, "window", check_integer("window, a number of blocks,", self.window, 1))
 
 
 # Streams within a loader's own stream: derived keys never collide with those of a global order.
@@ -349,7 +352,7 @@ class BalancedShuffle:
     rows: int
 
     def __post_init__(self) -> None:
-        check_integer("rows", self.rows, 1)
+        object.__setattr__(self, "rows", check_integer("rows", self.rows, 1))
 
 
 class BalancedOrder:

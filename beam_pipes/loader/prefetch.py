@@ -153,6 +153,7 @@ class OrderedPrefetcher(Generic[Task, Result]):
         with interrupts_held_back():  # an interrupted start() would leave a thread that waits for its starter
             for thread in self._threads:
                 thread.start()
+                _threads_at_work.add(thread)
 
     def __iter__(self) -> OrderedPrefetcher[Task, Result]:
         return self
@@ -331,6 +332,9 @@ def _work(shared: _Shared[Task, Result]) -> None:
 
 
 _open_prefetchers: weakref.WeakSet[OrderedPrefetcher[Any, Any]] = weakref.WeakSet()
+# Also those of prefetchers that are gone: a loop that is left drops its prefetcher, whose threads are told to end, but
+# still do what they have begun.
+_threads_at_work: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 # How long the end of a process waits for its threads.
 END_SECS = 5.0
 
@@ -339,6 +343,9 @@ END_SECS = 5.0
 def _close_open_prefetchers() -> None:
     for prefetcher in list(_open_prefetchers):
         prefetcher.close(most_secs=END_SECS)
+    latest = time.monotonic() + END_SECS
+    for thread in list(_threads_at_work):
+        thread.join(max(0.0, latest - time.monotonic()))
 
 
 CLOSED = "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"

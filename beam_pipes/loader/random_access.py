@@ -16,16 +16,17 @@ import numpy as np
 from beam_pipes.cache import Cache, Split, Storage
 from beam_pipes.cache.spec import DecodedExample, Record
 from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.loader.row_source import one_split
 from beam_pipes.loader.state import Identity
 
 
 def random_access(
-    split: Split,
+    split: Split | str | os.PathLike[str],
     *,
     features: Sequence[str] | None = None,
     transform: Callable[[DecodedExample], object] | None = None,
 ) -> RandomAccess:
-    """`split` as a sequence of examples, for the loaders of other libraries.
+    """`split` (or its path) as a sequence of examples, for the loaders of other libraries.
 
     `torch.utils.data.DataLoader(random_access(cache["train"]), batch_size=32, shuffle=True)`;
     `grain.MapDataset.source(random_access(cache["train"]))`. Their order, hosts and checkpoints apply, not ours.
@@ -33,6 +34,7 @@ def random_access(
     features: names to read, all by default. transform: a function of one example, applied after reading; a module-level
     one where worker processes are spawned.
     """
+    split = one_split(split, "random_access")
     unknown = sorted(set(features or ()) - set(split.spec))
     if unknown:
         raise LoaderError(

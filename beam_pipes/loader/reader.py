@@ -74,6 +74,12 @@ def checked_result(result: object, rows: int) -> Batch:
     return result  # type: ignore[return-value]
 
 
+def failed_transform(transform: object, error: Exception) -> TransformError:
+    """The error of a transform that raised, in place of its own: `transform decode failed: ValueError: no JPEG`."""
+    name = getattr(transform, "__qualname__", type(transform).__name__)
+    return TransformError(f"transform {name} failed: {type(error).__name__}: {error}".removesuffix(": "))
+
+
 class BatchReader:
     """Reads steps of one stream. Thread-safe."""
 
@@ -222,9 +228,7 @@ class BatchReader:
         except (BeamPipesError, MemoryError):
             raise
         except Exception as error:
-            name = getattr(self._transform, "__qualname__", type(self._transform).__name__)
-            words = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise TransformError(f"transform {name} failed: {words}") from error
+            raise failed_transform(self._transform, error) from error
         return checked_result(made, count)
 
     def gathered(self, steps: Steps) -> Batch:

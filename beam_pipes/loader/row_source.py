@@ -66,7 +66,7 @@ class PaddedSplit:
     Record [5, 6, 7] in a row of 5: tokens [5, 6, 7, 0, 0], tokens_segment_ids [1, 1, 1, 0, 0], tokens_positions
     [0, 1, 2, 0, 0]: the same columns as a `PackingPlan` of several features, so that consumers can read both.
 
-    split: the split, or anything with its interface.
+    split: the split, its path, or anything with its interface.
     sequence_lengths: feature → length of its leading dimension in a row; None keeps it: a fixed shape, or a ragged
         feature padded to the longest row of the global batch. Only these features are read.
     segments: adds the segment ids and positions of ragged features.
@@ -79,6 +79,7 @@ class PaddedSplit:
     overlong: str = "error"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "split", one_split(self.split, "PaddedSplit"))
         if self.overlong not in ("error", "truncate"):
             raise LoaderError(f"unknown policy overlong={self.overlong!r}; choose one of: error, truncate")
         if not self.sequence_lengths:
@@ -123,3 +124,17 @@ def opened(
             "cache['train'].decoded(…) in the place of cache['train']."
         )
     return found.decoded(decode)
+
+
+def one_split(source: str | os.PathLike[str] | S, reader: str) -> Split | S:
+    """`opened`, for a `reader` that takes the records of one split.
+
+    `one_split("cache/train", "pack")` → the split. Raises `LoaderError` for a plan, a loader, None.
+    """
+    found = opened(source)
+    if not isinstance(getattr(found, "spec", None), Mapping):
+        raise LoaderError(
+            f"{reader} takes one split of a cache, Cache.open(path)['train'], or its path; got "
+            f"{type(found).__name__}. Packing plans and mixtures are read by Loader(…) alone."
+        )
+    return found

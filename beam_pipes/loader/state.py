@@ -15,6 +15,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from beam_pipes.cache.checked_json import JsonObject, JsonValue
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.extras import require
@@ -148,8 +150,10 @@ class LoaderState:
             for name in ("order_version", "seed", "epoch", "position", "takedown"):
                 if name == "takedown" and name not in fields:
                     continue
-                if isinstance(fields[name], bool) or not isinstance(fields[name], int) or fields[name] < 0:
-                    raise ValueError(f"{name} should be a non-negative integer, got {fields[name]!r}")
+                number = fields[name]
+                if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
+                    raise ValueError(f"{name} should be a non-negative integer, got {number!r}")
+                fields[name] = int(number)  # a checkpoint may have made them NumPy's
             if "segment" in fields:
                 segment = fields["segment"]
                 fields["segment"] = Segment(

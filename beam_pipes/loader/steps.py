@@ -240,7 +240,7 @@ class Run:
 
     def cursor_at(self, step: int) -> Cursor:
         """The cursor at the start of a step, if the run has it."""
-        check_integer("step", step, 0)
+        step = check_integer("step", step, 0)
         epoch = 0
         for count, rows in self.stream.epoch_sizes():
             if rows is None:
@@ -275,13 +275,15 @@ class Run:
             'last="pad" or "partial".'
         )
 
-    def check_epoch(self, epoch: int) -> None:
-        """Raises `UnboundedLoaderError` for an epoch that an endless mixture does not have."""
+    def check_epoch(self, epoch: int) -> int:
+        """`epoch` as Python's integer; raises `UnboundedLoaderError` for one that an endless mixture does not have."""
+        epoch = check_integer("epoch", epoch, 0)
         if epoch and self.stream.size is None:
             raise UnboundedLoaderError(
                 f"expected epoch 0, got epoch {epoch}: a mixture with exhausted='repeat' is one epoch without end, so "
                 "no step belongs to a later one. Ask for steps: when_record(…, last_step=1000), or --last-step 1000."
             )
+        return epoch
 
     def place_of(self, epoch: int, position: int, source: int) -> RowPlace | None:
         """Where the row at a position of an epoch comes; None if it does not, under `last="drop"`."""

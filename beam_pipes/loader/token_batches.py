@@ -75,15 +75,15 @@ class TokenBatches:
     max_rows: int | None = None
 
     def __post_init__(self) -> None:
-        check_integer("max_tokens", self.max_tokens, 1)
-        check_integer("multiple_of", self.multiple_of, 1)
+        whole = functools.partial(object.__setattr__, self)
+        whole("max_tokens", check_integer("max_tokens", self.max_tokens, 1))
+        whole("multiple_of", check_integer("multiple_of", self.multiple_of, 1))
         if self.max_rows is not None:
-            check_integer("max_rows", self.max_rows, self.multiple_of)
-        if isinstance(self.boundaries, (str, bytes)) or not isinstance(self.boundaries, Sequence):
-            check_integer("boundaries, as a number of buckets,", self.boundaries, 1)
+            whole("max_rows", check_integer("max_rows", self.max_rows, self.multiple_of))
+        if isinstance(self.boundaries, (str, bytes)) or not isinstance(self.boundaries, Sequence | np.ndarray):
+            whole("boundaries", check_integer("boundaries, as a number of buckets,", self.boundaries, 1))
             return
-        for boundary in self.boundaries:
-            check_integer("a boundary", boundary, 1)
+        whole("boundaries", tuple(check_integer("a boundary", boundary, 1) for boundary in self.boundaries))
         ascending = sorted(set(self.boundaries))
         if not ascending or list(self.boundaries) != ascending:
             raise LoaderError(

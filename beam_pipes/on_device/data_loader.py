@@ -294,6 +294,8 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return keras_class(type(self))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_variant_tensor":  # what every function of TensorFlow asks a Dataset for
+            raise AttributeError("this function of TensorFlow takes a tf.data.Dataset: pass loader.dataset.")
         if name.startswith("_"):
             raise AttributeError(name)
         if name in KERAS_NAMES and self.__class__ is not type(self):

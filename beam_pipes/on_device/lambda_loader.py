@@ -20,7 +20,7 @@ import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import TfDataset
@@ -133,6 +133,9 @@ class PassesOfCache(HasStates, Protocol):
     def go_back(self, state_dict: Mapping[str, object]) -> None: ...
 
 
+# What torch's DataLoader has, and accelerate's `skip_first_batches` and Trainer's resumption ask it for.
+_OF_TORCH = ("batch_sampler", "collate_fn", "dataset", "sampler")
+
 # An element on its way to the device, and the native loader's state after it.
 _Placed = tuple[Nested, StateDict | None]
 
@@ -156,6 +159,13 @@ class TrackedLoader:
 
     def __bool__(self) -> bool:
         return True  # as a Dataset: an empty or endless loader is a loader
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise LoaderError(
+            f"{type(self).__name__} is read in order, by `for batch in loader`, and not by index: its elements are "
+            "whole batches. Give it to the training in the place of torch's DataLoader, not inside one; for workers "
+            "of torch's DataLoader write random_access(split) (beam_pipes.loader)."
+        )
 
     def __copy__(self: L) -> L:
         return self._extended(self._history)
@@ -266,6 +276,13 @@ class LambdaDataLoader(TrackedLoader):
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OF_TORCH:
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}: it is not torch's DataLoader, and batches and shuffles by "
+                "itself. Who asks in order to skip batches, as accelerate's skip_first_batches and the Trainer of "
+                "transformers do, need not: loader.load_state_dict(state) is there at once (Trainer: "
+                "ignore_data_skip=True)."
+            )
         if not name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__} has no {name!r}. tf.data transformations go before the conversion: "

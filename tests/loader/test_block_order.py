@@ -60,5 +60,5 @@ def test_a_wider_window_mixes_batches_better_up_to_the_global_shuffle():
 def test_a_window_without_blocks_is_refused():
     with pytest.raises(LoaderError, match="at least one block, got window=0"):
         BlockOrder([1, 2], window=0)
-    with pytest.raises(LoaderError, match="window should be a positive number of blocks, got 0"):
+    with pytest.raises(LoaderError, match="window, a number of blocks, should be at least 1, got 0"):
         BlockShuffle(window=0)

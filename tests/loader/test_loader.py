@@ -397,6 +397,16 @@ def test_an_error_while_reading_reaches_the_consumer(tmp_path):
             r"as the first axis of every array: 'sum' has the shape \(\) for 0 rows",
             id="transform_scalar",
         ),
+        pytest.param(
+            {"batch_size": 4, "transform": {"x": "y"}},
+            r"^transform should be a function of a batch, got \{'x': 'y'\}$",
+            id="transform_dict",
+        ),
+        pytest.param(
+            {"batch_size": 4, "transform": lambda batch: batch["y"]},
+            r"^transform .*<lambda> failed: KeyError: 'y'$",
+            id="transform_fails",
+        ),
         pytest.param({"batch_size": 4, "cu_seqlens": True}, "cu_seqlens needs rows packed", id="cu_seqlens"),
     ],
 )
@@ -417,6 +427,23 @@ def test_a_transform_that_drops_rows_is_refused_where_it_drops_the_first(row_spl
         LoaderError, match=r"'id' has the shape \([24],\) for [48] rows. Leave out records when the cache"
     ):
         read(loader)
+
+
+def stacked(batch):
+    """As one decodes images: np.stack knows no shape for the images of no rows."""
+    return {"image": np.stack([np.full((2, 3), row, np.uint8) for row in batch["id"]]), "id": batch["id"]}
+
+
+@pytest.mark.parametrize(("last", "workers"), [("drop", 0), ("pad", 2), ("partial", 0)])
+def test_a_transform_that_knows_nothing_of_no_rows_is_asked_about_the_first(row_split, last, workers):
+    for source in (row_split, Mixture([(row_split, 1), (row_split, 2)], exhausted="drop")):
+        loader = Loader(source, batch_size=30, last=last, transform=stacked, workers=workers)
+
+        for batch in loader:
+            assert batch["image"].shape == (len(batch["id"]), 2, 3) and batch["image"].dtype == np.uint8
+            assert batch["image"][:, 1, 2].tolist() == batch["id"].tolist()
+        hosts = [Loader(source, batch_size=30, transform=stacked, host_index=i, host_count=2) for i in range(2)]
+        assert [len(host.batch_at(0)["image"]) for host in hosts] == [15, 15]
 
 
 @pytest.mark.parametrize("last", ["drop", "pad", "partial"])

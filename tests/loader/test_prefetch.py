@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -164,6 +166,26 @@ def test_close_and_garbage_collection_end_the_threads():
     del dropped
     gc.collect()
     _wait_until_no_threads()
+
+
+# A thread inside compiled code, when the interpreter is gone, aborts the process: exit code 134, not the own one.
+_LEAVES_ITS_LOOP = """
+import itertools, sys, time
+from beam_pipes.loader.prefetch import OrderedPrefetcher
+
+def slowly(number):
+    time.sleep(0.5 * bool(number))
+    print("done", flush=True) if number == 1 else None
+
+for number in OrderedPrefetcher(slowly, itertools.count(), workers=1, depth=2):
+    sys.exit(3)
+"""
+
+
+def test_a_process_that_leaves_its_loop_ends_after_its_threads():
+    ended = subprocess.run([sys.executable, "-c", _LEAVES_ITS_LOOP], capture_output=True, text=True, timeout=60)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "done\n", "")
 
 
 def test_closing_from_another_thread_wakes_a_waiting_consumer():

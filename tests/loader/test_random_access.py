@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader import random_access
+from beam_pipes.loader import Loader, Mixture, PackingPlan, pack, random_access
+from beam_pipes.loader.packed_rows import PaddedSplit
+from beam_pipes.transforms.converters import JoinedSplit
 
 
 def add_one(example):
@@ -31,6 +33,40 @@ def test_features_and_transform_apply_to_every_way_of_reading(row_split):
     assert [example["id"] for example in source] == list(range(1, 101))
     with pytest.raises(LoaderError, match="has no feature 'y'; it has: flag, id, x"):
         random_access(row_split, features=["y"])
+
+
+def test_who_reads_the_records_of_a_split_takes_its_path(row_split, document_split, pair_split):
+    def path(split):
+        return f"{split.path}/{split.name}"
+
+    assert random_access(path(row_split))[7]["id"] == random_access(row_split)[7]["id"]
+    assert pack(path(document_split), sequence_length=32).digest == pack(document_split, sequence_length=32).digest
+    lengths = {"tokens": 40}
+    padded, of_path = (
+        Loader(PaddedSplit(split=source, sequence_lengths=lengths), batch_size=4).batch_at(0)
+        for source in (document_split, path(document_split))
+    )
+    assert padded["tokens"].tolist() == of_path["tokens"].tolist()
+    assert JoinedSplit(path(pair_split)).lengths("targets").tolist() == (
+        JoinedSplit(pair_split).lengths("targets").tolist()
+    )
+
+
+READERS = {
+    "random_access": random_access,
+    "pack": lambda source: pack(source, sequence_length=8),
+    "PaddedSplit": lambda source: PaddedSplit(split=source, sequence_lengths={"tokens": 8}),
+    "JoinedSplit": JoinedSplit,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_has_no_records_is_refused_by_who_reads_them(document_split, reader):
+    plan = pack(document_split, sequence_length=32)
+    for source in (plan, Mixture([(plan, 1)]), Loader(plan, batch_size=2), None, PackingPlan):
+        kind = type(source).__name__
+        with pytest.raises(LoaderError, match=rf"^{reader} takes one split of a cache, .* or its path; got {kind}\. "):
+            READERS[reader](source)
 
 
 def test_indices_outside_raise_index_errors_so_that_iteration_protocols_work(row_split):

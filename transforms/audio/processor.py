@@ -168,6 +168,8 @@ def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: 
         )
     except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
         told = getattr(error, "error_string", error)  # without the address of an object, which no two runs share
+        if isinstance(source, str | os.PathLike) and not os.path.isfile(source):  # libsndfile says "System error."
+            told = "it is a directory." if os.path.isdir(source) else "there is no such file."
         raise DatasetError(f"cannot decode sound from {name}: {told}", source=name) from error
     if not len(samples):
         raise DatasetError(f"the sound in {name} contains no samples", source=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
 from beam_pipes.loader.columns import Column, columns_of
-from beam_pipes.loader.row_source import MeasuredSplit
+from beam_pipes.loader.row_source import MeasuredSplit, one_split
 from beam_pipes.transforms.converters.rows import parts_with_ends
 
 Array = np.ndarray
@@ -30,7 +31,7 @@ class JoinedSplit:
     parts planned each by its own limit have more. Nothing is copied or rewritten: parts are joined as rows are read.
 
     Args:
-        split: a split of a cache, or anything read like one.
+        split: a split of a cache, its path, or anything read like one.
         parts: features to join, in order.
         passthrough: further features, offered unchanged.
 
@@ -39,9 +40,13 @@ class JoinedSplit:
     """
 
     def __init__(
-        self, split: MeasuredSplit, parts: Sequence[str] = ("inputs", "targets"), *, passthrough: Sequence[str] = ()
+        self,
+        split: MeasuredSplit | str | os.PathLike[str],
+        parts: Sequence[str] = ("inputs", "targets"),
+        *,
+        passthrough: Sequence[str] = (),
     ) -> None:
-        self._split = split
+        self._split = split = one_split(split, "JoinedSplit")
         self._parts = tuple(parts)
         dtypes = {}
         for part in self._parts:

@@ -25,7 +25,7 @@ from beam_pipes.loader.packing.fits import (
     vector_fit,
 )
 from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, rounded_up
-from beam_pipes.loader.row_source import MeasuredSplit, opened
+from beam_pipes.loader.row_source import MeasuredSplit, one_split
 from beam_pipes.loader.state import Identity
 
 Int64 = npt.NDArray[np.int64]
@@ -81,7 +81,7 @@ def pack(
     Records without any token are omitted and counted as `empty_records`. The same split and arguments always give
     the same plan. Raises `LoaderError` for unknown names and limits below 1.
     """
-    records_of = opened(split)
+    records_of = one_split(split, "pack")
     limits = _limits(records_of, sequence_length, feature)
     if algorithm not in (*ALGORITHMS, CONCAT):
         known = ", ".join(sorted((*ALGORITHMS, CONCAT)))
@@ -91,8 +91,8 @@ def pack(
     if overlong not in OVERLONG:
         raise LoaderError(f"unknown policy overlong={overlong!r}; choose one of: {', '.join(OVERLONG)}")
     if max_segments is not None:
-        check_integer("max_segments", max_segments, 1)
-    check_integer("segment_multiple", segment_multiple, 1)
+        max_segments = check_integer("max_segments", max_segments, 1)
+    segment_multiple = check_integer("segment_multiple", segment_multiple, 1)
     for name, limit in limits.items():
         if limit % segment_multiple:
             raise LoaderError(
@@ -100,7 +100,7 @@ def pack(
                 feature=name,
             )
     if seed is not None:
-        check_integer("seed", seed, 0, 2**64 - 1)
+        seed = check_integer("seed", seed, 0, 2**64 - 1)
     if reshuffle_each_iteration:
         if algorithm not in ("best_fit", CONCAT):
             raise LoaderError(
@@ -126,7 +126,7 @@ def pack(
         algorithm=algorithm,
         overlong=overlong,
         max_segments=max_segments,
-        segment_multiple=int(segment_multiple),
+        segment_multiple=segment_multiple,
         seed=seed,
         reshuffle_each_iteration=reshuffle_each_iteration,
     )
@@ -143,7 +143,14 @@ def _limits(split: MeasuredSplit, sequence_length: int | Mapping[str, int], feat
     elif len(ragged) == 1:
         limits = {ragged[0]: sequence_length}
     else:
-        raise LoaderError(f"which feature should be packed? Pass feature=…, one of: {', '.join(ragged) or 'none'}")
+        if not ragged:
+            raise LoaderError(
+                f"there is nothing to pack in split {split.name!r}: packing needs a feature of shape (None, …), "
+                "whose leading length varies, and it has "
+                f"{', '.join(f'{name} {spec.dtype} {spec.shape}' for name, spec in sorted(split.spec.items()))}. "
+                "Loader(split) reads rows of a fixed shape as they are."
+            )
+        raise LoaderError(f"which feature should be packed? Pass feature=…, one of: {', '.join(ragged)}")
     if not limits:
         raise LoaderError("sequence_length={} names no feature; pass {name: limit}")
     for name, limit in limits.items():

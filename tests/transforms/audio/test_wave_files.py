@@ -118,5 +118,7 @@ def test_what_cannot_be_decoded_is_named(tmp_path):
         read_wav(b"xyz")
     with pytest.raises(DatasetError, match=r"^the sound in .*empty\.wav contains no samples$"):
         read_wav(tmp_path / "empty.wav")
-    with pytest.raises(DatasetError, match=r"^cannot decode sound from .*missing\.wav: "):
+    with pytest.raises(DatasetError, match=r"^cannot decode sound from .*missing\.wav: there is no such file\.$"):
         read_wav(tmp_path / "missing.wav")
+    with pytest.raises(DatasetError, match=r"^cannot decode sound from .*: it is a directory\.$"):
+        read_wav(str(tmp_path))
