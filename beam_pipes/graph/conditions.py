@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from beam_pipes.errors import ConditionError
-from beam_pipes.graph.basic import ConstantSample, Merge, Partial, constant_array
+from beam_pipes.graph.basic import ConstantSample, Merge, Partial
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
-from beam_pipes.graph.operator import Constant, Device, Operator
+from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.spec import TensorSpec, user_frame
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.graph.trace import call, current_scope, set_scope
+from beam_pipes.graph.trace import add, constant, current_scope, set_scope
 
 R = TypeVar("R")
 
@@ -67,8 +67,7 @@ def condition(node: DataNode, *, negate: bool = False, boolean: bool = False, sa
         )
     if node.dtype == bool and node.spec.ndim == 0 and not negate:
         return node
-    made: DataNode = call(Condition, (node,), {"negate": negate, "boolean": boolean, "said": said})
-    return made
+    return add(Condition, (node,), {"negate": negate, "boolean": boolean, "said": said}).outputs[0]
 
 
 def cond(predicate: object, then: Callable[[], object], orelse: Callable[[], object]) -> Any:
@@ -119,9 +118,7 @@ def merge(predicate: DataNode, then: object, orelse: object, *, names: str) -> o
     if first is None or second is None:
         raise _different(names, _told(then), _told(orelse), predicate)
     _check_alike(names, first, second, predicate)
-    device: Device = "gpu" if first.device == "gpu" else "cpu"
-    made: DataNode = call(Merge, (predicate, first, second), {}, device=device)
-    return made
+    return add(Merge, (predicate, first, second), {"device": first.device}).outputs[0]
 
 
 def _equal(first: object, second: object) -> bool:
@@ -136,8 +133,7 @@ def _node(value: object, predicate: DataNode, branch: bool) -> DataNode | None:
         return value
     if not isinstance(value, (bool, int, float, np.ndarray, np.generic)):
         return None
-    made: DataNode = in_branch(predicate, branch, lambda: call(ConstantSample, (), {"value": constant_array(value)}))
-    return made
+    return in_branch(predicate, branch, lambda: constant(value))
 
 
 def _check_alike(names: str, first: DataNode, second: DataNode, predicate: DataNode) -> None:

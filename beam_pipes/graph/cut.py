@@ -16,7 +16,7 @@ from beam_pipes.graph.reader import Reader
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec, user_frame
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.graph.trace import call
+from beam_pipes.graph.trace import add
 
 
 class Cut(Operator):
@@ -65,7 +65,7 @@ def cache(*nodes: DataNode) -> Any:
             )
         for source in ancestors([node]):
             _check_offline(source, str(where))
-    made = [call(Cut, (node,), {}) for node in nodes]
+    made = [add(Cut, (node,), {}).outputs[0] for node in nodes]
     return made[0] if len(made) == 1 else made
 
 

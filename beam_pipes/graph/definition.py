@@ -13,15 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, OperatorError
-from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.conditions import check_covered
 from beam_pipes.graph.cut import Plan, ancestors, make_plan
-from beam_pipes.graph.data_node import DataNode, DebugValues, OperatorNode
+from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode
 from beam_pipes.graph.feeding import LAST
-from beam_pipes.graph.operator import Operator, nearest
+from beam_pipes.graph.operator import check_choice, nearest
 from beam_pipes.graph.spec import TensorSpec, UserFrame, user_frame
 from beam_pipes.graph.tensors import TensorList, to_numpy_type
-from beam_pipes.graph.trace import POLICIES, call, pop_pipeline, push_pipeline, set_scope
+from beam_pipes.graph.trace import POLICIES, constant, pop_pipeline, push_pipeline, set_scope
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
 #: Options of DALI's that say how its executor manages threads, streams and memory. They are accepted, so that graphs
@@ -81,11 +80,7 @@ class PipelineOptions:
         for name in _OF_OUTPUTS:
             object.__setattr__(self, name, _of_outputs(name, getattr(self, name)))
         for name, choices in (("last", LAST), ("on_error", POLICIES)):
-            value = getattr(self, name)
-            if value not in choices:
-                raise OperatorArgumentError(
-                    f"{name} should be one of {', '.join(choices)}, got {value!r}.{nearest(str(value), choices)}"
-                )
+            check_choice(name, getattr(self, name), choices)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PipelineOptions:
@@ -133,25 +128,15 @@ def option_names() -> tuple[str, ...]:
 Defined = TypeVar("Defined", bound="GraphDefinition")
 
 
-class GraphDefinition:
+class GraphDefinition(OperatorGraph):
     """A graph being defined: inside `with`, called operators become part of it."""
 
-    #: What runs operators at once, in debug mode; None elsewhere, and while nothing runs.
-    debug_run: DebugValues | None = None
-
     def __init__(self, options: PipelineOptions) -> None:
+        super().__init__(seed=options.seed)
         self.options = options
-        self.nodes: list[OperatorNode] = []
-        self._names: set[str] = set()
-        self._counts: dict[str, int] = {}
         self._outputs: tuple[DataNode, ...] | None = None
         self._output_names: tuple[str, ...] = ()
         self._plan: Plan | None = None
-
-    @property
-    def seed(self) -> int:
-        """The key of shuffling and draws."""
-        return self.options.seed
 
     def __enter__(self: Defined) -> Defined:
         if self._plan is not None:
@@ -166,26 +151,6 @@ class GraphDefinition:
         """Keeps the operators of the data node `edge` from being pruned, although it is not an output."""
         self._adopt([edge], user_frame())
         edge.source.preserve = True
-
-    def name_for(self, operator: type[Operator], name: str | None, where: UserFrame) -> str:
-        """A name for a new operator: the given one, or its kind and a number. Called as it is defined."""
-        if name is None:
-            title = operator.title()
-            while name is None or name in self._names:
-                count = self._counts[title] = self._counts.get(title, -1) + 1
-                name = title if not count else f"{title}_{count}"
-        elif name in self._names:
-            raise OperatorArgumentError(
-                f"two operators are called {name!r}, and names are what draws are keyed by. Choose another one. "
-                f"({where})",
-                where=where,
-            )
-        self._names.add(name)
-        return name
-
-    def add(self, node: OperatorNode) -> None:
-        """Adds an operator to the graph. Called as it is defined."""
-        self.nodes.append(node)
 
     def set_outputs(self, *outputs: object) -> None:
         """Sets the outputs of `run`: data nodes by position, or one dict of them by name.
@@ -215,8 +180,7 @@ class GraphDefinition:
             return [one for part in output for one in self._as_outputs(part, name, where)]
         if isinstance(output, (bool, int, float, np.ndarray, np.generic)):
             with self:
-                made: DataNode = call(ConstantSample, (), {"value": constant_array(output)})
-            return [made]
+                return [constant(output)]
         raise GraphError(
             f"output {name} should be a data node, a list of them, an array or a number, got "
             f"{type(output).__name__}: {output!r:.60}. ({where})",

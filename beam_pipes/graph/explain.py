@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from beam_pipes.errors import DeclarationError, GraphError
+from beam_pipes.errors import DeclarationError
 from beam_pipes.graph.cut import Plan, place_of
 from beam_pipes.graph.data_node import DataNode, OperatorNode, describe
 from beam_pipes.graph.host_run import OperatorStatistics
-from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.operator import check_choice
 from beam_pipes.graph.reader import Reader
 from beam_pipes.identity.canonical import qualified_name
 from beam_pipes.identity.fingerprint import canonical
@@ -80,9 +80,8 @@ class Edge:
 
 
 def explain(plan: Plan, statistics: Mapping[str, OperatorStatistics], names: Sequence[str], form: str) -> str:
-    """The drawing, outputs by `names`; `GraphError` for another form."""
-    if form not in FORMS:
-        raise GraphError(f"form should be one of {', '.join(FORMS)}, got {form!r}.{nearest(form, FORMS)}")
+    """The drawing, outputs by `names`; `OperatorArgumentError` for another form."""
+    check_choice("form", form, FORMS)
     drawing = Drawing(plan, statistics, names)
     return {"text": drawing.text, "dot": drawing.dot, "svg": drawing.svg}[form]()
 

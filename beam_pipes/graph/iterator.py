@@ -27,7 +27,7 @@ from beam_pipes.graph.data_node import OperatorNode
 from beam_pipes.graph.experimental import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
-from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.operator import check_choice, nearest
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, TensorList, no_samples, values_and_lengths
@@ -192,10 +192,7 @@ class GraphIterator:
                     f"it takes one pipeline, got {len(pipe)}. Use DALIGenericIterator for them."
                 )
             pipe = pipe[0]
-        if ragged not in RAGGED:
-            raise OperatorArgumentError(
-                f"ragged should be one of {', '.join(RAGGED)}, got {ragged!r}.{nearest(ragged, RAGGED)}"
-            )
+        check_choice("ragged", ragged, RAGGED)
         if isinstance(pipe, DebugPipeline):
             raise GraphError(
                 "iterators run a graph that is fixed, and in debug mode the function creates it again for each batch. "

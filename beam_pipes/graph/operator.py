@@ -232,6 +232,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raises `OperatorArgumentError` for a value of `name` that is none of `choices`, naming the nearest."""
+    if value not in choices:
+        raise OperatorArgumentError(
+            f"{name} should be one of {', '.join(choices)}, got {value!r}.{nearest(str(value), choices)}"
+        )
+
+
 Device = Literal["cpu", "mixed", "gpu"]
 DEVICES: tuple[Device, ...] = ("cpu", "mixed", "gpu")
 

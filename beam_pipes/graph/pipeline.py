@@ -249,18 +249,25 @@ class Pipeline(GraphDefinition):
         if self._ended:
             raise StopIteration
         self.feed_batch(**fed)
-        feeding = self.feeding
-        work = feeding.take(self._cursor)
-        if work is None:
+        made = self.next_batch()
+        if made is None:
             self.end_epoch()
-            if self._ended or not feeding.ends_quietly:
+            if self._ended or not self.feeding.ends_quietly:
                 raise StopIteration
-            work = feeding.take(self._cursor)
-        if work is None:
+            made = self.next_batch()
+        if made is None:
+            size = self.feeding.epoch_size
             raise GraphError(
-                f"an epoch has no batch: {feeding.epoch_size if feeding.epoch_size is not None else 'no'} samples do "
-                f"not fill one of {self.batch_size} with last={self.options.last!r}."
+                f"an epoch has no batch: {size if size is not None else 'no'} samples do not fill one of "
+                f"{self.batch_size} with last={self.options.last!r}."
             )
+        return made
+
+    def next_batch(self) -> Outputs | None:
+        """The batch at the position of the run, which moves behind it; None at the end of the epoch."""
+        work = self.feeding.take(self._cursor)
+        if work is None:
+            return None
         made = self.execute(work)
         self._cursor = work.after
         return made

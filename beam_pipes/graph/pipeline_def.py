@@ -15,7 +15,7 @@ import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from beam_pipes.errors import ConditionError, GraphError, OperatorArgumentError
 from beam_pipes.extras import require
@@ -267,6 +267,9 @@ Factory = Callable[..., Pipeline]
 class FunctionPipeline(Pipeline):
     """A pipeline defined by a function."""
 
+    #: Whether the function is called once, when the pipeline is made; else for each batch.
+    runs_once: ClassVar[bool] = True
+
     def __init__(
         self, function: Definition, given: tuple[object, ...], arguments: Mapping[str, object], **options: Any
     ) -> None:
@@ -274,7 +277,8 @@ class FunctionPipeline(Pipeline):
         self._function = function
         self._given = given
         self._arguments = arguments
-        self._define()
+        if self.runs_once:
+            self._define()
 
     def define_graph(self) -> object:
         return self._function(*self._given, **self._arguments)
