@@ -7,7 +7,7 @@ import enum
 import importlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from beam_pipes.graph import types
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.definition import GraphDefinition
 from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.spec import TensorSpec, UserFrame
+from beam_pipes.graph.spec import UserFrame
+from beam_pipes.graph.trace import add, set_scope
 
 Graph = TypeVar("Graph", bound=GraphDefinition)
 
@@ -165,60 +166,43 @@ def deserialize(text: str | bytes, cls: Callable[..., Graph], options: Mapping[s
         version = made.get("format_version") if isinstance(made, dict) else None
         raise GraphError(f"expected a serialized graph of version {FORMAT_VERSION}, got version {version!r}")
     pipeline = cls(**{**made["options"], **options})
+    scopes: dict[object, Scope] = {}  # those of operators in one branch are one: they are compared by identity
+
+    def node(ref: list[int]) -> DataNode:
+        return pipeline.nodes[ref[0]].outputs[ref[1]]
+
+    def scope(rows: list[tuple[list[int], bool]]) -> Scope | None:
+        found: Scope | None = None
+        for ref, branch in reversed(rows):
+            found = scopes.setdefault((found, *ref, branch), Scope(found, node(ref), branch))
+        return found
+
+    before = set_scope(None)
     try:
-        for row in made["operators"]:
-            pipeline.add(_node(row, pipeline))
-        outputs = [_outputs_of(pipeline, ref) for ref in made["outputs"]]
+        with pipeline:
+            for row in made["operators"]:
+                set_scope(scope(row["scope"]))
+                fed = {name: node(ref) for name, ref in row["argument_inputs"].items()}
+                own = {name: _decode(value) for name, value in row["constants"].items()}
+                common = {name: row[name] for name in ("device", "name", "seed", "preserve", "on_error")}
+                keywords = {**{name: value for name, value in common.items() if value is not None}, **own, **fed}
+                inputs = [node(ref) for ref in row["inputs"]]
+                add(_operator_class(row), inputs, keywords, where=UserFrame(*row["where"]))
+        outputs = [node(ref) for ref in made["outputs"]]
+    except GraphError:
+        raise
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        if isinstance(error, GraphError):
-            raise
         raise GraphError(f"the serialized graph is damaged: {type(error).__name__}: {error}") from error
+    finally:
+        set_scope(before)
     names = made["output_names"]
     pipeline.set_outputs(dict(zip(names, outputs, strict=True)) if names else tuple(outputs))
     return pipeline
 
 
-def _outputs_of(pipeline: GraphDefinition, ref: list[int]) -> DataNode:
-    return pipeline.nodes[ref[0]].outputs[ref[1]]
-
-
-def _node(row: Mapping[str, Any], pipeline: GraphDefinition) -> OperatorNode:
-    operator_class = _import(row["class"])
-    if not (isinstance(operator_class, type) and issubclass(operator_class, Operator)):
+def _operator_class(row: Mapping[str, str]) -> type[Operator]:
+    found = _import(row["class"])
+    if not (isinstance(found, type) and issubclass(found, Operator)):
         raise GraphError(f"the serialized graph refers to {row['class']!r} as an operator, and it is none")
-    operator_class.op_name = row["op_name"]
-    where = UserFrame(*row["where"])
-    name = pipeline.name_for(operator_class, row["name"], where)
-    constants = {key: _decode(value) for key, value in row["constants"].items()}
-    scope: Scope | None = None
-    for ref, branch in reversed(row["scope"]):
-        scope = Scope(scope, _outputs_of(pipeline, ref), branch)
-    node = OperatorNode(
-        operator=operator_class(constants, name=name, nodes=tuple(row["argument_inputs"])),
-        inputs=tuple(_outputs_of(pipeline, ref) for ref in row["inputs"]),
-        argument_inputs={key: _outputs_of(pipeline, ref) for key, ref in row["argument_inputs"].items()},
-        device=row["device"],
-        where=where,
-        scope=_same_scope(pipeline, scope),
-        name=name,
-        seed=row["seed"],
-        preserve=row["preserve"],
-        on_error=row["on_error"],
-        pipeline=pipeline,
-    )
-    inferred = node.operator.infer(*(feed.spec for feed in node.inputs))
-    specs = (inferred,) if isinstance(inferred, TensorSpec) else tuple(inferred)
-    node.outputs = tuple(DataNode(node, index, node.output_device, spec) for index, spec in enumerate(specs))
-    return node
-
-
-def _same_scope(pipeline: GraphDefinition, scope: Scope | None) -> Scope | None:
-    """The existing scope with the same conditions, if any: scopes are compared by identity."""
-    if scope is None:
-        return None
-    parent = _same_scope(pipeline, scope.parent)
-    for node in pipeline.nodes:
-        for known in [] if node.scope is None else node.scope.chain():
-            if known.parent is parent and known.predicate is scope.predicate and known.branch == scope.branch:
-                return known
-    return Scope(parent, scope.predicate, scope.branch)
+    found.op_name = row["op_name"]
+    return found
