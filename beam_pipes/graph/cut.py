@@ -63,7 +63,7 @@ def cache(*nodes: DataNode) -> Any:
                 f"behind the whole condition. ({where})",
                 where=where,
             )
-        for source in ancestors([node]):
+        for source in ancestors([node.source]):
             _check_offline(source, str(where))
     made = [add(Cut, (node,), {}).outputs[0] for node in nodes]
     return made[0] if len(made) == 1 else made
@@ -93,10 +93,10 @@ def _check_offline(node: OperatorNode, where: str) -> None:
         )
 
 
-def ancestors(nodes: Sequence[DataNode]) -> list[OperatorNode]:
-    """All operators that `nodes` depend on, in order."""
+def ancestors(nodes: Iterable[OperatorNode]) -> list[OperatorNode]:
+    """The operators, and all that they depend on, in order."""
     found: set[OperatorNode] = set()
-    waiting = [node.source for node in nodes]
+    waiting = list(nodes)
     while waiting:
         node = waiting.pop()
         if node not in found:
@@ -155,7 +155,7 @@ def offline_part(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> 
     cuts = [node for node in nodes if isinstance(node.operator, Cut)]
     if not cuts:
         return None
-    before = ancestors([output for cut in cuts for output in cut.outputs])
+    before = ancestors(cuts)
     readers = [node for node in before if isinstance(node.operator, Reader)]
     if not readers:
         raise PlacementError(
@@ -198,26 +198,15 @@ class Plan:
 
 def make_plan(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> Plan:
     """The operators needed for `outputs`: their ancestors, and those that have side effects or must be preserved."""
-    needed: set[OperatorNode] = set()
-    used: dict[OperatorNode, set[int]] = {}
-    waiting: list[OperatorNode] = [node for node in nodes if node.operator.side_effects or node.preserve]
-    for output in outputs:
-        used.setdefault(output.source, set()).add(output.index)
-        waiting.append(output.source)
-    while waiting:
-        node = waiting.pop()
-        if node in needed:
-            continue
-        needed.add(node)
-        for feed in node.feeds():
-            used.setdefault(feed.source, set()).add(feed.index)
-            waiting.append(feed.source)
-    ordered = tuple(sorted(needed, key=lambda node: node.order))
+    wanted = [node for node in nodes if node.operator.side_effects or node.preserve]
+    ordered = tuple(ancestors([*wanted, *(output.source for output in outputs)]))
+    needed = set(ordered)
+    read = {feed for node in ordered for feed in node.feeds()}.union(outputs)
     return Plan(
         nodes=ordered,
         pruned=tuple(node for node in nodes if node not in needed),
         outputs=tuple(outputs),
-        used={node: frozenset(used.get(node, ())) for node in ordered},
+        used={node: frozenset(output.index for output in node.outputs if output in read) for node in ordered},
         offline=offline_part(ordered, outputs),
         spent_after=_spent_after(ordered, outputs),
     )

@@ -171,7 +171,7 @@ class GraphDefinition(OperatorGraph):
         self._output_names = names
         self._outputs = tuple(flat)
         self._adopt(flat, where)
-        check_covered(ancestors(flat), flat)
+        check_covered(ancestors(node.source for node in flat), flat)
 
     def _as_outputs(self, output: object, name: str, where: UserFrame) -> list[DataNode]:
         if isinstance(output, DataNode):
@@ -189,7 +189,7 @@ class GraphDefinition(OperatorGraph):
 
     def _adopt(self, outputs: Sequence[DataNode], where: UserFrame) -> None:
         """Adds operators to the graph that were called outside any pipeline."""
-        for node in ancestors(outputs):
+        for node in ancestors(output.source for output in outputs):
             if node.pipeline is None:
                 node.pipeline = self
                 node.name = self.name_for(type(node.operator), node.name or None, node.where)

@@ -20,7 +20,7 @@ from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.feeding import Feeding, OpenReader, Work
 from beam_pipes.graph.host_run import HostRun
 from beam_pipes.graph.pipeline_def import Definition, FunctionPipeline, decorator
-from beam_pipes.graph.reader import Fed, FeedPlace, Reader, Stream
+from beam_pipes.graph.reader import Fed, Reader, Stream
 from beam_pipes.graph.spec import located
 from beam_pipes.graph.tensors import Outputs, TensorList
 from beam_pipes.graph.trace import add
@@ -171,7 +171,7 @@ class DebugBatch:
         if stream is None:
             return
         place = self.work.place
-        columns = stream.next(FeedPlace(place.epoch, place.iteration, place.first, place.size))
+        columns = stream.next(place)
         if columns is None:
             raise _EpochEnd
         if len(columns[0]) != place.size:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import Outcome, failed
 from beam_pipes.graph.data_node import OperatorNode
-from beam_pipes.graph.reader import Fed, FeedPlace, Indices, NumberedRecords, Reader, RecordStore, ShardOrder, Stream
+from beam_pipes.graph.reader import BatchPlace, Fed, Indices, NumberedRecords, Reader, RecordStore, ShardOrder, Stream
 from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.tensors import TensorList
 
@@ -29,21 +29,6 @@ class Cursor:
 
     epoch: int = 0
     position: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchPlace:
-    """The place of a batch: samples `first` … `first + size - 1` of this shard's epoch `epoch`.
-
-    `padded` of them at the end repeat the last one.
-    """
-
-    epoch: int
-    iteration: int
-    first: int
-    size: int
-    padded: int = 0
-    marks_valid: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,13 +141,12 @@ class Feeding:
         after = Cursor(cursor.epoch, cursor.position + step)
         if not self.streams:
             return Work(place, {}, after)
-        asked = FeedPlace(place.epoch, place.iteration, place.first, place.size)
         fed: dict[OperatorNode, Sequence[TensorList]] = {}
         for node, stream in self.streams.items():
-            columns = stream.next(asked)
+            columns = stream.next(place)
             if columns is None and stream.ends_quietly and (self.primary is not None or not self.ends_quietly):
                 stream.move(place.epoch, 0, batch_size=self.batch_size)  # it goes round beside what says when all ends
-                columns = stream.next(asked)
+                columns = stream.next(place)
             if columns is None:
                 return None
             fed[node] = columns
@@ -197,23 +181,17 @@ class Feeding:
         size = self.batch_size
         iteration = -(-cursor.position // (size * self.num_shards))
         if self.primary is None:
-            return BatchPlace(epoch=cursor.epoch, iteration=iteration, first=cursor.position, size=size)
+            return BatchPlace(cursor.epoch, iteration, cursor.position, size)
         order = self.primary.order
         left = order.size - cursor.position
         if left <= 0 or (self.last == "drop" and left // order.num_shards < size):
             return None
         first = max(0, -(-(cursor.position - order.shard_id) // order.num_shards))
         own = min(size, max(0, order.shard_size - first))
-        if self.last == "pad":
-            return BatchPlace(
-                epoch=cursor.epoch,
-                iteration=iteration,
-                first=first,
-                size=size,
-                padded=size - own,
-                marks_valid=True,
-            )
-        return BatchPlace(epoch=cursor.epoch, iteration=iteration, first=first, size=own)
+        pads = self.last == "pad"
+        if not pads:
+            size = own
+        return BatchPlace(cursor.epoch, iteration, first, size, padded=size - own, marks_valid=pads)
 
     def move(self, cursor: Cursor) -> None:
         """Moves the streams to a cursor."""

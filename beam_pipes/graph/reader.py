@@ -22,20 +22,25 @@ from beam_pipes.sources.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
-class FeedPlace:
-    """The next request: samples from `first` on of epoch `epoch`, at most `size` of them, batch `iteration`."""
+class BatchPlace:
+    """The place of a batch: samples `first` … `first + size - 1` of this shard's epoch `epoch`.
+
+    `padded` of them at the end repeat the last one. A stream may give fewer than `size`.
+    """
 
     epoch: int
     iteration: int
     first: int
     size: int
+    padded: int = 0
+    marks_valid: bool = False
 
 
 class Stream(abc.ABC):
     """Where the samples of one operator come from, batch after batch."""
 
     @abc.abstractmethod
-    def next(self, place: FeedPlace) -> Sequence[TensorList] | None:
+    def next(self, place: BatchPlace) -> Sequence[TensorList] | None:
         """The next batch, a column for each output, or None at the end of the epoch."""
 
     @abc.abstractmethod

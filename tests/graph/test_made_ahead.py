@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from beam_pipes.graph.feeding import BatchPlace, Cursor, Work
+from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.iterator import QUICK_SECS, MadeAhead
+from beam_pipes.graph.reader import BatchPlace
 
 
 def works(count: int) -> Iterator[Work]:
