@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import GraphError
-from beam_pipes.graph.apply import Outcome, failed
+from beam_pipes.graph.apply import Outcome, joined, one_by_one
 from beam_pipes.graph.data_node import OperatorNode
 from beam_pipes.graph.reader import BatchPlace, Fed, Indices, NumberedRecords, Reader, RecordStore, ShardOrder, Stream
 from beam_pipes.graph.samples import Records, Samples
@@ -256,15 +256,18 @@ class Feeding:
         reader = self.readers[node]
         indices = self.indices(reader, place)[samples.rows]
         if not len(indices):
-            return Outcome([TensorList([], layout=output.layout) for output in node.outputs], {})
+            return Outcome(joined(node, []), {})
+
+        def run(some: npt.NDArray[np.int64]) -> list[TensorList]:
+            return _checked(node, reader.read(some, used), len(some), used)
+
         try:
-            return Outcome(_checked(node, reader.read(indices, used), len(indices), used), {})
+            return Outcome(run(indices), {})
         except GraphError:
             raise
         except Exception as error:
-            if len(indices) == 1 and not keep_failures:
-                raise failed(node, samples, 0, error) from error
-            return _one_by_one(node, reader, samples, indices, used, keep_failures)
+            kept, failures = one_by_one(node, samples, lambda at: run(indices[at]), error, keep_failures=keep_failures)
+            return Outcome(joined(node, kept), failures)
 
     def identity(self) -> Mapping[str, object]:
         """What is read, for checkpoints."""
@@ -285,31 +288,6 @@ class Feeding:
         """Closes the readers."""
         for reader in self.readers.values():
             reader.store.close()
-
-
-def _one_by_one(
-    node: OperatorNode,
-    reader: OpenReader,
-    samples: Samples,
-    indices: npt.NDArray[np.int64],
-    used: frozenset[int],
-    keep_failures: bool,
-) -> Outcome:
-    """Finds the record that cannot be read."""
-    failures: dict[int, Exception] = {}
-    kept: list[list[TensorList]] = []
-    for at in range(len(indices)):
-        try:
-            kept.append(_checked(node, reader.read(indices[at : at + 1], used), 1, used))
-        except Exception as error:
-            if not keep_failures:
-                raise failed(node, samples, at, error) from error
-            failures[at] = error
-    columns = [
-        TensorList([one[output][0] for one in kept] if output in used else [], layout=node.outputs[output].layout)
-        for output in range(len(node.outputs))
-    ]
-    return Outcome(columns, failures)
 
 
 def _checked(
