@@ -73,7 +73,7 @@ class DebugPipeline(FunctionPipeline):
             self._batch = None
         self._check_order()
         self.book(host.tally)
-        self._cursor = batch.work.after
+        self.cursor = batch.work.after
         return made
 
     def _check_order(self) -> None:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import os
 import threading
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -66,7 +67,8 @@ class Pipeline(GraphDefinition):
         self._feeding: Feeding | None = None
         self._cached: CachedStore | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._cursor = Cursor()
+        #: The position of the run.
+        self.cursor = Cursor()
         self._ended = False
         self._pushed: dict[str, list[object]] = {}
         self._digest: str | None = None
@@ -228,7 +230,7 @@ class Pipeline(GraphDefinition):
     @property
     def epoch(self) -> int:
         """The epoch of the next sample, from 0."""
-        return self._cursor.epoch
+        return self.cursor.epoch
 
     def executor_statistics(self) -> dict[str, OperatorStatistics]:
         """The work of every operator for the batches returned so far: records, bytes, time."""
@@ -265,11 +267,11 @@ class Pipeline(GraphDefinition):
 
     def next_batch(self) -> Outputs | None:
         """The batch at the position of the run, which moves behind it; None at the end of the epoch."""
-        work = self.feeding.take(self._cursor)
+        work = self.feeding.take(self.cursor)
         if work is None:
             return None
         made = self.execute(work)
-        self._cursor = work.after
+        self.cursor = work.after
         return made
 
     def feed_batch(self, **fed: object) -> None:
@@ -294,19 +296,15 @@ class Pipeline(GraphDefinition):
     def release_outputs(self) -> None:
         """Does nothing: a batch belongs to its receiver."""
 
-    def end_epoch(self) -> None:
-        """Moves to the beginning of the next epoch, at the end of this one."""
-        self._cursor = Cursor(self._cursor.epoch + 1, 0)
-        self._ended = self._needs_reset
+    def end_epoch(self, *, goes_on: bool = False) -> None:
+        """Moves to the beginning of the next epoch, at the end of this one.
 
-    def go_on(self) -> None:
-        """Begins the next epoch although a Python source is exhausted, as iterators do."""
-        self._ended = False
-
-    @property
-    def _needs_reset(self) -> bool:
-        """Whether the end of a source is an end until `reset` is called."""
-        return any(getattr(stream, "needs_reset", False) for stream in self.feeding.streams.values())
+        The end of a Python source may be an end until `reset` is called; not where `goes_on`, as in iterators.
+        """
+        self.cursor = Cursor(self.cursor.epoch + 1, 0)
+        self._ended = not goes_on and any(
+            getattr(stream, "needs_reset", False) for stream in self.feeding.streams.values()
+        )
 
     def draw_key(self, node: OperatorNode) -> str:
         """The key of an operator's draws besides record and epoch: the seeds and its name."""
@@ -351,12 +349,26 @@ class Pipeline(GraphDefinition):
         plan = self.plan()
         return plan.nodes if self._cached is None else plan.behind_the_cut()
 
+    def host_part(
+        self, work: Work, *, for_device: Container[DataNode] | None = None, pool: ThreadPoolExecutor | None = None
+    ) -> HostRun:
+        """Runs the operators over a batch, those on the device with NumPy.
+
+        With `for_device` those are left out: it has the data nodes that are kept for them.
+        """
+        plan = self.plan()
+        run = self.host_run(work, pool=pool)
+        for node in self.host_nodes():
+            spent = plan.spent_after.get(node, ())
+            if for_device is None:
+                run.run(node, spent)
+            elif node.device != "gpu":
+                run.run(node, [one for one in spent if one not in for_device])
+        return run
+
     def execute(self, work: Work) -> Outputs:
         """Runs all operators over a batch; those on the device with NumPy."""
-        plan = self.plan()
-        run = self.host_run(work, pool=self.thread_pool())
-        for node in self.host_nodes():
-            run.run(node, plan.spent_after.get(node, ()))
+        run = self.host_part(work, pool=self.thread_pool())
         self.book(run.tally)
         return self.outputs_of(run)
 
@@ -410,10 +422,10 @@ class Pipeline(GraphDefinition):
         An epoch that has not started is not skipped.
         """
         if epoch is None:
-            epoch = self._cursor.epoch + (self._cursor.position > 0)
+            epoch = self.cursor.epoch + (self.cursor.position > 0)
         self._ended = False
-        self._cursor = Cursor(epoch, 0)
-        self.feeding.move(self._cursor)
+        self.cursor = Cursor(epoch, 0)
+        self.feeding.move(self.cursor)
 
     def end_epochs(self, last: str) -> None:
         """Sets how epochs end from now on: `last` of the options."""
@@ -423,15 +435,6 @@ class Pipeline(GraphDefinition):
             self._feeding.last = last
 
     # State
-
-    @property
-    def cursor(self) -> Cursor:
-        """The position of the run."""
-        return self._cursor
-
-    def move(self, cursor: Cursor) -> None:
-        """Sets the position of the run, after batches that an iterator delivered."""
-        self._cursor = cursor
 
     @property
     def state(self) -> LoaderState:
@@ -447,8 +450,8 @@ class Pipeline(GraphDefinition):
             order_version=ORDER_VERSION,
             seed=self.seed,
             shuffle="graph",
-            epoch=self._cursor.epoch,
-            position=self._cursor.position,
+            epoch=self.cursor.epoch,
+            position=self.cursor.position,
         )
 
     def restore(self, state: LoaderState | str | bytes) -> None:
@@ -465,7 +468,7 @@ class Pipeline(GraphDefinition):
             cursor = Cursor(state.epoch + 1, 0)  # nothing of that epoch is left: `epoch` is that of the next sample
         self.feeding.move(cursor)
         self.feeding.forget()
-        self._cursor, self._ended = cursor, False
+        self.cursor, self._ended = cursor, False
 
     def checkpoint(self, filename: str | os.PathLike[str] | None = None) -> str:
         """The state as JSON, also written to a file if one is named; `restore` reads it."""
