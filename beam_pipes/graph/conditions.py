@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from beam_pipes.errors import ConditionError
+from beam_pipes.errors import ConditionError, GraphError
 from beam_pipes.graph.basic import ConstantSample, Merge, Partial
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.operator import Constant, Operator
-from beam_pipes.graph.spec import TensorSpec, user_frame
+from beam_pipes.graph.spec import TensorSpec, here, user_frame
 from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.trace import add, constant, current_scope, set_scope
 
@@ -137,14 +137,10 @@ def _node(value: object, predicate: DataNode, branch: bool) -> DataNode | None:
 
 
 def _check_alike(names: str, first: DataNode, second: DataNode, predicate: DataNode) -> None:
-    for what, a, b in (
-        ("dtype", first.dtype, second.dtype),
-        ("rank", first.spec.ndim, second.spec.ndim),
-    ):
+    for what, a, b in (("dtype", first.dtype, second.dtype), ("rank", first.spec.ndim, second.spec.ndim)):
         if a is not None and b is not None and a != b:
-            raise _different(
-                names, f"{what} {a} ({first.source.where})", f"{what} {b} ({second.source.where})", predicate
-            )
+            found = [f"{what} {one} ({node.source.where})" for one, node in ((a, first), (b, second))]
+            raise _different(names, found[0], found[1], predicate)
     if first.device != second.device:
         raise _different(names, f"data on {first.device}", f"data on {second.device}", predicate)
 
@@ -153,12 +149,13 @@ def _told(value: object) -> str:
     return f"a data node {value.spec}" if isinstance(value, DataNode) else f"{type(value).__name__} {value!r:.40}"
 
 
-def _different(names: str, first: str, second: str, predicate: DataNode) -> ConditionError:
-    return ConditionError(
-        f"{names} should be alike in both branches of the condition on {predicate.name!r}, and is {first} in one, "
-        f"{second} in the other. Make them alike: fn.cast, or the same structure. ({user_frame()})",
-        variable=names,
-        where=user_frame(),
+def _different(names: str, first: str, second: str, predicate: DataNode) -> GraphError:
+    return here(
+        ConditionError(
+            f"{names} should be alike in both branches of the condition on {predicate.name!r}, and is {first} in one, "
+            f"{second} in the other. Make them alike: fn.cast, or the same structure.",
+            variable=names,
+        )
     )
 
 
@@ -194,7 +191,7 @@ def check_covered(nodes: Sequence[OperatorNode], outputs: Iterable[DataNode]) ->
     asked: list[tuple[DataNode, Decided]] = [(output, {}) for output in outputs]
     for node in nodes:
         if not isinstance(node.operator, (Merge, Partial)):
-            branch = {} if node.scope is None else {scope.predicate: scope.branch for scope in node.scope.chain()}
+            branch = {scope.predicate: scope.branch for scope in node.branches}
             asked += [(feed, branch) for feed in (*node.inputs, *node.argument_inputs.values())]
     for node_asked, decided in asked:
         gap = _gap(node_asked, decided)

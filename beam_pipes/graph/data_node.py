@@ -22,7 +22,7 @@ from beam_pipes.errors import ConditionError, GraphError, InferenceError, Operat
 from beam_pipes.graph.basic import ConstantSample, RecordName, ShapeOf, ToDevice, ToHost
 from beam_pipes.graph.expressions import SYMBOLS, Arithmetic, Item, Subscript
 from beam_pipes.graph.operator import Device, Operator
-from beam_pipes.graph.spec import UNKNOWN, TensorSpec, UserFrame, located, user_frame
+from beam_pipes.graph.spec import UNKNOWN, TensorSpec, UserFrame, here
 from beam_pipes.graph.tensors import TensorList
 
 
@@ -36,7 +36,7 @@ class OperatorGraph:
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}
 
-    def name_for(self, operator: type[Operator], name: str | None, where: UserFrame) -> str:
+    def name_for(self, operator: type[Operator], name: str | None) -> str:
         """A name for a new operator: the given one, or its kind and a number. Called as it is defined."""
         if name is None:
             title = operator.title()
@@ -45,9 +45,7 @@ class OperatorGraph:
                 name = title if not count else f"{title}_{count}"
         elif name in self._names:
             raise OperatorArgumentError(
-                f"two operators are called {name!r}, and names are what draws are keyed by. Choose another one. "
-                f"({where})",
-                where=where,
+                f"two operators are called {name!r}, and names are what draws are keyed by. Choose another one."
             )
         self._names.add(name)
         return name
@@ -159,7 +157,7 @@ class DataNode:
         Records are named as in messages: `cat/3.jpg@0`. Raises `GraphError` for another key.
         """
         if key not in ("source_info", "layout"):
-            raise located(GraphError(f"key should be 'source_info' or 'layout', got {key!r}."), user_frame())
+            raise here(GraphError(f"key should be 'source_info' or 'layout', got {key!r}."))
         if key == "source_info":
             made = self._call(RecordName)
         else:
@@ -186,13 +184,14 @@ class DataNode:
         return _subscript(self, key)
 
     def __bool__(self) -> bool:
-        raise ConditionError(
-            f"the truth of the data node {self.name!r} is not known while the graph is defined. For `if`, `and`, `or` "
-            "and `not` over samples, define the graph with @pipeline_def(enable_conditionals=True), or use "
-            "cond(predicate, then, orelse); combine booleans with & | ^ (a & b). `assert` and `in` take no data nodes. "
-            f"({user_frame()})",
-            node=self.name,
-            where=user_frame(),
+        raise here(
+            ConditionError(
+                f"the truth of the data node {self.name!r} is not known while the graph is defined. For `if`, `and`, "
+                "`or` and `not` over samples, define the graph with @pipeline_def(enable_conditionals=True), or use "
+                "cond(predicate, then, orelse); combine booleans with & | ^ (a & b). `assert` and `in` take no data "
+                "nodes.",
+                node=self.name,
+            )
         )
 
     def __iter__(self) -> NoReturn:
@@ -247,13 +246,8 @@ def _arithmetic(ufunc: str, *operands: object) -> DataNode:
             nodes.append(value)
     for value in nodes:
         if not isinstance(value, (DataNode, np.ndarray, np.generic)) and not hasattr(value, "__dlpack__"):
-            raise located(
-                InferenceError(
-                    f"`{SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got "
-                    f"{type(value).__name__}: {value!r:.60}."
-                ),
-                user_frame(),
-            )
+            found = f"{type(value).__name__}: {value!r:.60}"
+            raise here(InferenceError(f"`{SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got {found}."))
     return DataNode.call_operator(Arithmetic, nodes, keywords).outputs[0]
 
 
@@ -267,13 +261,8 @@ def _subscript(node: DataNode, key: object) -> DataNode:
             return ("node", len(bounds) - 1)
         if value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))):
             return None if value is None else int(value)
-        raise located(
-            InferenceError(
-                "a data node is indexed by integers, slices, `...`, None and data nodes of integers, got "
-                f"{value!r:.60}."
-            ),
-            user_frame(),
-        )
+        takes = "integers, slices, `...`, None and data nodes of integers"
+        raise here(InferenceError(f"a data node is indexed by {takes}, got {value!r:.60}."))
 
     items: list[Item] = []
     for one in key if isinstance(key, tuple) else (key,):
@@ -287,7 +276,7 @@ def _subscript(node: DataNode, key: object) -> DataNode:
             found = number(one)
             items.append(found if isinstance(found, tuple) else ("int", found))
     if sum(item[0] == "ellipsis" for item in items) > 1:
-        raise located(InferenceError("an index holds `...` once at most."), user_frame())
+        raise here(InferenceError("an index holds `...` once at most."))
     return DataNode.call_operator(Subscript, (node, *bounds), {"items": items}).outputs[0]
 
 
@@ -317,10 +306,14 @@ class OperatorNode:
     without_effect: tuple[str, ...] = ()
     order: int = dataclasses.field(default_factory=lambda: next(_ORDER))
 
+    @property
+    def branches(self) -> tuple[Scope, ...]:
+        """The branch in which it was called and those around it, from the inside out."""
+        return () if self.scope is None else tuple(self.scope.chain())
+
     def feeds(self) -> tuple[DataNode, ...]:
         """All data nodes that are read: inputs, argument inputs, and the conditions of its branch."""
-        conditions = () if self.scope is None else tuple(scope.predicate for scope in self.scope.chain())
-        return (*self.inputs, *self.argument_inputs.values(), *conditions)
+        return (*self.inputs, *self.argument_inputs.values(), *(branch.predicate for branch in self.branches))
 
     @property
     def output_device(self) -> str:
@@ -346,19 +339,6 @@ class Scope:
             yield scope
             scope = scope.parent
 
-    def is_within(self, other: Scope | None) -> bool:
-        """Whether every sample of this scope is one of `other`."""
-        return other is None or any(scope is other for scope in self.chain())
-
-
-def is_within(inner: Scope | None, outer: Scope | None) -> bool:
-    """Whether every sample of `inner` is one of `outer`; None is the whole batch."""
-    return outer is None or (inner is not None and inner.is_within(outer))
-
-
-def describe(scope: Scope | None) -> str:
-    """`if predicate (then)`, from the outside in; "" for the whole batch."""
-    if scope is None:
-        return ""
-    parts = [f"{one.predicate.name} is {'true' if one.branch else 'false'}" for one in scope.chain()]
-    return " and ".join(reversed(parts))
+    def __str__(self) -> str:
+        parts = [f"{one.predicate.name} is {'true' if one.branch else 'false'}" for one in self.chain()]
+        return " and ".join(reversed(parts))

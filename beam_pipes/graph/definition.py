@@ -18,7 +18,7 @@ from beam_pipes.graph.cut import Plan, ancestors, make_plan
 from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode
 from beam_pipes.graph.feeding import LAST
 from beam_pipes.graph.operator import check_choice, nearest
-from beam_pipes.graph.spec import TensorSpec, UserFrame, user_frame
+from beam_pipes.graph.spec import TensorSpec, here, located
 from beam_pipes.graph.tensors import TensorList, to_numpy_type
 from beam_pipes.graph.trace import POLICIES, constant, pop_pipeline, push_pipeline, set_scope
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
@@ -149,7 +149,7 @@ class GraphDefinition(OperatorGraph):
 
     def add_sink(self, edge: DataNode) -> None:
         """Keeps the operators of the data node `edge` from being pruned, although it is not an output."""
-        self._adopt([edge], user_frame())
+        self._adopt([edge])
         edge.source.preserve = True
 
     def set_outputs(self, *outputs: object) -> None:
@@ -158,45 +158,46 @@ class GraphDefinition(OperatorGraph):
         A list among them (of an operator with several outputs) is flattened; arrays and numbers become
         constants.
         """
-        where = user_frame()
         names: tuple[str, ...] = ()
         if len(outputs) == 1 and isinstance(outputs[0], Mapping):
             names = tuple(map(str, outputs[0]))
             outputs = tuple(outputs[0].values())
         flat: list[DataNode] = []
         for position, output in enumerate(outputs):
-            flat += self._as_outputs(output, names[position] if names else str(position), where)
+            flat += self._as_outputs(output, names[position] if names else str(position))
         if names and len(flat) != len(names):
-            raise GraphError(f"a named output should be one data node, and one of these is a list: {names}. ({where})")
+            raise here(GraphError(f"a named output should be one data node, and one of these is a list: {names}."))
         self._output_names = names
         self._outputs = tuple(flat)
-        self._adopt(flat, where)
+        self._adopt(flat)
         check_covered(ancestors(node.source for node in flat), flat)
 
-    def _as_outputs(self, output: object, name: str, where: UserFrame) -> list[DataNode]:
+    def _as_outputs(self, output: object, name: str) -> list[DataNode]:
         if isinstance(output, DataNode):
             return [output]
         if isinstance(output, (list, tuple)):
-            return [one for part in output for one in self._as_outputs(part, name, where)]
+            return [one for part in output for one in self._as_outputs(part, name)]
         if isinstance(output, (bool, int, float, np.ndarray, np.generic)):
             with self:
                 return [constant(output)]
-        raise GraphError(
-            f"output {name} should be a data node, a list of them, an array or a number, got "
-            f"{type(output).__name__}: {output!r:.60}. ({where})",
-            where=where,
+        found = f"{type(output).__name__}: {output!r:.60}"
+        raise here(
+            GraphError(f"output {name} should be a data node, a list of them, an array or a number, got {found}.")
         )
 
-    def _adopt(self, outputs: Sequence[DataNode], where: UserFrame) -> None:
+    def _adopt(self, outputs: Sequence[DataNode]) -> None:
         """Adds operators to the graph that were called outside any pipeline."""
         for node in ancestors(output.source for output in outputs):
             if node.pipeline is None:
                 node.pipeline = self
-                node.name = self.name_for(type(node.operator), node.name or None, node.where)
+                try:
+                    node.name = self.name_for(type(node.operator), node.name or None)
+                except OperatorArgumentError as error:
+                    raise located(error, node.where) from None
                 node.operator.name = node.name
                 self.add(node)
             elif node.pipeline is not self:
-                raise GraphError(f"{node.name} belongs to another pipeline ({node.where}). ({where})", where=where)
+                raise here(GraphError(f"{node.name} belongs to another pipeline ({node.where})."))
         self.nodes.sort(key=lambda node: node.order)
 
     def define_graph(self) -> object:

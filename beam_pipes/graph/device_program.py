@@ -103,8 +103,8 @@ class DeviceProgram(Generic[A]):
     @property
     def host_inputs(self) -> tuple[DataNode, ...]:
         """What the host must keep for it: its inputs, and the conditions of its branches."""
-        scopes = [scope for node in self.nodes if node.scope is not None for scope in node.scope.chain()]
-        return tuple(dict.fromkeys([*self.inputs, *(scope.predicate for scope in scopes)]))
+        conditions = (branch.predicate for node in self.nodes for branch in node.branches)
+        return tuple(dict.fromkeys([*self.inputs, *conditions]))
 
     def _make_segments(self, inside: set[OperatorNode]) -> list[_Segment[A] | OperatorNode]:
         made: list[_Segment[A] | OperatorNode] = []

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.graph.cut import Plan, place_of
-from beam_pipes.graph.data_node import DataNode, OperatorNode, describe
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.host_run import OperatorStatistics
 from beam_pipes.graph.operator import check_choice
 from beam_pipes.graph.reader import Reader
@@ -47,7 +47,7 @@ def _row(node: OperatorNode) -> list[object]:
     config = dict(operator.fingerprint_config())
     if operator.is_source and not isinstance(operator, Reader):
         config.pop("source", None)  # code of the user that is told where it stands; a checkpoint cannot hold it
-    scope = [] if node.scope is None else [[_ref(one.predicate), one.branch] for one in node.scope.chain()]
+    scope = [[_ref(one.predicate), one.branch] for one in node.branches]
     return [
         node.name,
         {name: _canonical(value, f"{node.name}.{name}") for name, value in config.items()},
@@ -142,7 +142,7 @@ class Drawing:
                     for output in node.outputs
                 )
                 took = f" ← {', '.join(feeds)}" if feeds else ""
-                under = f"  [{describe(node.scope)}]" if node.scope is not None else ""
+                under = f"  [{node.scope}]" if node.scope is not None else ""
                 under += f"  [without effect: {', '.join(node.without_effect)}]" if node.without_effect else ""
                 lines.append(f"  {node.name:<{width}}{took} → {gives or 'nothing'}{under}  ({node.where})")
         outputs = [

@@ -19,7 +19,7 @@ import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import OperatorArgumentError
-from beam_pipes.graph.operator import COMMON_ARGUMENTS, Operator
+from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.spec import user_frame
 from beam_pipes.graph.trace import call
 
@@ -134,7 +134,7 @@ def class_of(operator: type[Operator]) -> type:
 
     def __init__(self: Any, *values: object, **arguments: object) -> None:
         arguments = _by_position(operator, values, arguments)
-        operator.check_names([name for name in arguments if name not in common_arguments(operator)])
+        operator.check_names([name for name in arguments if name not in operator.common_arguments()])
         self.arguments = arguments
 
     def __call__(self: Any, *inputs: object, **arguments: object) -> object:
@@ -201,16 +201,10 @@ def signature(operator: type[Operator]) -> inspect.Signature:
     for argument in sorted(own, key=lambda argument: not argument.is_required):
         default = inspect.Parameter.empty if argument.is_required else argument.default
         parameters.append(inspect.Parameter(argument.name, inspect.Parameter.KEYWORD_ONLY, default=default))
-    for name in common_arguments(operator):
+    for name in operator.common_arguments():
         default = False if name == "preserve" else None
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     return inspect.Signature(parameters)
-
-
-def common_arguments(operator: type[Operator]) -> list[str]:
-    """The keywords that every operator takes, without those that it declares itself."""
-    names = [*COMMON_ARGUMENTS, *(["seed"] if operator.random else [])]
-    return [name for name in names if name not in operator.arguments]
 
 
 def documentation(operator: type[Operator]) -> str:

@@ -321,7 +321,7 @@ def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declara
             )
             units.append(Unit(name=node.name, stage=stage, inputs=Ref("", None)))
             continue
-        conditions = [] if node.scope is None else [scope.branch for scope in node.scope.chain()]
+        conditions = [scope.branch for scope in node.branches]
         refs = _input_refs(node)
         if not refs:  # a constant: one for each record
             refs = {"record": Ref(reader_node.name, RECORD_FEATURE)}

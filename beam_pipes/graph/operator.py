@@ -333,9 +333,15 @@ class Operator:
         return cls.op_name or cls.__name__
 
     @classmethod
+    def common_arguments(cls) -> list[str]:
+        """The keywords that every operator takes, without those that it declares itself."""
+        names = [*COMMON_ARGUMENTS, *(["seed"] if cls.random else [])]
+        return [name for name in names if name not in cls.arguments]
+
+    @classmethod
     def check_names(cls, names: Sequence[str]) -> None:
         """Raises `OperatorArgumentError` for a keyword that this operator does not take, naming the nearest one."""
-        known = [*cls.arguments, *COMMON_ARGUMENTS, *(["seed"] if cls.random else [])]
+        known = [*cls.arguments, *cls.common_arguments()]
         for name in names:
             if name not in cls.arguments and name not in cls.without_effect:
                 raise OperatorArgumentError(

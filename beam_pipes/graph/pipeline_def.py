@@ -25,7 +25,7 @@ from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.definition import option_names
 from beam_pipes.graph.operator import nearest
 from beam_pipes.graph.pipeline import Pipeline
-from beam_pipes.graph.spec import GENERATED, OWN_FOLDERS, UserFrame, user_frame
+from beam_pipes.graph.spec import GENERATED, OWN_FOLDERS, UserFrame, here
 from beam_pipes.graph.trace import call
 
 R = TypeVar("R")
@@ -179,12 +179,13 @@ def _decided(test: Callable[[], R]) -> Callable[[], R]:
     def decided() -> R:
         value = test()
         if isinstance(value, DataNode):
-            raise ConditionError(
-                "a loop goes on or ends for all samples alike, when the graph is defined: this one depends on the data "
-                f"node {value.name!r}, by `while`, or by `break` or `return` under a condition. Loop a fixed number of "
-                f"times, with the condition around what is to change. ({user_frame()})",
-                node=value.name,
-                where=user_frame(),
+            raise here(
+                ConditionError(
+                    "a loop goes on or ends for all samples alike, when the graph is defined: this one depends on the "
+                    f"data node {value.name!r}, by `while`, or by `break` or `return` under a condition. Loop a fixed "
+                    "number of times, with the condition around what is to change.",
+                    node=value.name,
+                )
             )
         return value
 
@@ -243,11 +244,12 @@ def _one_sided(name: str, predicate: DataNode, values: tuple[object, object], *,
     """A variable that only the branch `defined` sets."""
     value = values[0 if defined else 1]
     if not _is_return_value(name):
-        raise ConditionError(
-            f"the variable {name!r} is set in one branch of the condition on {predicate.name!r} and used behind it. "
-            f"Give it a value before the condition, or in both branches. ({user_frame()})",
-            variable=name,
-            where=user_frame(),
+        raise here(
+            ConditionError(
+                f"the variable {name!r} is set in one branch of the condition on {predicate.name!r} and used behind "
+                "it. Give it a value before the condition, or in both branches.",
+                variable=name,
+            )
         )
     return _partial(predicate, value, defined)
 
@@ -338,11 +340,7 @@ def decorator(
                 inspect.signature(function).bind(*given, **arguments)
             except TypeError as error:
                 raise OperatorArgumentError(f"{function.__name__}: {error}.") from None
-            defined = function
-            if conditionals:
-                from beam_pipes.graph.pipeline_def import convert
-
-                defined = convert(function)
+            defined = convert(function) if conditionals else function
             return make(defined, given, arguments, **{**options, **for_pipeline})
 
         factory.function = function  # type: ignore[attr-defined]

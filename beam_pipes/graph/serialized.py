@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import importlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -32,9 +33,6 @@ def serialize(pipeline: GraphDefinition) -> str:
     def ref(node: DataNode) -> list[int]:
         return [positions[node.source], node.index]
 
-    def scope(one: Scope | None) -> list[object]:
-        return [] if one is None else [[ref(each.predicate), each.branch] for each in one.chain()]
-
     operators = []
     for node in pipeline.nodes:
         cls = type(node.operator)
@@ -51,7 +49,7 @@ def serialize(pipeline: GraphDefinition) -> str:
                 "inputs": [ref(feed) for feed in node.inputs],
                 "argument_inputs": {name: ref(feed) for name, feed in node.argument_inputs.items()},
                 "device": node.device,
-                "scope": scope(node.scope),
+                "scope": [[ref(scope.predicate), scope.branch] for scope in node.branches],
                 "seed": node.seed,
                 "preserve": node.preserve,
                 "on_error": node.on_error,
@@ -149,8 +147,13 @@ def _decode(value: object) -> object:
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
             raise GraphError(f"the serialized graph refers to {held[0]!r} as a dataclass, and it is none")
         fields = {key: _decode(one) for key, one in held[1].items()}
-        made: Callable[..., object] = cls
-        return made(**fields)
+        make: Callable[..., object] = cls
+        if inspect.signature(make).parameters.keys() >= fields.keys():
+            return make(**fields)
+        made = object.__new__(cls)  # its own __init__ takes other arguments, such as that of tfrec.FixedLenFeature
+        for key, one in fields.items():
+            object.__setattr__(made, key, one)
+        return made
     if kind == "$callable":
         return _import(held)
     raise GraphError(f"the serialized graph holds {kind!r}, which this version does not know")

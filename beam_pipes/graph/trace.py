@@ -10,8 +10,8 @@ import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
 from beam_pipes.graph.basic import ConstantSample, constant_array
-from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode, Scope, is_within
-from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, Device, Operator, check_choice
+from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode, Scope
+from beam_pipes.graph.operator import DEVICES, Device, Operator, check_choice
 from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
 
 
@@ -97,7 +97,7 @@ def _added(
     constants = {name: value for name, value in own.items() if name not in argument_inputs}
     name = common.get("name")
     if pipeline is not None:
-        name = pipeline.name_for(operator_class, name, where)
+        name = pipeline.name_for(operator_class, name)
     operator = operator_class(constants, name=name or "", nodes=tuple(argument_inputs))
     node = OperatorNode(
         operator=operator,
@@ -126,8 +126,8 @@ def _split_keywords(
     operator_class: type[Operator], keywords: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, Any]]:
     """The operator's own arguments, and those that every operator takes."""
-    general = {*COMMON_ARGUMENTS, *(["seed"] if operator_class.random else [])} - operator_class.arguments.keys()
-    left_out = general.union(operator_class.without_effect)
+    general = operator_class.common_arguments()
+    left_out = {*general, *operator_class.without_effect}
     own = {name: value for name, value in keywords.items() if name not in left_out}
     common = {name: value for name, value in keywords.items() if name in general and value is not None}
     for name, choices in (("device", DEVICES), ("on_error", POLICIES)):
@@ -229,7 +229,7 @@ def _check_call(node: OperatorNode) -> None:
                 "the pipeline in which they were made.",
                 operator=operator.name,
             )
-        if not operator.reads_branches and not is_within(node.scope, feed.source.scope):
+        if not operator.reads_branches and feed.source.scope not in (None, *node.branches):
             raise GraphError(
                 f"{operator.name} takes {feed.name!r}, which was made in one branch of a condition "
                 f"({feed.source.where}) and is used outside of it. Give the variable a value in both branches.",
