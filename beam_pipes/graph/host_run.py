@@ -140,7 +140,7 @@ class HostRun:
         if known is None:
             assert scope is not None
             parent = self.rows_of(scope.parent)
-            chosen = self._chosen(scope.predicate, parent)
+            chosen = self.chosen(scope.predicate, parent)
             known = self._rows[scope] = parent[chosen == scope.branch]
         return known
 
@@ -160,7 +160,7 @@ class HostRun:
             column, rows = self._merged(node, rows)
             outcome = Outcome([column], {})
         elif isinstance(node.operator, Partial):
-            chosen = self._chosen(node.inputs[0], rows)
+            chosen = self.chosen(node.inputs[0], rows)
             value = self.held[node.inputs[1]]
             rows = np.intersect1d(rows[chosen == node.operator.branch], value.rows, assume_unique=True)
             outcome = Outcome([value.take(rows)], {})
@@ -190,15 +190,15 @@ class HostRun:
         """The column of an output, over the samples that succeeded."""
         return _as_declared(self.held[node].take(self.rows_of(None)), node)
 
-    def _chosen(self, predicate: DataNode, rows: Rows) -> npt.NDArray[np.bool_]:
-        """The condition, for some rows."""
+    def chosen(self, predicate: DataNode, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which of some rows take the branch of a condition that is true."""
         if not len(rows):
             return np.zeros(0, bool)
         return np.asarray(self.held[predicate].take(rows).as_array()).astype(bool)
 
     def _merged(self, node: OperatorNode, rows: Rows) -> tuple[TensorList, Rows]:
         """The samples of both branches in order, and the rows that have one (all, except with early returns)."""
-        chosen = self._chosen(node.inputs[0], rows)
+        chosen = self.chosen(node.inputs[0], rows)
         sides = []
         for branch, feed in zip((True, False), node.inputs[1:], strict=True):
             held = self.held[feed]
@@ -211,14 +211,12 @@ class HostRun:
         order = np.argsort(both, kind="stable")
         layout = node.outputs[0].spec.layout
         if not len(first) or not len(second):
-            whole = first if len(first) else second
-            return TensorList(whole.as_array() if whole.is_stacked else list(whole), layout=layout), both[order]
+            return (first if len(first) else second).with_layout(layout), both
         if first.is_stacked and second.is_stacked:
             one, other = first.as_array(), second.as_array()
             if one.shape[1:] == other.shape[1:] and one.dtype == other.dtype:
                 return TensorList(np.concatenate([one, other])[order], layout=layout), both[order]
-        samples = [*first, *second]
-        return TensorList([samples[at] for at in order.tolist()], layout=layout), both[order]
+        return TensorList([*first, *second]).take(order).with_layout(layout), both[order]
 
     def _bury(self, node: OperatorNode, rows: Rows, failures: Mapping[int, Exception]) -> Rows:
         """Records the failed samples and excludes them from later operators; returns the remaining rows."""
