@@ -185,11 +185,6 @@ class Plan:
     offline: OfflinePart | None
     spent_after: dict[OperatorNode, tuple[DataNode, ...]]
 
-    @property
-    def sources(self) -> tuple[OperatorNode, ...]:
-        """Readers and fed operators, among those that are run."""
-        return tuple(node for node in self.nodes if node.operator.is_source)
-
     def behind_the_cut(self) -> tuple[OperatorNode, ...]:
         """The operators that are run if a cache holds the part before the cut."""
         before = set() if self.offline is None else set(self.offline.nodes)

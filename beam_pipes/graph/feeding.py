@@ -158,24 +158,15 @@ class Feeding:
             raise GraphError(
                 f"fed batches should have one size of at most batch_size={self.batch_size}, got {found}{reading}."
             )
-        if self.primary is None:
-            if size < self.batch_size and self.last == "drop":
-                return None
+        if self.primary is None and self.last == "drop" and size < self.batch_size:
+            return None
+        if self.primary is None and self.last == "pad":  # with the last sample
+            rows = np.minimum(np.arange(self.batch_size), size - 1)
+            fed = {node: [column.take(rows) for column in columns] for node, columns in fed.items()}
+            place = dataclasses.replace(place, padded=self.batch_size - size, marks_valid=True)
+        elif self.primary is None:
             place = dataclasses.replace(place, size=size)
-            if self.last == "pad":
-                place, fed = self._padded(place, fed)
         return Work(place, fed, after)
-
-    def _padded(
-        self, place: BatchPlace, fed: dict[OperatorNode, Sequence[TensorList]]
-    ) -> tuple[BatchPlace, dict[OperatorNode, Sequence[TensorList]]]:
-        """A fed batch padded with its last sample."""
-        rows = np.minimum(np.arange(self.batch_size), place.size - 1)
-        filled: dict[OperatorNode, Sequence[TensorList]] = {
-            node: [column.take(rows) for column in columns] for node, columns in fed.items()
-        }
-        padded = self.batch_size - place.size
-        return dataclasses.replace(place, size=self.batch_size, padded=padded, marks_valid=True), filled
 
     def _place(self, cursor: Cursor) -> BatchPlace | None:
         size = self.batch_size

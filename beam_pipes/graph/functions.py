@@ -13,7 +13,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -129,30 +129,33 @@ def function_of(operator: type[Operator]) -> Callable[..., object]:
     return function
 
 
-def class_of(operator: type[Operator]) -> type:
-    """`ops.…` of an operator: create it with its constants, then call it with data nodes."""
+class OperatorClass:
+    """The base of `ops.…`: made with an operator's constants, then called with data nodes."""
 
-    def __init__(self: Any, *values: object, **arguments: object) -> None:
-        arguments = _by_position(operator, values, arguments)
-        operator.check_names([name for name in arguments if name not in operator.common_arguments()])
-        self.arguments = arguments
+    operator: ClassVar[type[Operator]]
 
-    def __call__(self: Any, *inputs: object, **arguments: object) -> object:
+    def __init__(self, *values: object, **arguments: object) -> None:
+        common = self.operator.common_arguments()
+        self.arguments = _by_position(self.operator, values, arguments)
+        self.operator.check_names([name for name in self.arguments if name not in common])
+
+    def __call__(self, *inputs: object, **arguments: object) -> object:
         together = {**self.arguments, **arguments}
-        return call(operator, _positional(operator, inputs, together), together)
+        return call(self.operator, _positional(self.operator, inputs, together), together)
 
-    def __repr__(self: Any) -> str:
-        return f"{operator.title()}({', '.join(f'{name}={value!r}' for name, value in self.arguments.items())})"
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.operator.title()}({shown})"
 
-    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY),
-            *(p for p in signature(operator).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY),
-        ]
-    )
-    members = {"__init__": __init__, "__call__": __call__, "__repr__": __repr__, "operator": operator}
+
+def class_of(operator: type[Operator]) -> type[OperatorClass]:
+    """`ops.…` of an operator."""
+    keywords = [p for p in signature(operator).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     module = ".".join(["beam_pipes.transforms.ops", *operator.op_name.split(".")[:-1]])
-    return type(operator.__name__, (), {**members, "__doc__": documentation(operator), "__module__": module})
+    members = {"operator": operator, "__signature__": inspect.Signature(keywords)}
+    return type(
+        operator.__name__, (OperatorClass,), {**members, "__doc__": documentation(operator), "__module__": module}
+    )
 
 
 def _by_position(

@@ -19,7 +19,8 @@ from beam_pipes.graph.definition import GraphDefinition, PipelineOptions
 from beam_pipes.graph.explain import explain, graph_digest
 from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work, make_streams
 from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStatistics, Tally
-from beam_pipes.graph.reader import Reader, Stream
+from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.reader import Reader
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.serialized import deserialize, serialize
 from beam_pipes.graph.tensors import Outputs
@@ -142,21 +143,20 @@ class Pipeline(GraphDefinition):
                 f"the pipeline has cache={self.options.cache!r}, and its graph has no cut: mark one with "
                 "graph.cache(node)."
             )
-        wanted = list(dict.fromkeys([*([] if first is None else [first]), *plan.sources]))
-        readers = []
-        for node in wanted:
-            if not isinstance(node.operator, Reader):
-                continue
-            store = None
-            if part is not None and node in part.readers[1:]:
-                continue  # what is used of it lies in the cache
-            if part is not None and node is part.reader:
-                from beam_pipes.graph.offline import CachedStore
+        sources = (*([] if first is None else [first]), *(node for node in plan.nodes if node.operator.is_source))
+        wanted = list(dict.fromkeys(sources))
+        if part is not None:
+            from beam_pipes.graph.offline import CachedStore
 
-                assert self.options.cache is not None
-                store = self._cached = CachedStore(self.options.cache, part, self.offline_declaration())
-                store.check_alone([other for other in wanted if other not in part.readers])
-            readers.append(OpenReader.of(node, self.seed, store))
+            assert self.options.cache is not None
+            self._cached = CachedStore(self.options.cache, part, self.offline_declaration())
+            self._cached.check_alone([other for other in wanted if other not in part.readers])
+            wanted = [node for node in wanted if node not in part.readers[1:]]  # what is used of them is in the cache
+        readers = [
+            OpenReader.of(node, self.seed, self._cached if part is not None and node is part.reader else None)
+            for node in wanted
+            if isinstance(node.operator, Reader)
+        ]
         return Feeding(readers, make_streams(wanted), first=first, batch_size=self.batch_size, last=self.options.last)
 
     def offline_declaration(self, name: str = "graph", **options: Any) -> Declaration:
@@ -189,7 +189,7 @@ class Pipeline(GraphDefinition):
     def epoch_size(self, name: str | None = None) -> dict[str, int] | int:
         """Records of an epoch over all shards: of one reader, or of all of them as a dict by name."""
         sizes = {node.name: reader.order.size for node, reader in self.feeding.readers.items()}
-        return dict(sizes) if name is None else sizes[self._known_reader(name)]
+        return sizes if name is None else sizes[self._known_reader(name)]
 
     @overload
     def reader_meta(self, name: None = None) -> dict[str, dict[str, int]]: ...
@@ -214,8 +214,6 @@ class Pipeline(GraphDefinition):
         return metas if name is None else metas[self._known_reader(name)]
 
     def _known_reader(self, name: str) -> str:
-        from beam_pipes.graph.operator import nearest
-
         names = [node.name for node in self.feeding.readers]
         if name not in names:
             listed = ", ".join(names) or "none"
@@ -302,9 +300,7 @@ class Pipeline(GraphDefinition):
         The end of a Python source may be an end until `reset` is called; not where `goes_on`, as in iterators.
         """
         self.cursor = Cursor(self.cursor.epoch + 1, 0)
-        self._ended = not goes_on and any(
-            getattr(stream, "needs_reset", False) for stream in self.feeding.streams.values()
-        )
+        self._ended = not goes_on and any(stream.needs_reset for stream in self.feeding.streams.values())
 
     def draw_key(self, node: OperatorNode) -> str:
         """The key of an operator's draws besides record and epoch: the seeds and its name."""
@@ -407,14 +403,13 @@ class Pipeline(GraphDefinition):
             if node is not None:
                 self._pushed.setdefault(name, []).append(data)
                 return
-        stream: Stream | None = next((s for n, s in self.feeding.streams.items() if n.name == name), None)
-        if stream is None or not hasattr(stream, "feed"):
-            fed = [node.name for node, one in self.feeding.streams.items() if hasattr(one, "feed")]
+        fed = {node.name: stream.feed for node, stream in self.feeding.streams.items() if hasattr(stream, "feed")}
+        if name not in fed:
             raise GraphError(
                 f"{name!r} cannot be fed: an external_source without a source can, and there "
                 f"{'are ' + ', '.join(fed) if fed else 'is none'}."
             )
-        stream.feed(data)
+        fed[name](data)
 
     def reset(self, epoch: int | None = None) -> None:
         """Begins the next epoch (or `epoch`) with the next batch, from any position.

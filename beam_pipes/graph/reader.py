@@ -53,6 +53,11 @@ class Stream(abc.ABC):
         """Whether the next epoch begins automatically, without a `StopIteration` in between."""
 
     @property
+    def needs_reset(self) -> bool:
+        """Whether its end ends all runs of the pipeline until `reset` is called."""
+        return False
+
+    @property
     def num_waiting(self) -> int | None:
         """The number of pushed batches that were not taken yet; None if the stream needs no pushing."""
         return None
