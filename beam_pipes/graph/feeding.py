@@ -11,14 +11,14 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import Outcome, joined, one_by_one
 from beam_pipes.graph.data_node import OperatorNode
-from beam_pipes.graph.reader import BatchPlace, Fed, Indices, NumberedRecords, Reader, RecordStore, ShardOrder, Stream
+from beam_pipes.graph.reader import BatchPlace, Fed, Indices, NumberedRecords, Reader, RecordStore, Stream
 from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.tensors import TensorList
+from beam_pipes.loader.order import ShardOrder
 
 LAST = ("drop", "pad", "partial")
 
@@ -221,7 +221,7 @@ class Feeding:
             valid=valid,
         )
 
-    def indices(self, reader: OpenReader, place: BatchPlace) -> npt.NDArray[np.int64]:
+    def indices(self, reader: OpenReader, place: BatchPlace) -> Indices:
         """The records of a reader in a batch."""
         positions = np.arange(place.first, place.first + place.size)
         primary = self.primary
@@ -249,7 +249,7 @@ class Feeding:
         if not len(indices):
             return Outcome(joined(node, []), {})
 
-        def run(some: npt.NDArray[np.int64]) -> list[TensorList]:
+        def run(some: Indices) -> list[TensorList]:
             return _checked(node, reader.read(some, used), len(some), used)
 
         try:
