@@ -355,23 +355,16 @@ def _single(operator: Operator) -> Callable[..., object] | None:
 def _gathered(node: OperatorNode, results: Sequence[Any]) -> list[TensorList]:
     """One column per output, from the results of each sample."""
     count = len(node.outputs)
-    columns = []
-    for index, output in enumerate(node.outputs):
-        if count == 1:
-            samples = [one[0] if type(one) in (tuple, list) and len(one) == 1 else one for one in results]
-        else:
-            samples = []
-            for one in results:
-                if not isinstance(one, (tuple, list)) or len(one) != count:
-                    found = len(one) if isinstance(one, (tuple, list)) else 1
-                    raise GraphError(
-                        f"{node.operator.title()}.run should give {count} outputs, got {found}. It was called at "
-                        f"{node.where}.",
-                        operator=node.name,
-                    )
-                samples.append(one[index])
-        columns.append(_column(samples, output))
-    return columns
+    if count == 1:
+        results = [one if type(one) in (tuple, list) and len(one) == 1 else (one,) for one in results]
+    for one in results:
+        found = len(one) if isinstance(one, (tuple, list)) else 1
+        if found != count:
+            raise GraphError(
+                f"{node.operator.title()}.run should give {count} outputs, got {found}. It was called at {node.where}.",
+                operator=node.name,
+            )
+    return [_column([one[index] for one in results], output) for index, output in enumerate(node.outputs)]
 
 
 def joined(node: OperatorNode, pieces: Sequence[Sequence[TensorList]]) -> list[TensorList]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,14 +94,7 @@ class PipelineOptions:
         depth = given.get("prefetch_queue_depth")
         if isinstance(depth, Mapping):  # DALI's separate queues
             given["prefetch_queue_depth"] = max(depth.values(), default=0)
-        known = option_names()
-        for name in given:
-            if name not in known:
-                raise OperatorArgumentError(
-                    f"a pipeline has no option {name!r}.{nearest(name, known)} It takes: "
-                    f"{', '.join(field.name for field in dataclasses.fields(cls))}.",
-                    argument=name,
-                )
+        check_options(given)
         own = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in own and value is not None})
 
@@ -123,6 +116,18 @@ def option_names() -> tuple[str, ...]:
     """All names that `PipelineOptions.of` takes."""
     own = (field.name for field in dataclasses.fields(PipelineOptions))
     return (*own, "max_batch_size", "checkpoint", *WITHOUT_EFFECT)
+
+
+def check_options(given: Iterable[str], *, of_function: Sequence[str] = ()) -> None:
+    """Raises `OperatorArgumentError` for a name that neither a pipeline nor its function takes, naming the nearest."""
+    known = (*of_function, *option_names())
+    for name in given:
+        if name not in known:
+            takes = f" The function takes {', '.join(of_function)}." if of_function else ""
+            own = ", ".join(field.name for field in dataclasses.fields(PipelineOptions))
+            raise OperatorArgumentError(
+                f"there is no argument {name!r}.{nearest(name, known)}{takes} A pipeline takes {own}.", argument=name
+            )
 
 
 Defined = TypeVar("Defined", bound="GraphDefinition")

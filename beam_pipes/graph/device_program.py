@@ -19,7 +19,7 @@ from beam_pipes.graph.apply import batched_arguments, host_draws
 from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import Plan
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
-from beam_pipes.graph.host_run import NO_VALUE, Held, HostRun
+from beam_pipes.graph.host_run import NO_VALUE, HostRun
 from beam_pipes.graph.tensors import Array
 
 Rows = npt.NDArray[np.intp]
@@ -145,9 +145,8 @@ class DeviceProgram(Generic[A]):
     def run(self, host: HostRun) -> dict[DataNode, list[tuple[Rows, A]]]:
         """The outputs on the device: for each a list of (rows, array), one if all samples have one shape."""
         rows = host.rows_of(None)
-        held = {node: host.held[node] for node in self.host_inputs if node in host.held}
         made: dict[DataNode, list[tuple[Rows, A]]] = {node: [] for node in self.outputs}
-        groups = self._groups(host, held, rows)
+        groups = self._groups(host, rows)
         mixing = next((node for node in self.nodes if node.operator.mixes_samples), None)
         if len(groups) > 1 and mixing is not None:
             raise OperatorError(
@@ -159,15 +158,16 @@ class DeviceProgram(Generic[A]):
                 where=mixing.where,
             )
         for group in groups:
-            arrays = _GroupRun(self, host, held, group).arrays()
+            arrays = _GroupRun(self, host, group).arrays()
             for node in self.outputs:
                 one = arrays[node]
                 if one.array is not None and len(one.rows):
                     made[node].append((one.rows, one.array))
         return made
 
-    def _groups(self, host: HostRun, held: dict[DataNode, Held], rows: Rows) -> list[Rows]:
+    def _groups(self, host: HostRun, rows: Rows) -> list[Rows]:
         """Groups of rows whose samples fit into one array."""
+        held = host.held
         ragged = [node for node in self.inputs if node in held and held[node].column.dense is None]
         by_shape = set(ragged)
         static = [feed for segment in self.steps if isinstance(segment, _Segment) for _, _, feed in segment.static]
@@ -177,10 +177,9 @@ class DeviceProgram(Generic[A]):
         for row in rows.tolist():
             key: list[object] = []
             for node in (*ragged, *static):
-                one = held[node] if node in held else host.held[node]
+                one = held[node]
                 at = int(np.searchsorted(one.rows, row))
-                present = at < len(one.rows) and one.rows[at] == row
-                if not present:
+                if at == len(one.rows) or one.rows[at] != row:
                     key.append(None)
                 else:
                     sample = one.column[at]
@@ -251,7 +250,6 @@ class _GroupRun(Generic[A]):
 
     program: DeviceProgram[A]
     host: HostRun
-    held: Mapping[DataNode, Held]
     group: Rows
     made: dict[DataNode, _OnDevice[A]] = dataclasses.field(default_factory=dict)
 
@@ -273,8 +271,8 @@ class _GroupRun(Generic[A]):
     def _fetch(self, node: DataNode, rows: Rows, *, exact: bool = True) -> A:
         """The samples of `rows` on the device."""
         if node not in self.made:
-            own = np.intersect1d(self.held[node].rows, self.group, assume_unique=True)
-            column = self.held[node].take(own)
+            own = np.intersect1d(self.host.held[node].rows, self.group, assume_unique=True)
+            column = self.host.held[node].take(own)
             if column.dense is None:
                 raise GraphError(f"{node.name} holds samples of different shapes in one group")
             self.made[node] = _OnDevice(self.program.backend.put(column.as_array(), exact=exact), own)

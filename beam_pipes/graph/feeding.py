@@ -15,7 +15,7 @@ import numpy as np
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import Outcome, joined, one_by_one
 from beam_pipes.graph.data_node import OperatorNode
-from beam_pipes.graph.reader import BatchPlace, Fed, Indices, NumberedRecords, Reader, RecordStore, Stream
+from beam_pipes.graph.reader import BatchPlace, Indices, NumberedRecords, Reader, RecordStore, Stream
 from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.tensors import TensorList
 from beam_pipes.loader.order import ShardOrder
@@ -294,8 +294,3 @@ def _checked(
             raise GraphError(f"{node.operator.title()} should read {size} records, got {len(column)}.")
         made.append(column.with_layout(output.spec.layout))
     return made
-
-
-def make_streams(nodes: Sequence[OperatorNode]) -> dict[OperatorNode, Stream]:
-    """The streams of fed operators."""
-    return {node: node.operator.stream() for node in nodes if isinstance(node.operator, Fed)}

@@ -19,7 +19,7 @@ from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import explain_change, fingerprint_declaration, read_fingerprint
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import FeatureSpec
-from beam_pipes.engine.graph import Graph, Ref, Signature, Unit
+from beam_pipes.engine.graph import Graph, Ref, Unit
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import GraphError, StaleCacheError
 from beam_pipes.graph.apply import apply
@@ -33,6 +33,7 @@ from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
+from beam_pipes.typed.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache
@@ -323,23 +324,12 @@ def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declara
     return Declaration(name=name, source=source, pipeline=_GraphStage(graph), features=declared, **options)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _GraphStage:
+class _GraphStage(Pipeline):
     """A graph as the pipeline of a declaration."""
 
-    graph: Graph
-
-    @property
-    def name(self) -> str:
-        return self.graph.name
-
-    @property
-    def input_type(self) -> Signature:
-        return self.graph.input_type
-
-    @property
-    def output_type(self) -> Signature:
-        return self.graph.output_type
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.input_type, dict(graph.output_type), graph.name)
+        self.graph = graph
 
     def transform(self, value: object) -> NoReturn:
         raise GraphError(f"{self.name}: an offline part is run unit by unit")

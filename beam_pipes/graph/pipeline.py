@@ -17,10 +17,10 @@ from beam_pipes.graph.cut import Plan, place_of
 from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.definition import GraphDefinition, PipelineOptions
 from beam_pipes.graph.explain import explain, graph_digest
-from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work, make_streams
+from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work
 from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStatistics, Tally
 from beam_pipes.graph.operator import nearest
-from beam_pipes.graph.reader import Reader
+from beam_pipes.graph.reader import Fed, Reader
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.serialized import deserialize, serialize
 from beam_pipes.graph.tensors import Outputs
@@ -157,7 +157,8 @@ class Pipeline(GraphDefinition):
             for node in wanted
             if isinstance(node.operator, Reader)
         ]
-        return Feeding(readers, make_streams(wanted), first=first, batch_size=self.batch_size, last=self.options.last)
+        streams = {node: node.operator.stream() for node in wanted if isinstance(node.operator, Fed)}
+        return Feeding(readers, streams, first=first, batch_size=self.batch_size, last=self.options.last)
 
     def offline_declaration(self, name: str = "graph", **options: Any) -> Declaration:
         """The part before the cut as a `Declaration`: build it with any runner, then pass its directory as `cache=`.

@@ -22,8 +22,7 @@ from beam_pipes.extras import require
 from beam_pipes.graph.basic import Partial
 from beam_pipes.graph.conditions import cond, condition, in_branch, logical, merge, negation
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.definition import option_names
-from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.definition import check_options, option_names
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.spec import GENERATED, OWN_FOLDERS, UserFrame, here
 from beam_pipes.graph.trace import call
@@ -322,7 +321,7 @@ def decorator(
             f"pipeline_def decorates a function, got {fn!r:.60}. Options are given by keyword: "
             "@pipeline_def(batch_size=32)."
         )
-    _check_options(options, ())
+    check_options(options)
 
     def decorate(function: Definition) -> Factory:
         own = inspect.signature(function).parameters
@@ -335,7 +334,7 @@ def decorator(
             conditionals = bool(keywords.pop("enable_conditionals", enable_conditionals))
             arguments = {name: value for name, value in keywords.items() if name not in for_pipeline}
             if not takes_any:
-                _check_options(arguments, tuple(own))
+                check_options(arguments, of_function=tuple(own))
             try:
                 inspect.signature(function).bind(*given, **arguments)
             except TypeError as error:
@@ -347,15 +346,3 @@ def decorator(
         return factory
 
     return decorate if fn is None else decorate(fn)
-
-
-def _check_options(given: Mapping[str, object], of_function: tuple[str, ...]) -> None:
-    known = (*of_function, *option_names())
-    for name in given:
-        if name not in known:
-            takes = f"the function takes {', '.join(of_function)}; " if of_function else ""
-            raise OperatorArgumentError(
-                f"there is no argument {name!r}.{nearest(name, known)} {takes}a pipeline takes "
-                f"{', '.join(option_names()[:9])}.".replace("  ", " "),
-                argument=name,
-            )
