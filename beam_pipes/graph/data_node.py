@@ -30,11 +30,15 @@ class OperatorGraph:
     """The operators that were called in one pipeline, in order, each with a name of its own."""
 
     def __init__(self, *, seed: int) -> None:
-        #: The key of shuffling and draws.
-        self.seed = seed
+        self._seed = seed
         self.nodes: list[OperatorNode] = []
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}
+
+    @property
+    def seed(self) -> int:
+        """The key of shuffling and draws."""
+        return self._seed
 
     def name_for(self, operator: type[Operator], name: str | None) -> str:
         """A name for a new operator: the given one, or its kind and a number. Called as it is defined."""
