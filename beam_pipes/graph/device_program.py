@@ -119,10 +119,10 @@ class DeviceProgram(Generic[A]):
             last.nodes.append(node)
         for segment in made:
             if isinstance(segment, _Segment):
-                self._complete(segment, made)
+                self._complete(segment)
         return made
 
-    def _complete(self, segment: _Segment[A], all_segments: Sequence[_Segment[A] | OperatorNode]) -> None:
+    def _complete(self, segment: _Segment[A]) -> None:
         own = {output for node in segment.nodes for output in node.outputs}
         inputs: dict[DataNode, None] = {}
         for node in segment.nodes:
@@ -133,10 +133,8 @@ class DeviceProgram(Generic[A]):
                     inputs[feed] = None
             inputs.update(dict.fromkeys(node.inputs))
         segment.inputs = [feed for feed in inputs if feed not in own]
-        elsewhere = set(self.outputs)
-        for other in all_segments:
-            nodes = [other] if isinstance(other, OperatorNode) else other.nodes if other is not segment else []
-            elsewhere |= {feed for node in nodes for feed in node.inputs}
+        others = [node for node in self.nodes if node not in segment.nodes]
+        elsewhere = {*self.outputs, *(feed for node in others for feed in node.inputs)}
         segment.outputs = [output for output in own if output in elsewhere]
         segment.outputs.sort(key=lambda output: (output.source.order, output.index))
 

@@ -80,8 +80,8 @@ class Edge:
 def explain(plan: Plan, statistics: Mapping[str, OperatorStatistics], names: Sequence[str], form: str) -> str:
     """The drawing, outputs by `names`; `OperatorArgumentError` for another form."""
     check_choice("form", form, FORMS)
-    drawing = Drawing(plan, statistics, names)
-    return {"text": drawing.text, "dot": drawing.dot, "svg": drawing.svg}[form]()
+    drawing: str = getattr(Drawing(plan, statistics, names), form)()
+    return drawing
 
 
 def _size(count: float) -> str:

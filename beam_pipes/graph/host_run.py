@@ -182,7 +182,9 @@ class HostRun:
             rows = self._bury(node, rows, outcome.failures)
         for output, column in zip(node.outputs, outcome.columns, strict=True):
             self.held[output] = Held(_as_declared(column, output), rows)
-        self._count(node, len(rows), outcome, time.perf_counter() - start)
+        sizes = tuple(column.nbytes for column in outcome.columns)
+        done = Done(len(rows), len(outcome.failures), sizes, time.perf_counter() - start)
+        self.tally.done.append((node.name, done))
         for data_node in spent:
             self.held.pop(data_node, None)
 
@@ -236,10 +238,6 @@ class HostRun:
             )
         self._rows = {scope: known[self._alive[known]] for scope, known in self._rows.items()}
         return rows[self._alive[rows]]
-
-    def _count(self, node: OperatorNode, records: int, outcome: Outcome, secs: float) -> None:
-        sizes = tuple(column.nbytes for column in outcome.columns)
-        self.tally.done.append((node.name, Done(records, len(outcome.failures), sizes, secs)))
 
 
 def _as_declared(column: TensorList, node: DataNode) -> TensorList:

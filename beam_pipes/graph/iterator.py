@@ -1,13 +1,11 @@
 """`GraphIterator`: the batches of a pipeline, epoch by epoch, prepared ahead of their use.
 
-`DALIGenericIterator`: the same for several pipelines, in the form of DALI's iterators; `DALIDataset`: one
-pipeline as a tf.data.Dataset.
+`DALIGenericIterator`: the same for several pipelines, in the form of DALI's iterators.
 """
 
 from __future__ import annotations
 
 import enum
-import itertools
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -16,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
-from beam_pipes.errors import GraphError, LoaderError, OperatorArgumentError, UnboundedLoaderError
-from beam_pipes.extras import TfDataset, require
+from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
 from beam_pipes.graph.experimental import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
@@ -258,7 +255,13 @@ class GraphIterator:
         if _is_dense(spec, column[0].ndim):
             return {name: column.as_array()}
         if self._ragged == "values":
-            _check_alike_behind_the_first_axis(name, column)
+            shapes = {sample.shape for sample in column}
+            if len({shape[1:] for shape in shapes}) > 1:
+                found = ", ".join(map(str, sorted(shapes)[:3]))
+                raise GraphError(
+                    f"output {name!r} holds samples of shapes {found}: ragged='values' puts them one after the other "
+                    "along their first axis, and they should be alike in the others. Take ragged='pad' or 'list'."
+                )
             values, lengths = values_and_lengths(column)
             return {name: values, f"{name}/lengths": lengths}
         return padded(name, column, self._pad_value)
@@ -410,16 +413,6 @@ def _is_dense(spec: TensorSpec, ndim: int | None) -> bool:
     return ndim == 0 or (spec.shape is not None and None not in spec.shape)
 
 
-def _check_alike_behind_the_first_axis(name: str, column: TensorList) -> None:
-    shapes = {sample.shape for sample in column}
-    if len({shape[1:] for shape in shapes}) > 1:
-        found = ", ".join(map(str, sorted(shapes)[:3]))
-        raise GraphError(
-            f"output {name!r} holds samples of shapes {found}: ragged='values' puts them one after the other along "
-            "their first axis, and they should be alike in the others. Take ragged='pad' or 'list'."
-        )
-
-
 def _fill(name: str, pad_value: object, dtype: npt.DTypeLike | None) -> object:
     """The number that an output is padded with; raises `OperatorArgumentError` if its dtype cannot hold it."""
     dtype = np.dtype(dtype)
@@ -448,31 +441,3 @@ def padded(name: str, column: TensorList, pad_value: object) -> dict[str, Array]
         place = tuple(slice(size) for size in sample.shape)
         made[index][place] = sample
     return {name: made, f"{name}/lengths": shapes[:, 0] if shapes.shape[1] == 1 else shapes}
-
-
-def DALIDataset(  # noqa: N802 - DALI's name
-    pipeline: Pipeline, output_dtypes: Any = None, output_shapes: Any = None, **without_effect: object
-) -> TfDataset:
-    """The batches of a pipeline as a tf.data.Dataset, as with `nvidia.dali.plugin.tf.DALIDataset`.
-
-        DALIDataset(pipe, output_dtypes=(tf.uint8, tf.int32), output_shapes=((32, 224, 224, 3), (32, 1)))
-
-    Tuples of outputs, or a single one if `output_dtypes` is one dtype; without it, dtypes are those of the
-    graph. Epochs repeat endlessly if a reader defines an epoch. Batch sizes are the pipeline's.
-    """
-    tf = require("tensorflow", purpose="DALIDataset")
-    dtypes = output_dtypes or tuple(node.dtype for node in pipeline.plan().outputs)
-    if isinstance(dtypes, tuple) and None in dtypes:
-        raise LoaderError(f"dtypes are not known before there is data, of the outputs {dtypes}: give output_dtypes.")
-    is_one = not isinstance(dtypes, tuple)
-    shapes = output_shapes if is_one or output_shapes else (None,) * len(dtypes)
-    spec = tf.TensorSpec(shapes, dtypes) if is_one else tuple(map(tf.TensorSpec, shapes, dtypes))
-    iterator = GraphIterator(pipeline)
-
-    def batches() -> Iterator[object]:
-        for _ in itertools.repeat(None) if pipeline.steps_per_epoch else range(1):
-            for batch in iterator:
-                columns = tuple(batch[name] for name in iterator.names)
-                yield columns[0] if is_one else columns
-
-    return tf.data.Dataset.from_generator(batches, output_signature=spec)

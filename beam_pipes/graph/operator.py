@@ -205,10 +205,6 @@ class Argument:
                 argument=self.name,
             ) from error
 
-    def default_value(self, *, operator: str) -> Any:
-        """The default, converted."""
-        return None if self.default is None else self.convert(self.default, operator=operator)
-
     def __get__(self, instance: Operator | None, owner: type) -> Any:
         if instance is None:
             return self
@@ -324,7 +320,7 @@ class Operator:
                     argument=key,
                 )
             else:
-                self.constants[key] = argument.default_value(operator=self.name)
+                self.constants[key] = argument.convert(argument.default, operator=self.name)
         self.check()
 
     @classmethod

@@ -70,7 +70,7 @@ def _is_default(operator: Operator, name: str, value: object) -> bool:
     argument = operator.arguments[name]
     if argument.is_required:
         return False
-    default = argument.default_value(operator=operator.name)
+    default = argument.convert(argument.default, operator=operator.name)
     return type(default) is type(value) and bool(np.all(default == value))
 
 
