@@ -156,18 +156,18 @@ def offline_part(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> 
     if not cuts:
         return None
     before = ancestors(cuts)
-    readers = [node for node in before if isinstance(node.operator, Reader)]
-    if not readers:
+    inside = set(before)
+    used = {feed for node in nodes if node not in inside for feed in node.feeds()} | set(outputs)
+    stored = sorted((node for node in used if node.source in inside), key=lambda node: (node.source.order, node.index))
+    part = OfflinePart(tuple(before), tuple(stored))
+    if not part.readers:
         raise PlacementError(
             "what lies before the cut should begin in a reader, whose records a job reads; found none before "
             f"{cuts[0]}."
         )
-    for other in readers[1:]:
-        _check_side_by_side(readers[0], other)
-    inside = set(before)
-    used = {feed for node in nodes if node not in inside for feed in node.feeds()} | set(outputs)
-    stored = sorted((node for node in used if node.source in inside), key=lambda node: (node.source.order, node.index))
-    return OfflinePart(tuple(before), tuple(stored))
+    for other in part.readers[1:]:
+        _check_side_by_side(part.reader, other)
+    return part
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -70,11 +70,6 @@ class OpenReader:
                 where=node.where,
             )
         return cls(node, store, order)
-
-    def read(self, indices: Indices, outputs: Collection[int]) -> Sequence[TensorList | None]:
-        """Its records from its store, if no cache replaces the reader."""
-        assert isinstance(self.store, RecordStore)
-        return self.store.read(indices, outputs)
 
 
 class Feeding:
@@ -244,13 +239,14 @@ class Feeding:
         keep_failures: bool,
     ) -> Outcome:
         """The output of a reader for the samples of a batch."""
-        reader = self.readers[node]
-        indices = self.indices(reader, place)[samples.rows]
+        store = self.readers[node].store
+        assert isinstance(store, RecordStore), "a cache gives what its reader would"
+        indices = self.indices(self.readers[node], place)[samples.rows]
         if not len(indices):
             return Outcome(joined(node, []), {})
 
         def run(some: Indices) -> list[TensorList]:
-            return _checked(node, reader.read(some, used), len(some), used)
+            return _checked(node, store.read(some, used), len(some), used)
 
         try:
             return Outcome(run(indices), {})

@@ -21,7 +21,7 @@ from beam_pipes.graph.host_run import HostRun, Tally
 from beam_pipes.graph.operator import check_choice, nearest
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, TensorList, no_samples, values_and_lengths
+from beam_pipes.graph.tensors import Array, TensorList, no_samples
 from beam_pipes.loader.prefetch import MadeAhead, SharedIterator
 from beam_pipes.loader.state import LoaderState
 
@@ -255,15 +255,7 @@ class GraphIterator:
         if _is_dense(spec, column[0].ndim):
             return {name: column.as_array()}
         if self._ragged == "values":
-            shapes = {sample.shape for sample in column}
-            if len({shape[1:] for shape in shapes}) > 1:
-                found = ", ".join(map(str, sorted(shapes)[:3]))
-                raise GraphError(
-                    f"output {name!r} holds samples of shapes {found}: ragged='values' puts them one after the other "
-                    "along their first axis, and they should be alike in the others. Take ragged='pad' or 'list'."
-                )
-            values, lengths = values_and_lengths(column)
-            return {name: values, f"{name}/lengths": lengths}
+            return concatenated(name, column)
         return padded(name, column, self._pad_value)
 
     def _of_no_samples(self, name: str, spec: TensorSpec) -> dict[str, Array]:
@@ -411,6 +403,19 @@ class DALIClassificationIterator(DALIGenericIterator):
 def _is_dense(spec: TensorSpec, ndim: int | None) -> bool:
     """Whether an output is one array in every batch, judged before any batch."""
     return ndim == 0 or (spec.shape is not None and None not in spec.shape)
+
+
+def concatenated(name: str, column: TensorList) -> dict[str, Array]:
+    """Samples one after the other, and their first dimensions: `[[1, 2], [3]]` → `[1, 2, 3]`, `[2, 1]`."""
+    shapes = {sample.shape for sample in column}
+    if len({shape[1:] for shape in shapes}) > 1:
+        found = ", ".join(map(str, sorted(shapes)[:3]))
+        raise GraphError(
+            f"output {name!r} holds samples of shapes {found}: ragged='values' puts them one after the other along "
+            "their first axis, and they should be alike in the others. Take ragged='pad' or 'list'."
+        )
+    samples = [np.atleast_1d(sample) for sample in column]
+    return {name: np.concatenate(samples), f"{name}/lengths": np.array([len(one) for one in samples], np.int64)}
 
 
 def _fill(name: str, pad_value: object, dtype: npt.DTypeLike | None) -> object:

@@ -69,7 +69,7 @@ def _library() -> Any:
                 module.__dict__.update(original.__dict__)
                 module.__dict__.update(
                     if_stmt=functools.partial(_if_statement, variables),
-                    if_exp=_if_expression,
+                    if_exp=lambda predicate, then, orelse, text: cond(predicate, then, orelse),
                     and_=lambda first, second: logical("and", first(), second),
                     or_=lambda first, second: logical("or", first(), second),
                     not_=negation,
@@ -191,10 +191,6 @@ def _decided(test: Callable[[], R]) -> Callable[[], R]:
     return decided
 
 
-def _if_expression(predicate: object, then: Callable[[], object], orelse: Callable[[], object], text: str) -> object:
-    return cond(predicate, then, orelse)
-
-
 def _if_statement(
     variables: Any,
     predicate: object,
@@ -227,22 +223,19 @@ def _if_statement(
         elif any(undefined):
             merged.append(_one_sided(name, chosen, values, defined=undefined[1]))
         else:
-            merged.append(merge(chosen, *values, names=f"the variable {_shown(name)}"))
+            shown = "that is returned" if name.startswith(_RETURNED) else repr(name)
+            merged.append(merge(chosen, *values, names=f"the variable {shown}"))
     set_state(tuple(merged))
 
 
-def _is_return_value(name: str) -> bool:
-    return name.startswith("retval_")
-
-
-def _shown(name: str) -> str:
-    return "that is returned" if _is_return_value(name) else repr(name)
+#: How the names begin that stand for what a function returns.
+_RETURNED = "retval_"
 
 
 def _one_sided(name: str, predicate: DataNode, values: tuple[object, object], *, defined: bool) -> object:
     """A variable that only the branch `defined` sets."""
     value = values[0 if defined else 1]
-    if not _is_return_value(name):
+    if not name.startswith(_RETURNED):
         raise here(
             ConditionError(
                 f"the variable {name!r} is set in one branch of the condition on {predicate.name!r} and used behind "
