@@ -20,7 +20,7 @@ from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.spec import TensorSpec, here, user_frame
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.graph.trace import add, constant, current_scope, set_scope
+from beam_pipes.graph.trace import add, constant, current_scope, in_scope
 
 R = TypeVar("R")
 
@@ -89,11 +89,8 @@ def cond(predicate: object, then: Callable[[], object], orelse: Callable[[], obj
 
 
 def in_branch(predicate: DataNode, branch: bool, function: Callable[[], R]) -> R:
-    before = set_scope(Scope(current_scope(), predicate, branch))
-    try:
+    with in_scope(Scope(current_scope(), predicate, branch)):
         return function()
-    finally:
-        set_scope(before)
 
 
 def merge(predicate: DataNode, then: object, orelse: object, *, names: str) -> object:
@@ -113,8 +110,7 @@ def merge(predicate: DataNode, then: object, orelse: object, *, names: str) -> o
         return {key: merge(predicate, then[key], orelse[key], names=f"{names}[{key!r}]") for key in then}
     if not isinstance(then, DataNode) and not isinstance(orelse, DataNode) and _equal(then, orelse):
         return then
-    nodes = [_node(value, predicate, branch) for value, branch in ((then, True), (orelse, False))]
-    first, second = nodes
+    first, second = (_node(value, predicate, branch) for value, branch in ((then, True), (orelse, False)))
     if first is None or second is None:
         raise _different(names, _told(then), _told(orelse), predicate)
     _check_alike(names, first, second, predicate)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NoReturn
 
 import numpy as np
@@ -313,7 +313,7 @@ class OperatorNode:
     @property
     def branches(self) -> tuple[Scope, ...]:
         """The branch in which it was called and those around it, from the inside out."""
-        return () if self.scope is None else tuple(self.scope.chain())
+        return () if self.scope is None else self.scope.chain()
 
     def feeds(self) -> tuple[DataNode, ...]:
         """All data nodes that are read: inputs, argument inputs, and the conditions of its branch."""
@@ -336,12 +336,9 @@ class Scope:
     predicate: DataNode
     branch: bool
 
-    def chain(self) -> Iterator[Scope]:
+    def chain(self) -> tuple[Scope, ...]:
         """This scope and those around it, from the inside out."""
-        scope: Scope | None = self
-        while scope is not None:
-            yield scope
-            scope = scope.parent
+        return (self, *(() if self.parent is None else self.parent.chain()))
 
     def __str__(self) -> str:
         parts = [f"{one.predicate.name} is {'true' if one.branch else 'false'}" for one in self.chain()]

@@ -20,7 +20,7 @@ from beam_pipes.graph.feeding import LAST
 from beam_pipes.graph.operator import check_choice, nearest
 from beam_pipes.graph.spec import TensorSpec, here, located
 from beam_pipes.graph.tensors import TensorList, to_numpy_type
-from beam_pipes.graph.trace import POLICIES, constant, pop_pipeline, push_pipeline, set_scope
+from beam_pipes.graph.trace import POLICIES, constant, in_scope, pop_pipeline, push_pipeline
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
 #: Options of DALI's that say how its executor manages threads, streams and memory. They are accepted, so that graphs
@@ -213,13 +213,9 @@ class GraphDefinition(OperatorGraph):
 
     def _define(self) -> None:
         """Calls `define_graph` with this as the current pipeline."""
-        before = set_scope(None)
-        try:
-            with self:
-                outputs = self.define_graph()
-                self.set_outputs(*(outputs if isinstance(outputs, tuple) else (outputs,)))
-        finally:
-            set_scope(before)
+        with in_scope(None), self:
+            outputs = self.define_graph()
+            self.set_outputs(*(outputs if isinstance(outputs, tuple) else (outputs,)))
 
     def plan(self) -> Plan:
         """What is run, and what is pruned; fixes the graph."""

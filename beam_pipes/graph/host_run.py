@@ -109,29 +109,22 @@ class Held:
 Feed = Callable[[OperatorNode, Samples], Outcome]
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class HostRun:
     """One batch on its way through the operators, in order."""
 
-    def __init__(
-        self,
-        records: Records,
-        *,
-        feed: Feed,
-        draw_key: Callable[[OperatorNode], str],
-        on_error: str = "fail",
-        pool: ThreadPoolExecutor | None = None,
-        num_threads: int = 1,
-    ) -> None:
-        self.records = records
-        self.held: dict[DataNode, Held] = {}
-        self.tally = Tally()
-        self.feed = feed
-        self._draw_key = draw_key
-        self._on_error = on_error
-        self._pool = pool
-        self._num_threads = num_threads
-        self._alive = np.ones(records.size, bool)
-        self._all: Rows = np.arange(records.size)
+    records: Records
+    feed: Feed
+    draw_key: Callable[[OperatorNode], str]
+    on_error: str = "fail"
+    pool: ThreadPoolExecutor | None = None
+    num_threads: int = 1
+    held: dict[DataNode, Held] = dataclasses.field(init=False, default_factory=dict)
+    tally: Tally = dataclasses.field(init=False, default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self._alive = np.ones(self.records.size, bool)
+        self._all: Rows = np.arange(self.records.size)
         self._rows: dict[Scope | None, Rows] = {None: self._all}
 
     def rows_of(self, scope: Scope | None) -> Rows:
@@ -146,7 +139,7 @@ class HostRun:
 
     def samples(self, node: OperatorNode, rows: Rows) -> Samples:
         """The records of some rows, as one operator draws for them."""
-        return Samples(self.records, rows, self._draw_key(node))
+        return Samples(self.records, rows, self.draw_key(node))
 
     def hold(self, node: DataNode, column: TensorList) -> None:
         """Takes a column that was computed elsewhere, for all rows of the batch."""
@@ -174,9 +167,9 @@ class HostRun:
                 self.samples(node, rows),
                 [self.held[feed].take(rows) for feed in node.inputs],
                 {name: self.held[feed].take(rows) for name, feed in node.argument_inputs.items()},
-                keep_failures=(node.on_error or self._on_error) != "fail",
-                pool=self._pool,
-                num_threads=self._num_threads,
+                keep_failures=(node.on_error or self.on_error) != "fail",
+                pool=self.pool,
+                num_threads=self.num_threads,
             )
         if outcome.failures:
             rows = self._bury(node, rows, outcome.failures)
@@ -233,7 +226,7 @@ class HostRun:
                     error_type=type(error).__name__,
                     message=str(error),
                     where=str(node.where),
-                    dropped=(node.on_error or self._on_error) == "drop",
+                    dropped=(node.on_error or self.on_error) == "drop",
                 )
             )
         self._rows = {scope: known[self._alive[known]] for scope, known in self._rows.items()}

@@ -328,7 +328,7 @@ class Pipeline(GraphDefinition):
         """A batch before any operator has run, with the values from a cache."""
         feeding, plan = self.feeding, self._plan
         run = HostRun(
-            feeding.records(work.place),
+            records=feeding.records(work.place),
             feed=self.feed_of(work),
             draw_key=self.draw_key,
             on_error=self.options.on_error,

@@ -18,7 +18,7 @@ from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.definition import GraphDefinition
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.spec import UserFrame
-from beam_pipes.graph.trace import add, set_scope
+from beam_pipes.graph.trace import add, in_scope
 
 Graph = TypeVar("Graph", bound=GraphDefinition)
 
@@ -180,24 +180,20 @@ def deserialize(text: str | bytes, cls: Callable[..., Graph], options: Mapping[s
             found = scopes.setdefault((found, *ref, branch), Scope(found, node(ref), branch))
         return found
 
-    before = set_scope(None)
     try:
-        with pipeline:
-            for row in made["operators"]:
-                set_scope(scope(row["scope"]))
-                fed = {name: node(ref) for name, ref in row["argument_inputs"].items()}
-                own = {name: _decode(value) for name, value in row["constants"].items()}
-                common = {name: row[name] for name in ("device", "name", "seed", "preserve", "on_error")}
-                keywords = {**{name: value for name, value in common.items() if value is not None}, **own, **fed}
-                inputs = [node(ref) for ref in row["inputs"]]
+        for row in made["operators"]:
+            fed = {name: node(ref) for name, ref in row["argument_inputs"].items()}
+            own = {name: _decode(value) for name, value in row["constants"].items()}
+            common = {name: row[name] for name in ("device", "name", "seed", "preserve", "on_error")}
+            keywords = {**{name: value for name, value in common.items() if value is not None}, **own, **fed}
+            inputs = [node(ref) for ref in row["inputs"]]
+            with pipeline, in_scope(scope(row["scope"])):
                 add(_operator_class(row), inputs, keywords, where=UserFrame(*row["where"]))
         outputs = [node(ref) for ref in made["outputs"]]
     except GraphError:
         raise
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise GraphError(f"the serialized graph is damaged: {type(error).__name__}: {error}") from error
-    finally:
-        set_scope(before)
     names = made["output_names"]
     pipeline.set_outputs(dict(zip(names, outputs, strict=True)) if names else tuple(outputs))
     return pipeline

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,14 @@ def current_scope() -> Scope | None:
     return _current.scope
 
 
-def set_scope(scope: Scope | None) -> Scope | None:
-    """Makes `scope` the current branch of this thread; returns the previous one."""
-    previous = _current.scope
-    _current.scope = scope
-    return previous
+@contextlib.contextmanager
+def in_scope(scope: Scope | None) -> Iterator[None]:
+    """Makes `scope` the branch being defined in this thread, within `with`."""
+    before, _current.scope = _current.scope, scope
+    try:
+        yield
+    finally:
+        _current.scope = before
 
 
 def add(
