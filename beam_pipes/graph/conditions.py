@@ -10,19 +10,17 @@ from the other by `and`, `or`, `not` or an early return.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import ConditionError, GraphError
 from beam_pipes.graph.basic import ConstantSample, Merge, Partial
-from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.spec import TensorSpec, here, user_frame
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.graph.trace import add, constant, current_scope, in_scope
-
-R = TypeVar("R")
+from beam_pipes.graph.trace import add, constant, in_branch
 
 
 class Condition(Operator):
@@ -86,11 +84,6 @@ def cond(predicate: object, then: Callable[[], object], orelse: Callable[[], obj
     chosen = condition(predicate)
     given = [in_branch(chosen, branch, function) for branch, function in ((True, then), (False, orelse))]
     return merge(chosen, *given, names="what the branches give")
-
-
-def in_branch(predicate: DataNode, branch: bool, function: Callable[[], R]) -> R:
-    with in_scope(Scope(current_scope(), predicate, branch)):
-        return function()
 
 
 def merge(predicate: DataNode, then: object, orelse: object, *, names: str) -> object:

@@ -19,11 +19,8 @@ from beam_pipes.graph.apply import batched_arguments, host_draws
 from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import Plan
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
-from beam_pipes.graph.host_run import NO_VALUE, HostRun
+from beam_pipes.graph.host_run import NO_VALUE, HostRun, Rows
 from beam_pipes.graph.tensors import Array
-
-Rows = npt.NDArray[np.intp]
-
 
 D = TypeVar("D", bound="DeviceArray")
 

@@ -398,12 +398,10 @@ class Pipeline(GraphDefinition):
     def feed_input(self, name: str | DataNode, data: object) -> None:
         """Pushes a batch, an array or a list of arrays, to an `external_source` without a source."""
         name = name.source.name if isinstance(name, DataNode) else name
-        if self._feeding is None:
-            self.plan()
-            node = next((node for node in self.nodes if node.name == name), None)
-            if node is not None:
-                self._pushed.setdefault(name, []).append(data)
-                return
+        self.plan()
+        if self._feeding is None and any(node.name == name for node in self.nodes):
+            self._pushed.setdefault(name, []).append(data)
+            return
         fed = {node.name: stream.feed for node, stream in self.feeding.streams.items() if hasattr(stream, "feed")}
         if name not in fed:
             raise GraphError(

@@ -20,12 +20,12 @@ from typing import Any, ClassVar, TypeVar, overload
 from beam_pipes.errors import ConditionError, GraphError, OperatorArgumentError
 from beam_pipes.extras import require
 from beam_pipes.graph.basic import Partial
-from beam_pipes.graph.conditions import cond, condition, in_branch, logical, merge, negation
+from beam_pipes.graph.conditions import cond, condition, logical, merge, negation
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.definition import check_options, option_names
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.spec import GENERATED, OWN_FOLDERS, UserFrame, here
-from beam_pipes.graph.trace import call
+from beam_pipes.graph.trace import call, in_branch
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])

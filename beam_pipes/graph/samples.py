@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.loader.order import GAMMA, splitmix64
-
-Keys = npt.NDArray[np.uint64]
+from beam_pipes.loader.order import GAMMA, RowKeys, splitmix64
 
 _TO_UNIT = 1.0 / (1 << 53)
 
@@ -47,7 +45,7 @@ class Records:
         self.valid = valid
         self._make_ids = ids
         self._ids: Sequence[str] | None = None
-        self._keys: Keys | None = None
+        self._keys: RowKeys | None = None
 
     @property
     def ids(self) -> Sequence[str]:
@@ -57,7 +55,7 @@ class Records:
         return self._ids
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> RowKeys:
         """(n,) uint64: 64 bits of every record's name."""
         if self._keys is None:
             digest = hashlib.blake2b
@@ -80,7 +78,7 @@ class Samples:
         self.records = records
         self.rows = rows
         self.draw_key = draw_key
-        self._draw_keys: Keys | None = None
+        self._draw_keys: RowKeys | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -95,14 +93,14 @@ class Samples:
         return self.records.ids[int(self.rows[index])]
 
     @property
-    def draw_keys(self) -> Keys:
+    def draw_keys(self) -> RowKeys:
         """(n,) uint64: the keys of this operator's draws, one per sample."""
         if self._draw_keys is None:
             own = np.uint64(text_key(f"{self.draw_key}\0{self.epoch}"))
             self._draw_keys = splitmix64(self.records.keys[self.rows] ^ own)
         return self._draw_keys
 
-    def bits(self, count: int) -> Keys:
+    def bits(self, count: int) -> RowKeys:
         """(n, count) uint64: independent random bits, the same for a record everywhere."""
         steps = np.arange(count, dtype=np.uint64) * np.uint64(GAMMA)
         return splitmix64(self.draw_keys[:, None] + steps[None, :])

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -117,12 +118,9 @@ def _name_of(value: object, path: str, node: OperatorNode) -> str:
 def _import(reference: str) -> object:
     module, _, name = reference.partition(":")
     try:
-        found: object = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        return attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise GraphError(f"the serialized graph refers to {reference!r}, which cannot be imported: {error}") from error
-    return found
 
 
 def _decode(value: object) -> object:

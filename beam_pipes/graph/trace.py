@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode, Scope
 from beam_pipes.graph.operator import DEVICES, Device, Operator, check_choice
 from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
+
+R = TypeVar("R")
 
 
 class _Current(threading.local):
@@ -40,11 +42,6 @@ def pop_pipeline() -> None:
     _current.pipelines.pop()
 
 
-def current_scope() -> Scope | None:
-    """The branch being defined in this thread."""
-    return _current.scope
-
-
 @contextlib.contextmanager
 def in_scope(scope: Scope | None) -> Iterator[None]:
     """Makes `scope` the branch being defined in this thread, within `with`."""
@@ -53,6 +50,12 @@ def in_scope(scope: Scope | None) -> Iterator[None]:
         yield
     finally:
         _current.scope = before
+
+
+def in_branch(predicate: DataNode, branch: bool, function: Callable[[], R]) -> R:
+    """The result of a function that calls operators for the samples for which `predicate` is `branch`."""
+    with in_scope(Scope(_current.scope, predicate, branch)):
+        return function()
 
 
 def add(

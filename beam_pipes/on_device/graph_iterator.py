@@ -25,9 +25,9 @@ from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.extras import require
 from beam_pipes.graph.basic import ToHost
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.device_program import A, Backend, DeviceProgram, R, Rows
+from beam_pipes.graph.device_program import A, Backend, DeviceProgram, R
 from beam_pipes.graph.feeding import Work
-from beam_pipes.graph.host_run import HostRun
+from beam_pipes.graph.host_run import HostRun, Rows
 from beam_pipes.graph.iterator import Ahead, Batch, DALIClassificationIterator, DALIGenericIterator, GraphIterator
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def
