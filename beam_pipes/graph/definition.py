@@ -63,9 +63,9 @@ class PipelineOptions:
     last: str = "partial"
     on_error: str = "fail"
     cache: str | None = None
-    output_dtype: Any = None
-    output_ndim: Any = None
-    output_layout: Any = None
+    output_dtype: object = None
+    output_ndim: object = None
+    output_layout: object = None
 
     def __post_init__(self) -> None:
         if self.seed == -1:

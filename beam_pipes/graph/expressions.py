@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -311,7 +312,7 @@ class Subscript(Operator):
         def number(value: object) -> object:
             return bounds[value[1]] if isinstance(value, tuple) else value
 
-        key: list[Any] = []
+        key: list[EllipsisType | slice | int | None] = []
         for item in items:
             if item[0] == "int":
                 key.append(item[1])

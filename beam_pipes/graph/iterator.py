@@ -279,11 +279,11 @@ class GraphIterator:
         self.close()
         self.pipe.restore(state)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """The state as torch's checkpoints take it."""
         return self.state.to_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """`restore` of what `state_dict` gave."""
         self.restore(LoaderState.from_dict(state_dict))
 

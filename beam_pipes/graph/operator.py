@@ -46,7 +46,7 @@ class _Required:
 REQUIRED: Final = _Required()
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if not isinstance(value, (int, np.integer, np.bool_)):  # mirror=False too, as DALI's examples write
         if not (isinstance(value, (float, np.floating)) and float(value).is_integer()):
             raise TypeError

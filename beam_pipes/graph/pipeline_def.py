@@ -93,10 +93,10 @@ def convert(function: Callable[..., R]) -> Callable[..., R]:
 
 
 # Functions that are defined again for each pipeline go when their pipeline does.
-_converted: weakref.WeakKeyDictionary[types.FunctionType, Callable[..., Any]] = weakref.WeakKeyDictionary()
+_converted: weakref.WeakKeyDictionary[types.FunctionType, Callable[..., object]] = weakref.WeakKeyDictionary()
 
 
-def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
+def _rewritten(function: types.FunctionType) -> Callable[..., object]:
     """The rewritten form of a function; created once for each function object."""
     known = _converted.get(function)
     if known is not None:
@@ -151,7 +151,11 @@ def _is_users(function: types.FunctionType) -> bool:
 
 
 def _converted_call(
-    function: Any, args: tuple[object, ...], keywords: Mapping[str, object] | None, *scope: object, **options: object
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    keywords: Mapping[str, object] | None,
+    *scope: object,
+    **options: object,
 ) -> Any:
     """A call in rewritten code: calls a user's function in its rewritten form, anything else directly."""
     keywords = keywords or {}

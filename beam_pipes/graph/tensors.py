@@ -293,7 +293,7 @@ class Tensor:
         """The names of the axes, such as `NHWC`."""
         return self._layout
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.array(self._array, dtype=dtype, copy=True if copy else None)
 
 

@@ -188,7 +188,7 @@ class _SourceStream(Stream):
         """Whether the end of the data is an end until the pipeline is reset."""
         return self.operator._cycle == "no"
 
-    def _of_samples(self, samples: list[Any]) -> list[TensorList] | None:
+    def _of_samples(self, samples: Sequence[Any]) -> list[TensorList] | None:
         """Samples as columns."""
         if not samples:
             return None
