@@ -151,11 +151,7 @@ def _is_users(function: types.FunctionType) -> bool:
 
 
 def _converted_call(
-    function: Callable[..., object],
-    args: tuple[object, ...],
-    keywords: Mapping[str, object] | None,
-    *scope: object,
-    **options: object,
+    function: Any, args: tuple[object, ...], keywords: Mapping[str, object] | None, *scope: object, **options: object
 ) -> Any:
     """A call in rewritten code: calls a user's function in its rewritten form, anything else directly."""
     keywords = keywords or {}
