@@ -188,7 +188,7 @@ def _holds(dtype: np.dtype, value: int) -> bool:
     return int(limits.min) <= value <= int(limits.max)
 
 
-def _numpy_dtype(value: Any) -> np.dtype | float:
+def _numpy_dtype(value: Value | float) -> np.dtype | float:
     if isinstance(value, (bool, int, float)):
         return value
     return np.dtype(str(value.dtype).removeprefix("torch."))

@@ -368,7 +368,7 @@ class DALIGenericIterator:
 
     next = __next__
 
-    def shaped(self, batches: list[Batch]) -> Any:
+    def shaped(self, batches: list[Batch]) -> object:
         """The result of a step."""
         return batches
 

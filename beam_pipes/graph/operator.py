@@ -53,7 +53,7 @@ def _integer(value: object) -> int:
     return int(value)
 
 
-def _number(value: Any) -> float:
+def _number(value: str | float) -> float:
     if isinstance(value, str):
         raise TypeError
     return float(value)
@@ -84,7 +84,7 @@ def _array_of(dtype: str) -> Callable[[object], object]:
     return convert
 
 
-def _strings(value: Any) -> list[str]:
+def _strings(value: str | Iterable[object]) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [_string(one) for one in value]

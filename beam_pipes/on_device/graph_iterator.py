@@ -303,7 +303,7 @@ class JaxGenericIterator(DALIGenericIterator):
         if count > 1 and sharding is None and not self._stacks:
             raise OperatorArgumentError(f"{count} pipelines need sharding=…, or pmap_compatible=True.")
 
-    def shaped(self, batches: list[Batch]) -> Any:
+    def shaped(self, batches: list[Batch]) -> object:
         if self._sharding is None and not self._stacks:
             return batches[0]
         return {name: self._joined(name, [batch[name] for batch in batches]) for name in batches[0]}
