@@ -6,15 +6,17 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorError, without_stop
-from beam_pipes.graph.data_node import OperatorNode
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.operator import Argument, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.tensors import Array, TensorList
+
+Made = TypeVar("Made")
 
 # A thread is given at least this many samples: handing work over costs about 20 µs.
 _LEAST_SAMPLES_PER_THREAD = 2
@@ -45,21 +47,57 @@ def apply(
     """
     operator = node.operator
     values = {name: _argument_column(operator, name, column, node) for name, column in arguments.items()}
+    if operator.run_batch is None and not (operator.run_arrays is not None and _stacked(operator, inputs, values)):
+        return _run_each(node, samples, inputs, values, keep_failures, pool, num_threads)
+
+    def run(some: Array) -> list[TensorList]:
+        columns = [column.take(some) for column in inputs]
+        return _run_batch(node, samples.take(some), columns, _taken(values, some))
+
     try:
-        if operator.run_batch is not None:
-            return Outcome(_run_batch(node, samples, inputs, values), {})
-        if operator.run_arrays is not None and _stacked(operator, inputs, values):
-            return Outcome(_run_arrays(node, inputs, values), {})
+        return Outcome(_run_batch(node, samples, inputs, values), {})
     except GraphError:
         raise
     except Exception as error:
-        if len(samples) == 1:
-            if keep_failures:
-                return Outcome(_empty(node), {0: error})
-            raise failed(node, samples, 0, error) from error
-        # One bad sample must not cost the others, and must be named: find it one by one.
-        return _one_by_one(node, samples, inputs, arguments, keep_failures=keep_failures)
-    return _run_each(node, samples, inputs, values, keep_failures, pool, num_threads)
+        pieces, failures = one_by_one(node, samples, run, error, keep_failures=keep_failures)
+    if not operator.mixes_samples or not pieces:
+        return Outcome(joined(node, pieces), failures)
+    kept = np.array([index for index in range(len(samples)) if index not in failures])
+    try:
+        return Outcome(run(kept), failures)
+    except GraphError:
+        raise
+    except Exception as error:
+        raise _failed_together(node, samples.take(kept), error) from error
+
+
+def one_by_one(
+    node: OperatorNode,
+    samples: Samples,
+    run: Callable[[Array], Made],
+    error: Exception,
+    *,
+    keep_failures: bool = False,
+) -> tuple[list[Made], dict[int, Exception]]:
+    """The results of `run([i])` for every sample, after all of them together failed with `error`; and failures.
+
+    One bad sample must not cost the others, and must be named: raises `OperatorError` for the first one, unless
+    failures are kept.
+    """
+    pieces: list[Made] = []
+    failures: dict[int, Exception] = {}
+    for index in range(len(samples)):
+        try:
+            if len(samples) == 1:
+                raise error
+            pieces.append(run(np.array([index])))
+        except GraphError:
+            raise
+        except Exception as own:
+            if not keep_failures:
+                raise failed(node, samples, index, own) from own
+            failures[index] = own
+    return pieces, failures
 
 
 def failed(node: OperatorNode, samples: Samples, index: int, error: BaseException) -> OperatorError:
@@ -74,6 +112,17 @@ def failed(node: OperatorNode, samples: Samples, index: int, error: BaseExceptio
         record=record,
         source_info=record,
         sample=int(samples.rows[index]),
+        where=node.where,
+    )
+
+
+def _failed_together(node: OperatorNode, samples: Samples, error: Exception) -> OperatorError:
+    """The error for samples that failed as one batch, each of which succeeded alone."""
+    return OperatorError(
+        f"operator {node.name!r} failed on {len(samples)} samples of a batch of epoch {samples.epoch} together, and "
+        f"on none of them alone: {type(error).__name__}: {without_stop(error)}. It was called at {node.where}. "
+        "Make the samples alike before it.",
+        operator=node.name,
         where=node.where,
     )
 
@@ -147,8 +196,7 @@ def host_draws(
     values = {name: _argument_column(operator, name, column, node) for name, column in arguments.items()}
 
     def drawn(some: Samples, columns: Mapping[str, TensorList]) -> dict[str, Array]:
-        arrays = {name: column.dense if column.dense is not None else list(column) for name, column in columns.items()}
-        made: dict[str, Array] = operator.host_draws(some, shapes, **batched_arguments(operator, arrays, len(some)))
+        made: dict[str, Array] = operator.host_draws(some, shapes, **_batched(operator, columns, len(some)))
         return made
 
     try:
@@ -156,17 +204,12 @@ def host_draws(
     except GraphError:
         raise
     except Exception as error:
-        for index in range(len(samples)):
-            one = np.array([index])
-            try:
-                drawn(samples.take(one), {name: column.take(one) for name, column in values.items()})
-            except Exception as own:
-                raise failed(node, samples, index, own) from own
-        raise OperatorError(
-            f"operator {node.name!r}: {type(error).__name__}: {without_stop(error)}. It was called at {node.where}.",
-            operator=node.name,
-            where=node.where,
-        ) from error
+        one_by_one(node, samples, lambda one: drawn(samples.take(one), _taken(values, one)), error)
+        raise _failed_together(node, samples, error) from error
+
+
+def _taken(columns: Mapping[str, TensorList], indices: Array) -> dict[str, TensorList]:
+    return {name: column.take(indices) for name, column in columns.items()}
 
 
 def batched_arguments(operator: Operator, values: Mapping[str, object], size: int) -> dict[str, object]:
@@ -178,32 +221,36 @@ def batched_arguments(operator: Operator, values: Mapping[str, object], size: in
         if name in values:
             keywords[name] = values[name]
             continue
-        constant = operator.constants[name]
-        if constant is None:
-            keywords[name] = None
-        elif argument.static:
-            keywords[name] = tuple(constant.tolist()) if isinstance(constant, np.ndarray) else constant
-        else:
-            array = np.asarray(constant, argument.kind.dtype)
-            keywords[name] = np.broadcast_to(array, (size, *array.shape))
+        array = _wide(argument, operator.constants[name])
+        keywords[name] = np.broadcast_to(array, (size, *array.shape[1:])) if isinstance(array, np.ndarray) else array
     return keywords
+
+
+def _wide(argument: Argument, value: object) -> object:
+    """The argument of one sample as `run_arrays` takes it for a batch of one: (1,) or (1, k); as it is if static."""
+    if value is None:
+        return None
+    if argument.static:
+        return tuple(value.tolist()) if isinstance(value, np.ndarray) else value
+    return np.asarray(value, argument.kind.dtype)[None]
+
+
+def _batched(operator: Operator, columns: Mapping[str, TensorList], size: int) -> dict[str, object]:
+    """`batched_arguments` for columns: a list of arrays where samples differ in shape."""
+    arrays = {name: column.dense if column.dense is not None else list(column) for name, column in columns.items()}
+    return batched_arguments(operator, arrays, size)
 
 
 def _run_batch(
     node: OperatorNode, samples: Samples, inputs: Sequence[TensorList], values: Mapping[str, TensorList]
 ) -> list[TensorList]:
-    operator = node.operator
-    arrays = {name: column.dense if column.dense is not None else list(column) for name, column in values.items()}
-    produced = operator.run_batch(samples, *inputs, **batched_arguments(operator, arrays, len(samples)))
-    return _columns(node, produced, len(samples), "run_batch")
-
-
-def _run_arrays(node: OperatorNode, inputs: Sequence[TensorList], values: Mapping[str, TensorList]) -> list[TensorList]:
-    operator = node.operator
-    arrays = [column.dense for column in inputs]
-    size = len(inputs[0]) if inputs else 0
-    keywords = batched_arguments(operator, {name: column.dense for name, column in values.items()}, size)
-    return _columns(node, operator.run_arrays(np, *arrays, **keywords), size, "run_arrays")
+    """`run_batch` over all samples; `run_arrays` where there is none."""
+    operator, size = node.operator, len(samples)
+    keywords = _batched(operator, values, size)
+    if operator.run_batch is not None:
+        return _columns(node, operator.run_batch(samples, *inputs, **keywords), size, "run_batch")
+    produced = operator.run_arrays(np, *[column.dense for column in inputs], **keywords)
+    return _columns(node, produced, size, "run_arrays")
 
 
 def _columns(node: OperatorNode, produced: object, size: int, method: str) -> list[TensorList]:
@@ -225,65 +272,6 @@ def _columns(node: OperatorNode, produced: object, size: int, method: str) -> li
             )
         made.append(column.with_layout(output.spec.layout))
     return made
-
-
-def _empty(node: OperatorNode) -> list[TensorList]:
-    return [TensorList([], layout=output.spec.layout) for output in node.outputs]
-
-
-def _one_by_one(
-    node: OperatorNode,
-    samples: Samples,
-    inputs: Sequence[TensorList],
-    arguments: Mapping[str, TensorList],
-    *,
-    keep_failures: bool,
-) -> Outcome:
-    """Runs every sample as a separate batch; then those that did not fail together, if they depend on each other."""
-    pieces: list[list[TensorList]] = []
-    failures: dict[int, Exception] = {}
-    for index in range(len(samples)):
-        one = np.array([index])
-        outcome = apply(
-            node,
-            samples.take(one),
-            [column.take(one) for column in inputs],
-            {name: column.take(one) for name, column in arguments.items()},
-            keep_failures=keep_failures,
-        )
-        if outcome.failures:
-            failures[index] = outcome.failures[0]
-        else:
-            pieces.append(outcome.columns)
-    if node.operator.mixes_samples and pieces:
-        kept = np.array([index for index in range(len(samples)) if index not in failures])
-        return Outcome(_together(node, samples, inputs, arguments, kept), failures)
-    return Outcome(_gathered(node, [tuple(column[0] for column in piece) for piece in pieces]), failures)
-
-
-def _together(
-    node: OperatorNode,
-    samples: Samples,
-    inputs: Sequence[TensorList],
-    arguments: Mapping[str, TensorList],
-    kept: Array,
-) -> list[TensorList]:
-    """The result of an operator for the samples at `kept` as one batch, each of which succeeded alone."""
-    values = {
-        name: _argument_column(node.operator, name, column.take(kept), node) for name, column in arguments.items()
-    }
-    try:
-        return _run_batch(node, samples.take(kept), [column.take(kept) for column in inputs], values)
-    except GraphError:
-        raise
-    except Exception as error:
-        raise OperatorError(
-            f"operator {node.name!r} failed on {len(kept)} samples of a batch of epoch {samples.epoch} together, and "
-            f"on none of them alone: {type(error).__name__}: {without_stop(error)}. It was called at {node.where}. "
-            "Make the samples alike before it.",
-            operator=node.name,
-            where=node.where,
-        ) from error
 
 
 def _run_each(
@@ -355,15 +343,7 @@ def _single(operator: Operator) -> Callable[..., object] | None:
         return None
 
     def run(sample: Sample, *arrays: Array, **keywords: object) -> object:
-        wide: dict[str, object] = {}
-        for name, value in keywords.items():
-            argument = operator.arguments[name]
-            if value is None:
-                wide[name] = None
-            elif argument.static:
-                wide[name] = tuple(value.tolist()) if isinstance(value, np.ndarray) else value
-            else:
-                wide[name] = np.asarray(value, argument.kind.dtype)[None]
+        wide = {name: _wide(operator.arguments[name], value) for name, value in keywords.items()}
         produced = run_arrays(np, *[array[None] for array in arrays], **wide)
         if isinstance(produced, (tuple, list)):
             return tuple(one[0] for one in produced)
@@ -375,23 +355,28 @@ def _single(operator: Operator) -> Callable[..., object] | None:
 def _gathered(node: OperatorNode, results: Sequence[Any]) -> list[TensorList]:
     """One column per output, from the results of each sample."""
     count = len(node.outputs)
-    columns = []
-    for index, output in enumerate(node.outputs):
-        if count == 1:
-            samples = [one[0] if type(one) in (tuple, list) and len(one) == 1 else one for one in results]
-        else:
-            samples = []
-            for one in results:
-                if not isinstance(one, (tuple, list)) or len(one) != count:
-                    found = len(one) if isinstance(one, (tuple, list)) else 1
-                    raise GraphError(
-                        f"{node.operator.title()}.run should give {count} outputs, got {found}. It was called at "
-                        f"{node.where}.",
-                        operator=node.name,
-                    )
-                samples.append(one[index])
-        column = TensorList(samples, layout=output.spec.layout)
-        if samples and column[0].ndim == 0:
-            column.dense  # noqa: B018 - scalars are held as one array
-        columns.append(column)
-    return columns
+    if count == 1:
+        results = [one if type(one) in (tuple, list) and len(one) == 1 else (one,) for one in results]
+    for one in results:
+        found = len(one) if isinstance(one, (tuple, list)) else 1
+        if found != count:
+            raise GraphError(
+                f"{node.operator.title()}.run should give {count} outputs, got {found}. It was called at {node.where}.",
+                operator=node.name,
+            )
+    return [_column([one[index] for one in results], output) for index, output in enumerate(node.outputs)]
+
+
+def joined(node: OperatorNode, pieces: Sequence[Sequence[TensorList]]) -> list[TensorList]:
+    """One column per output, from columns of one sample; or of none, where an output is not read."""
+    return [
+        _column([piece[index][0] for piece in pieces if len(piece[index])], output)
+        for index, output in enumerate(node.outputs)
+    ]
+
+
+def _column(samples: Sequence[Array], output: DataNode) -> TensorList:
+    column = TensorList(samples, layout=output.spec.layout)
+    if samples and column[0].ndim == 0:
+        column.dense  # noqa: B018 - scalars are held as one array
+    return column

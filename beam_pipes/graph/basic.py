@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache.exact import natural_array
+from beam_pipes.errors import GraphError
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
@@ -24,14 +25,17 @@ class BatchConstant(Operator):
     op_name = "batch_constant"
     samples = Constant("any", doc="arrays, one for each sample")
 
-    def column(self) -> TensorList:
-        """The samples."""
-        return TensorList([_to_numpy(sample) for sample in self.samples])
-
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         arrays = [_to_numpy(sample) for sample in self.samples]
         dtypes, ranks = {array.dtype for array in arrays}, {array.ndim for array in arrays}
         return TensorSpec.of_rank(dtypes.pop() if len(dtypes) == 1 else None, ranks.pop() if len(ranks) == 1 else None)
+
+    def run_batch(self, samples: Samples) -> TensorList:
+        if len(self.samples) != samples.records.size:
+            raise GraphError(
+                f"a list of {len(self.samples)} arrays was given for a batch of {samples.records.size} samples."
+            )
+        return TensorList([_to_numpy(self.samples[row]) for row in samples.rows.tolist()])
 
 
 def _to_numpy(value: Any) -> Array:

@@ -10,19 +10,17 @@ from the other by `and`, `or`, `not` or an early return.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from beam_pipes.errors import ConditionError
-from beam_pipes.graph.basic import ConstantSample, Merge, Partial, constant_array
-from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
-from beam_pipes.graph.operator import Constant, Device, Operator
-from beam_pipes.graph.spec import TensorSpec, user_frame
+from beam_pipes.errors import ConditionError, GraphError
+from beam_pipes.graph.basic import ConstantSample, Merge, Partial
+from beam_pipes.graph.data_node import DataNode, OperatorNode
+from beam_pipes.graph.operator import Constant, Operator
+from beam_pipes.graph.spec import TensorSpec, here, user_frame
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.graph.trace import call, current_scope, set_scope
-
-R = TypeVar("R")
+from beam_pipes.graph.trace import add, constant, in_branch
 
 
 class Condition(Operator):
@@ -67,8 +65,7 @@ def condition(node: DataNode, *, negate: bool = False, boolean: bool = False, sa
         )
     if node.dtype == bool and node.spec.ndim == 0 and not negate:
         return node
-    made: DataNode = call(Condition, (node,), {"negate": negate, "boolean": boolean, "said": said})
-    return made
+    return add(Condition, (node,), {"negate": negate, "boolean": boolean, "said": said}).outputs[0]
 
 
 def cond(predicate: object, then: Callable[[], object], orelse: Callable[[], object]) -> Any:
@@ -89,14 +86,6 @@ def cond(predicate: object, then: Callable[[], object], orelse: Callable[[], obj
     return merge(chosen, *given, names="what the branches give")
 
 
-def in_branch(predicate: DataNode, branch: bool, function: Callable[[], R]) -> R:
-    before = set_scope(Scope(current_scope(), predicate, branch))
-    try:
-        return function()
-    finally:
-        set_scope(before)
-
-
 def merge(predicate: DataNode, then: object, orelse: object, *, names: str) -> object:
     """Merges the results of both branches; `names` names them in messages."""
     if then is orelse:
@@ -114,14 +103,11 @@ def merge(predicate: DataNode, then: object, orelse: object, *, names: str) -> o
         return {key: merge(predicate, then[key], orelse[key], names=f"{names}[{key!r}]") for key in then}
     if not isinstance(then, DataNode) and not isinstance(orelse, DataNode) and _equal(then, orelse):
         return then
-    nodes = [_node(value, predicate, branch) for value, branch in ((then, True), (orelse, False))]
-    first, second = nodes
+    first, second = (_node(value, predicate, branch) for value, branch in ((then, True), (orelse, False)))
     if first is None or second is None:
         raise _different(names, _told(then), _told(orelse), predicate)
     _check_alike(names, first, second, predicate)
-    device: Device = "gpu" if first.device == "gpu" else "cpu"
-    made: DataNode = call(Merge, (predicate, first, second), {}, device=device)
-    return made
+    return add(Merge, (predicate, first, second), {"device": first.device}).outputs[0]
 
 
 def _equal(first: object, second: object) -> bool:
@@ -136,19 +122,14 @@ def _node(value: object, predicate: DataNode, branch: bool) -> DataNode | None:
         return value
     if not isinstance(value, (bool, int, float, np.ndarray, np.generic)):
         return None
-    made: DataNode = in_branch(predicate, branch, lambda: call(ConstantSample, (), {"value": constant_array(value)}))
-    return made
+    return in_branch(predicate, branch, lambda: constant(value))
 
 
 def _check_alike(names: str, first: DataNode, second: DataNode, predicate: DataNode) -> None:
-    for what, a, b in (
-        ("dtype", first.dtype, second.dtype),
-        ("rank", first.spec.ndim, second.spec.ndim),
-    ):
+    for what, a, b in (("dtype", first.dtype, second.dtype), ("rank", first.spec.ndim, second.spec.ndim)):
         if a is not None and b is not None and a != b:
-            raise _different(
-                names, f"{what} {a} ({first.source.where})", f"{what} {b} ({second.source.where})", predicate
-            )
+            found = [f"{what} {one} ({node.source.where})" for one, node in ((a, first), (b, second))]
+            raise _different(names, found[0], found[1], predicate)
     if first.device != second.device:
         raise _different(names, f"data on {first.device}", f"data on {second.device}", predicate)
 
@@ -157,12 +138,13 @@ def _told(value: object) -> str:
     return f"a data node {value.spec}" if isinstance(value, DataNode) else f"{type(value).__name__} {value!r:.40}"
 
 
-def _different(names: str, first: str, second: str, predicate: DataNode) -> ConditionError:
-    return ConditionError(
-        f"{names} should be alike in both branches of the condition on {predicate.name!r}, and is {first} in one, "
-        f"{second} in the other. Make them alike: fn.cast, or the same structure. ({user_frame()})",
-        variable=names,
-        where=user_frame(),
+def _different(names: str, first: str, second: str, predicate: DataNode) -> GraphError:
+    return here(
+        ConditionError(
+            f"{names} should be alike in both branches of the condition on {predicate.name!r}, and is {first} in one, "
+            f"{second} in the other. Make them alike: fn.cast, or the same structure.",
+            variable=names,
+        )
     )
 
 
@@ -198,7 +180,7 @@ def check_covered(nodes: Sequence[OperatorNode], outputs: Iterable[DataNode]) ->
     asked: list[tuple[DataNode, Decided]] = [(output, {}) for output in outputs]
     for node in nodes:
         if not isinstance(node.operator, (Merge, Partial)):
-            branch = {} if node.scope is None else {scope.predicate: scope.branch for scope in node.scope.chain()}
+            branch = {scope.predicate: scope.branch for scope in node.branches}
             asked += [(feed, branch) for feed in (*node.inputs, *node.argument_inputs.values())]
     for node_asked, decided in asked:
         gap = _gap(node_asked, decided)

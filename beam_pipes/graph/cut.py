@@ -16,7 +16,7 @@ from beam_pipes.graph.reader import Reader
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec, user_frame
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.graph.trace import call
+from beam_pipes.graph.trace import add
 
 
 class Cut(Operator):
@@ -63,9 +63,9 @@ def cache(*nodes: DataNode) -> Any:
                 f"behind the whole condition. ({where})",
                 where=where,
             )
-        for source in ancestors([node]):
+        for source in ancestors([node.source]):
             _check_offline(source, str(where))
-    made = [call(Cut, (node,), {}) for node in nodes]
+    made = [add(Cut, (node,), {}).outputs[0] for node in nodes]
     return made[0] if len(made) == 1 else made
 
 
@@ -93,10 +93,10 @@ def _check_offline(node: OperatorNode, where: str) -> None:
         )
 
 
-def ancestors(nodes: Sequence[DataNode]) -> list[OperatorNode]:
-    """All operators that `nodes` depend on, in order."""
+def ancestors(nodes: Iterable[OperatorNode]) -> list[OperatorNode]:
+    """The operators, and all that they depend on, in order."""
     found: set[OperatorNode] = set()
-    waiting = [node.source for node in nodes]
+    waiting = list(nodes)
     while waiting:
         node = waiting.pop()
         if node not in found:
@@ -155,19 +155,19 @@ def offline_part(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> 
     cuts = [node for node in nodes if isinstance(node.operator, Cut)]
     if not cuts:
         return None
-    before = ancestors([output for cut in cuts for output in cut.outputs])
-    readers = [node for node in before if isinstance(node.operator, Reader)]
-    if not readers:
+    before = ancestors(cuts)
+    inside = set(before)
+    used = {feed for node in nodes if node not in inside for feed in node.feeds()} | set(outputs)
+    stored = sorted((node for node in used if node.source in inside), key=lambda node: (node.source.order, node.index))
+    part = OfflinePart(tuple(before), tuple(stored))
+    if not part.readers:
         raise PlacementError(
             "what lies before the cut should begin in a reader, whose records a job reads; found none before "
             f"{cuts[0]}."
         )
-    for other in readers[1:]:
-        _check_side_by_side(readers[0], other)
-    inside = set(before)
-    used = {feed for node in nodes if node not in inside for feed in node.feeds()} | set(outputs)
-    stored = sorted((node for node in used if node.source in inside), key=lambda node: (node.source.order, node.index))
-    return OfflinePart(tuple(before), tuple(stored))
+    for other in part.readers[1:]:
+        _check_side_by_side(part.reader, other)
+    return part
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -185,11 +185,6 @@ class Plan:
     offline: OfflinePart | None
     spent_after: dict[OperatorNode, tuple[DataNode, ...]]
 
-    @property
-    def sources(self) -> tuple[OperatorNode, ...]:
-        """Readers and fed operators, among those that are run."""
-        return tuple(node for node in self.nodes if node.operator.is_source)
-
     def behind_the_cut(self) -> tuple[OperatorNode, ...]:
         """The operators that are run if a cache holds the part before the cut."""
         before = set() if self.offline is None else set(self.offline.nodes)
@@ -198,26 +193,15 @@ class Plan:
 
 def make_plan(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> Plan:
     """The operators needed for `outputs`: their ancestors, and those that have side effects or must be preserved."""
-    needed: set[OperatorNode] = set()
-    used: dict[OperatorNode, set[int]] = {}
-    waiting: list[OperatorNode] = [node for node in nodes if node.operator.side_effects or node.preserve]
-    for output in outputs:
-        used.setdefault(output.source, set()).add(output.index)
-        waiting.append(output.source)
-    while waiting:
-        node = waiting.pop()
-        if node in needed:
-            continue
-        needed.add(node)
-        for feed in node.feeds():
-            used.setdefault(feed.source, set()).add(feed.index)
-            waiting.append(feed.source)
-    ordered = tuple(sorted(needed, key=lambda node: node.order))
+    wanted = [node for node in nodes if node.operator.side_effects or node.preserve]
+    ordered = tuple(ancestors([*wanted, *(output.source for output in outputs)]))
+    needed = set(ordered)
+    read = {feed for node in ordered for feed in node.feeds()}.union(outputs)
     return Plan(
         nodes=ordered,
         pruned=tuple(node for node in nodes if node not in needed),
         outputs=tuple(outputs),
-        used={node: frozenset(used.get(node, ())) for node in ordered},
+        used={node: frozenset(output.index for output in node.outputs if output in read) for node in ordered},
         offline=offline_part(ordered, outputs),
         spent_after=_spent_after(ordered, outputs),
     )

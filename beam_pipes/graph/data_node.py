@@ -13,59 +13,58 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
-from beam_pipes.errors import ConditionError, GraphError, InferenceError
+from beam_pipes.errors import ConditionError, GraphError, InferenceError, OperatorArgumentError
 from beam_pipes.graph.basic import ConstantSample, RecordName, ShapeOf, ToDevice, ToHost
 from beam_pipes.graph.expressions import SYMBOLS, Arithmetic, Item, Subscript
 from beam_pipes.graph.operator import Device, Operator
-from beam_pipes.graph.spec import UNKNOWN, TensorSpec, UserFrame, located, user_frame
+from beam_pipes.graph.spec import UNKNOWN, TensorSpec, UserFrame, here
 from beam_pipes.graph.tensors import TensorList
 
 
-class DebugValues(Protocol):
-    """Runs operators as they are called, in debug mode."""
+class OperatorGraph:
+    """The operators that were called in one pipeline, in order, each with a name of its own."""
 
-    def add(self, node: OperatorNode) -> None:
-        """Runs an operator."""
-
-    def value(self, node: DataNode) -> TensorList:
-        """Its result."""
-
-    def constant_batch(self, samples: Sequence[object]) -> DataNode:
-        """A node for the user's arrays, one for each sample."""
-
-
-class DefinedGraph(Protocol):
-    """The graph that operators are added to; operators run as they are called only in debug mode."""
-
-    debug_run: DebugValues | None
+    def __init__(self, *, seed: int) -> None:
+        self._seed = seed
+        self.nodes: list[OperatorNode] = []
+        self._names: set[str] = set()
+        self._counts: dict[str, int] = {}
 
     @property
     def seed(self) -> int:
         """The key of shuffling and draws."""
+        return self._seed
 
-    def name_for(self, operator: type[Operator], name: str | None, where: UserFrame) -> str:
-        """A unique name for a new operator."""
+    def name_for(self, operator: type[Operator], name: str | None) -> str:
+        """A name for a new operator: the given one, or its kind and a number. Called as it is defined."""
+        if name is None:
+            title = operator.title()
+            while name is None or name in self._names:
+                count = self._counts[title] = self._counts.get(title, -1) + 1
+                name = title if not count else f"{title}_{count}"
+        elif name in self._names:
+            raise OperatorArgumentError(
+                f"two operators are called {name!r}, and names are what draws are keyed by. Choose another one."
+            )
+        self._names.add(name)
+        return name
 
     def add(self, node: OperatorNode) -> None:
-        """Adds an operator to the graph."""
+        """Adds an operator to the graph. Called as it is defined."""
+        self.nodes.append(node)
 
+    def value(self, node: DataNode) -> TensorList | None:
+        """The data of a node: in debug mode, where operators run as they are called, else None."""
+        return None
 
-class CallOperator(Protocol):
-    """Adds an operator to the current graph; returns a node, or a list of several."""
-
-    def __call__(
-        self,
-        operator_class: type[Operator],
-        inputs: Sequence[object],
-        keywords: Mapping[str, object],
-        *,
-        device: Device | None = None,
-    ) -> Any: ...
+    def batch_of(self, samples: Sequence[object]) -> DataNode | None:
+        """The user's arrays, one for each sample, as a node: in debug mode, else None."""
+        return None
 
 
 def _binary(ufunc: str) -> Callable[[DataNode, object], DataNode]:
@@ -108,8 +107,8 @@ class DataNode:
 
     __slots__ = ("device", "index", "source", "spec")
 
-    #: Set by `trace`.
-    call_operator: ClassVar[CallOperator]
+    #: Calls an operator, with inputs and keywords: set by `trace`.
+    call_operator: ClassVar[Callable[[type[Operator], Sequence[object], Mapping[str, object]], OperatorNode]]
 
     # NumPy leaves `array + node` to the node.
     __array_ufunc__ = None
@@ -140,21 +139,20 @@ class DataNode:
         """The rank, or None if unknown."""
         return self.spec.ndim
 
-    def _call(self, operator_class: type[Operator], device: Device | None = None) -> DataNode:
-        made: DataNode = self.call_operator(operator_class, (self,), {}, device=device)
-        return made
+    def _call(self, operator_class: type[Operator], **keywords: object) -> DataNode:
+        return DataNode.call_operator(operator_class, (self,), keywords).outputs[0]
 
     def gpu(self) -> DataNode:
         """This node on the device."""
-        return self if self.device == "gpu" else self._call(ToDevice, "mixed")
+        return self if self.device == "gpu" else self._call(ToDevice, device="mixed")
 
     def cpu(self) -> DataNode:
         """This node on the host; from a device only as an output of the graph, because the host runs first."""
-        return self if self.device == "cpu" else self._call(ToHost, "gpu")
+        return self if self.device == "cpu" else self._call(ToHost, device="gpu")
 
     def shape(self, *, dtype: object = None, device: Device | None = None) -> DataNode:
         """The shape of every sample: (rank,), int64 or `dtype`. It is where the node is, or on `device`."""
-        made: DataNode = self.call_operator(ShapeOf, (self,), {} if dtype is None else {"dtype": dtype})
+        made = self._call(ShapeOf) if dtype is None else self._call(ShapeOf, dtype=dtype)
         return made.gpu() if device == "gpu" else made
 
     def property(self, key: str, *, device: Device | None = None) -> DataNode:
@@ -163,9 +161,12 @@ class DataNode:
         Records are named as in messages: `cat/3.jpg@0`. Raises `GraphError` for another key.
         """
         if key not in ("source_info", "layout"):
-            raise located(GraphError(f"key should be 'source_info' or 'layout', got {key!r}."), user_frame())
-        layout = {"value": np.frombuffer(self.layout.encode(), np.uint8)}
-        made = self._call(RecordName) if key == "source_info" else self.call_operator(ConstantSample, (), layout)
+            raise here(GraphError(f"key should be 'source_info' or 'layout', got {key!r}."))
+        if key == "source_info":
+            made = self._call(RecordName)
+        else:
+            layout = np.frombuffer(self.layout.encode(), np.uint8)
+            made = DataNode.call_operator(ConstantSample, (), {"value": layout}).outputs[0]
         return made.gpu() if device == "gpu" else made
 
     def source_info(self, *, device: Device | None = None) -> DataNode:
@@ -174,26 +175,27 @@ class DataNode:
 
     def get(self) -> TensorList:
         """The data, in debug mode (`pipeline_def(debug=True)`); otherwise there is none yet."""
-        run = None if self.source.pipeline is None else self.source.pipeline.debug_run
-        if run is None:
+        data = None if self.source.pipeline is None else self.source.pipeline.value(self)
+        if data is None:
             raise GraphError(
                 f"the data node {self.name!r} has no data: operators run when the graph does. To look at data while it "
                 "is defined, use @experimental.pipeline_def(debug=True).",
                 node=self.name,
             )
-        return run.value(self)
+        return data
 
     def __getitem__(self, key: object) -> DataNode:
         return _subscript(self, key)
 
     def __bool__(self) -> bool:
-        raise ConditionError(
-            f"the truth of the data node {self.name!r} is not known while the graph is defined. For `if`, `and`, `or` "
-            "and `not` over samples, define the graph with @pipeline_def(enable_conditionals=True), or use "
-            "cond(predicate, then, orelse); combine booleans with & | ^ (a & b). `assert` and `in` take no data nodes. "
-            f"({user_frame()})",
-            node=self.name,
-            where=user_frame(),
+        raise here(
+            ConditionError(
+                f"the truth of the data node {self.name!r} is not known while the graph is defined. For `if`, `and`, "
+                "`or` and `not` over samples, define the graph with @pipeline_def(enable_conditionals=True), or use "
+                "cond(predicate, then, orelse); combine booleans with & | ^ (a & b). `assert` and `in` take no data "
+                "nodes.",
+                node=self.name,
+            )
         )
 
     def __iter__(self) -> NoReturn:
@@ -248,15 +250,9 @@ def _arithmetic(ufunc: str, *operands: object) -> DataNode:
             nodes.append(value)
     for value in nodes:
         if not isinstance(value, (DataNode, np.ndarray, np.generic)) and not hasattr(value, "__dlpack__"):
-            raise located(
-                InferenceError(
-                    f"`{SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got "
-                    f"{type(value).__name__}: {value!r:.60}."
-                ),
-                user_frame(),
-            )
-    made: DataNode = DataNode.call_operator(Arithmetic, nodes, keywords)
-    return made
+            found = f"{type(value).__name__}: {value!r:.60}"
+            raise here(InferenceError(f"`{SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got {found}."))
+    return DataNode.call_operator(Arithmetic, nodes, keywords).outputs[0]
 
 
 def _subscript(node: DataNode, key: object) -> DataNode:
@@ -269,13 +265,8 @@ def _subscript(node: DataNode, key: object) -> DataNode:
             return ("node", len(bounds) - 1)
         if value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))):
             return None if value is None else int(value)
-        raise located(
-            InferenceError(
-                "a data node is indexed by integers, slices, `...`, None and data nodes of integers, got "
-                f"{value!r:.60}."
-            ),
-            user_frame(),
-        )
+        takes = "integers, slices, `...`, None and data nodes of integers"
+        raise here(InferenceError(f"a data node is indexed by {takes}, got {value!r:.60}."))
 
     items: list[Item] = []
     for one in key if isinstance(key, tuple) else (key,):
@@ -289,9 +280,8 @@ def _subscript(node: DataNode, key: object) -> DataNode:
             found = number(one)
             items.append(found if isinstance(found, tuple) else ("int", found))
     if sum(item[0] == "ellipsis" for item in items) > 1:
-        raise located(InferenceError("an index holds `...` once at most."), user_frame())
-    made: DataNode = DataNode.call_operator(Subscript, (node, *bounds), {"items": items})
-    return made
+        raise here(InferenceError("an index holds `...` once at most."))
+    return DataNode.call_operator(Subscript, (node, *bounds), {"items": items}).outputs[0]
 
 
 _ORDER = itertools.count()
@@ -316,14 +306,18 @@ class OperatorNode:
     preserve: bool = False
     on_error: str | None = None
     outputs: tuple[DataNode, ...] = ()
-    pipeline: DefinedGraph | None = None
+    pipeline: OperatorGraph | None = None
     without_effect: tuple[str, ...] = ()
     order: int = dataclasses.field(default_factory=lambda: next(_ORDER))
 
+    @property
+    def branches(self) -> tuple[Scope, ...]:
+        """The branch in which it was called and those around it, from the inside out."""
+        return () if self.scope is None else self.scope.chain()
+
     def feeds(self) -> tuple[DataNode, ...]:
         """All data nodes that are read: inputs, argument inputs, and the conditions of its branch."""
-        conditions = () if self.scope is None else tuple(scope.predicate for scope in self.scope.chain())
-        return (*self.inputs, *self.argument_inputs.values(), *conditions)
+        return (*self.inputs, *self.argument_inputs.values(), *(branch.predicate for branch in self.branches))
 
     @property
     def output_device(self) -> str:
@@ -342,26 +336,10 @@ class Scope:
     predicate: DataNode
     branch: bool
 
-    def chain(self) -> Iterator[Scope]:
+    def chain(self) -> tuple[Scope, ...]:
         """This scope and those around it, from the inside out."""
-        scope: Scope | None = self
-        while scope is not None:
-            yield scope
-            scope = scope.parent
+        return (self, *(() if self.parent is None else self.parent.chain()))
 
-    def is_within(self, other: Scope | None) -> bool:
-        """Whether every sample of this scope is one of `other`."""
-        return other is None or any(scope is other for scope in self.chain())
-
-
-def is_within(inner: Scope | None, outer: Scope | None) -> bool:
-    """Whether every sample of `inner` is one of `outer`; None is the whole batch."""
-    return outer is None or (inner is not None and inner.is_within(outer))
-
-
-def describe(scope: Scope | None) -> str:
-    """`if predicate (then)`, from the outside in; "" for the whole batch."""
-    if scope is None:
-        return ""
-    parts = [f"{one.predicate.name} is {'true' if one.branch else 'false'}" for one in scope.chain()]
-    return " and ".join(reversed(parts))
+    def __str__(self) -> str:
+        parts = [f"{one.predicate.name} is {'true' if one.branch else 'false'}" for one in self.chain()]
+        return " and ".join(reversed(parts))

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, OperatorError
-from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.conditions import check_covered
 from beam_pipes.graph.cut import Plan, ancestors, make_plan
-from beam_pipes.graph.data_node import DataNode, DebugValues, OperatorNode
+from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode
 from beam_pipes.graph.feeding import LAST
-from beam_pipes.graph.operator import Operator, nearest
-from beam_pipes.graph.spec import TensorSpec, UserFrame, user_frame
+from beam_pipes.graph.operator import check_choice, nearest
+from beam_pipes.graph.spec import TensorSpec, here, located
 from beam_pipes.graph.tensors import TensorList, to_numpy_type
-from beam_pipes.graph.trace import POLICIES, call, pop_pipeline, push_pipeline, set_scope
+from beam_pipes.graph.trace import POLICIES, constant, in_scope, pop_pipeline, push_pipeline
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
 #: Options of DALI's that say how its executor manages threads, streams and memory. They are accepted, so that graphs
@@ -64,9 +63,9 @@ class PipelineOptions:
     last: str = "partial"
     on_error: str = "fail"
     cache: str | None = None
-    output_dtype: Any = None
-    output_ndim: Any = None
-    output_layout: Any = None
+    output_dtype: object = None
+    output_ndim: object = None
+    output_layout: object = None
 
     def __post_init__(self) -> None:
         if self.seed == -1:
@@ -81,11 +80,7 @@ class PipelineOptions:
         for name in _OF_OUTPUTS:
             object.__setattr__(self, name, _of_outputs(name, getattr(self, name)))
         for name, choices in (("last", LAST), ("on_error", POLICIES)):
-            value = getattr(self, name)
-            if value not in choices:
-                raise OperatorArgumentError(
-                    f"{name} should be one of {', '.join(choices)}, got {value!r}.{nearest(str(value), choices)}"
-                )
+            check_choice(name, getattr(self, name), choices)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PipelineOptions:
@@ -99,14 +94,7 @@ class PipelineOptions:
         depth = given.get("prefetch_queue_depth")
         if isinstance(depth, Mapping):  # DALI's separate queues
             given["prefetch_queue_depth"] = max(depth.values(), default=0)
-        known = option_names()
-        for name in given:
-            if name not in known:
-                raise OperatorArgumentError(
-                    f"a pipeline has no option {name!r}.{nearest(name, known)} It takes: "
-                    f"{', '.join(field.name for field in dataclasses.fields(cls))}.",
-                    argument=name,
-                )
+        check_options(given)
         own = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in own and value is not None})
 
@@ -130,28 +118,30 @@ def option_names() -> tuple[str, ...]:
     return (*own, "max_batch_size", "checkpoint", *WITHOUT_EFFECT)
 
 
+def check_options(given: Iterable[str], *, of_function: Sequence[str] = ()) -> None:
+    """Raises `OperatorArgumentError` for a name that neither a pipeline nor its function takes, naming the nearest."""
+    known = (*of_function, *option_names())
+    for name in given:
+        if name not in known:
+            takes = f" The function takes {', '.join(of_function)}." if of_function else ""
+            own = ", ".join(field.name for field in dataclasses.fields(PipelineOptions))
+            raise OperatorArgumentError(
+                f"there is no argument {name!r}.{nearest(name, known)}{takes} A pipeline takes {own}.", argument=name
+            )
+
+
 Defined = TypeVar("Defined", bound="GraphDefinition")
 
 
-class GraphDefinition:
+class GraphDefinition(OperatorGraph):
     """A graph being defined: inside `with`, called operators become part of it."""
 
-    #: What runs operators at once, in debug mode; None elsewhere, and while nothing runs.
-    debug_run: DebugValues | None = None
-
     def __init__(self, options: PipelineOptions) -> None:
+        super().__init__(seed=options.seed)
         self.options = options
-        self.nodes: list[OperatorNode] = []
-        self._names: set[str] = set()
-        self._counts: dict[str, int] = {}
         self._outputs: tuple[DataNode, ...] | None = None
         self._output_names: tuple[str, ...] = ()
         self._plan: Plan | None = None
-
-    @property
-    def seed(self) -> int:
-        """The key of shuffling and draws."""
-        return self.options.seed
 
     def __enter__(self: Defined) -> Defined:
         if self._plan is not None:
@@ -164,28 +154,8 @@ class GraphDefinition:
 
     def add_sink(self, edge: DataNode) -> None:
         """Keeps the operators of the data node `edge` from being pruned, although it is not an output."""
-        self._adopt([edge], user_frame())
+        self._adopt([edge])
         edge.source.preserve = True
-
-    def name_for(self, operator: type[Operator], name: str | None, where: UserFrame) -> str:
-        """A name for a new operator: the given one, or its kind and a number. Called as it is defined."""
-        if name is None:
-            title = operator.title()
-            while name is None or name in self._names:
-                count = self._counts[title] = self._counts.get(title, -1) + 1
-                name = title if not count else f"{title}_{count}"
-        elif name in self._names:
-            raise OperatorArgumentError(
-                f"two operators are called {name!r}, and names are what draws are keyed by. Choose another one. "
-                f"({where})",
-                where=where,
-            )
-        self._names.add(name)
-        return name
-
-    def add(self, node: OperatorNode) -> None:
-        """Adds an operator to the graph. Called as it is defined."""
-        self.nodes.append(node)
 
     def set_outputs(self, *outputs: object) -> None:
         """Sets the outputs of `run`: data nodes by position, or one dict of them by name.
@@ -193,46 +163,46 @@ class GraphDefinition:
         A list among them (of an operator with several outputs) is flattened; arrays and numbers become
         constants.
         """
-        where = user_frame()
         names: tuple[str, ...] = ()
         if len(outputs) == 1 and isinstance(outputs[0], Mapping):
             names = tuple(map(str, outputs[0]))
             outputs = tuple(outputs[0].values())
         flat: list[DataNode] = []
         for position, output in enumerate(outputs):
-            flat += self._as_outputs(output, names[position] if names else str(position), where)
+            flat += self._as_outputs(output, names[position] if names else str(position))
         if names and len(flat) != len(names):
-            raise GraphError(f"a named output should be one data node, and one of these is a list: {names}. ({where})")
+            raise here(GraphError(f"a named output should be one data node, and one of these is a list: {names}."))
         self._output_names = names
         self._outputs = tuple(flat)
-        self._adopt(flat, where)
-        check_covered(ancestors(flat), flat)
+        self._adopt(flat)
+        check_covered(ancestors(node.source for node in flat), flat)
 
-    def _as_outputs(self, output: object, name: str, where: UserFrame) -> list[DataNode]:
+    def _as_outputs(self, output: object, name: str) -> list[DataNode]:
         if isinstance(output, DataNode):
             return [output]
         if isinstance(output, (list, tuple)):
-            return [one for part in output for one in self._as_outputs(part, name, where)]
+            return [one for part in output for one in self._as_outputs(part, name)]
         if isinstance(output, (bool, int, float, np.ndarray, np.generic)):
             with self:
-                made: DataNode = call(ConstantSample, (), {"value": constant_array(output)})
-            return [made]
-        raise GraphError(
-            f"output {name} should be a data node, a list of them, an array or a number, got "
-            f"{type(output).__name__}: {output!r:.60}. ({where})",
-            where=where,
+                return [constant(output)]
+        found = f"{type(output).__name__}: {output!r:.60}"
+        raise here(
+            GraphError(f"output {name} should be a data node, a list of them, an array or a number, got {found}.")
         )
 
-    def _adopt(self, outputs: Sequence[DataNode], where: UserFrame) -> None:
+    def _adopt(self, outputs: Sequence[DataNode]) -> None:
         """Adds operators to the graph that were called outside any pipeline."""
-        for node in ancestors(outputs):
+        for node in ancestors(output.source for output in outputs):
             if node.pipeline is None:
                 node.pipeline = self
-                node.name = self.name_for(type(node.operator), node.name or None, node.where)
+                try:
+                    node.name = self.name_for(type(node.operator), node.name or None)
+                except OperatorArgumentError as error:
+                    raise located(error, node.where) from None
                 node.operator.name = node.name
                 self.add(node)
             elif node.pipeline is not self:
-                raise GraphError(f"{node.name} belongs to another pipeline ({node.where}). ({where})", where=where)
+                raise here(GraphError(f"{node.name} belongs to another pipeline ({node.where})."))
         self.nodes.sort(key=lambda node: node.order)
 
     def define_graph(self) -> object:
@@ -243,13 +213,9 @@ class GraphDefinition:
 
     def _define(self) -> None:
         """Calls `define_graph` with this as the current pipeline."""
-        before = set_scope(None)
-        try:
-            with self:
-                outputs = self.define_graph()
-                self.set_outputs(*(outputs if isinstance(outputs, tuple) else (outputs,)))
-        finally:
-            set_scope(before)
+        with in_scope(None), self:
+            outputs = self.define_graph()
+            self.set_outputs(*(outputs if isinstance(outputs, tuple) else (outputs,)))
 
     def plan(self) -> Plan:
         """What is run, and what is pruned; fixes the graph."""

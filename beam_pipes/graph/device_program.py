@@ -19,11 +19,8 @@ from beam_pipes.graph.apply import batched_arguments, host_draws
 from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import Plan
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
-from beam_pipes.graph.host_run import NO_VALUE, Held, HostRun
+from beam_pipes.graph.host_run import NO_VALUE, HostRun, Rows
 from beam_pipes.graph.tensors import Array
-
-Rows = npt.NDArray[np.intp]
-
 
 D = TypeVar("D", bound="DeviceArray")
 
@@ -88,7 +85,7 @@ class DeviceProgram(Generic[A]):
     def __init__(self, plan: Plan, backend: Backend[A]) -> None:
         self.backend = backend
         self.nodes = tuple(node for node in plan.nodes if node.device == "gpu")
-        inside = self._inside = set(self.nodes)
+        inside = set(self.nodes)
         feeds = {feed for node in self.nodes for feed in (*node.inputs, *node.argument_inputs.values())}
         self.outputs = tuple(dict.fromkeys(node for node in plan.outputs if node.device == "gpu"))
         self.inputs = tuple(
@@ -98,13 +95,13 @@ class DeviceProgram(Generic[A]):
             )
         )
         self._conditions = {node.inputs[0] for node in self.nodes if isinstance(node.operator, (Merge, Partial))}
-        self._segments = self._make_segments(inside)
+        self.steps = self._make_segments(inside)
 
     @property
     def host_inputs(self) -> tuple[DataNode, ...]:
         """What the host must keep for it: its inputs, and the conditions of its branches."""
-        scopes = [scope for node in self.nodes if node.scope is not None for scope in node.scope.chain()]
-        return tuple(dict.fromkeys([*self.inputs, *(scope.predicate for scope in scopes)]))
+        conditions = (branch.predicate for node in self.nodes for branch in node.branches)
+        return tuple(dict.fromkeys([*self.inputs, *conditions]))
 
     def _make_segments(self, inside: set[OperatorNode]) -> list[_Segment[A] | OperatorNode]:
         made: list[_Segment[A] | OperatorNode] = []
@@ -119,10 +116,10 @@ class DeviceProgram(Generic[A]):
             last.nodes.append(node)
         for segment in made:
             if isinstance(segment, _Segment):
-                self._complete(segment, made)
+                self._complete(segment)
         return made
 
-    def _complete(self, segment: _Segment[A], all_segments: Sequence[_Segment[A] | OperatorNode]) -> None:
+    def _complete(self, segment: _Segment[A]) -> None:
         own = {output for node in segment.nodes for output in node.outputs}
         inputs: dict[DataNode, None] = {}
         for node in segment.nodes:
@@ -133,10 +130,8 @@ class DeviceProgram(Generic[A]):
                     inputs[feed] = None
             inputs.update(dict.fromkeys(node.inputs))
         segment.inputs = [feed for feed in inputs if feed not in own]
-        elsewhere = set(self.outputs)
-        for other in all_segments:
-            nodes = [other] if isinstance(other, OperatorNode) else other.nodes if other is not segment else []
-            elsewhere |= {feed for node in nodes for feed in node.inputs}
+        others = [node for node in self.nodes if node not in segment.nodes]
+        elsewhere = {*self.outputs, *(feed for node in others for feed in node.inputs)}
         segment.outputs = [output for output in own if output in elsewhere]
         segment.outputs.sort(key=lambda output: (output.source.order, output.index))
 
@@ -145,9 +140,8 @@ class DeviceProgram(Generic[A]):
     def run(self, host: HostRun) -> dict[DataNode, list[tuple[Rows, A]]]:
         """The outputs on the device: for each a list of (rows, array), one if all samples have one shape."""
         rows = host.rows_of(None)
-        held = {node: host.held[node] for node in self.host_inputs if node in host.held}
         made: dict[DataNode, list[tuple[Rows, A]]] = {node: [] for node in self.outputs}
-        groups = self._groups(host, held, rows)
+        groups = self._groups(host, rows)
         mixing = next((node for node in self.nodes if node.operator.mixes_samples), None)
         if len(groups) > 1 and mixing is not None:
             raise OperatorError(
@@ -159,28 +153,28 @@ class DeviceProgram(Generic[A]):
                 where=mixing.where,
             )
         for group in groups:
-            arrays = self._run_group(host, held, group)
+            arrays = _GroupRun(self, host, group).arrays()
             for node in self.outputs:
                 one = arrays[node]
                 if one.array is not None and len(one.rows):
                     made[node].append((one.rows, one.array))
         return made
 
-    def _groups(self, host: HostRun, held: dict[DataNode, Held], rows: Rows) -> list[Rows]:
+    def _groups(self, host: HostRun, rows: Rows) -> list[Rows]:
         """Groups of rows whose samples fit into one array."""
+        held = host.held
         ragged = [node for node in self.inputs if node in held and held[node].column.dense is None]
         by_shape = set(ragged)
-        static = [feed for segment in self._segments if isinstance(segment, _Segment) for _, _, feed in segment.static]
+        static = [feed for segment in self.steps if isinstance(segment, _Segment) for _, _, feed in segment.static]
         if not ragged and not static:
             return [rows]
         keys: dict[tuple[object, ...], list[int]] = {}
         for row in rows.tolist():
             key: list[object] = []
             for node in (*ragged, *static):
-                one = held[node] if node in held else host.held[node]
+                one = held[node]
                 at = int(np.searchsorted(one.rows, row))
-                present = at < len(one.rows) and one.rows[at] == row
-                if not present:
+                if at == len(one.rows) or one.rows[at] != row:
                     key.append(None)
                 else:
                     sample = one.column[at]
@@ -188,81 +182,14 @@ class DeviceProgram(Generic[A]):
             keys.setdefault(tuple(key), []).append(row)
         return [np.array(some) for some in keys.values()]
 
-    def _run_group(self, host: HostRun, held: dict[DataNode, Held], group: Rows) -> dict[DataNode, _OnDevice[A]]:
-        arrays: dict[DataNode, _OnDevice[A]] = {}
-
-        def fetch(node: DataNode, rows: Rows, exact: bool) -> A:
-            """The samples of `rows` on the device."""
-            if node not in arrays:
-                own = np.intersect1d(held[node].rows, group, assume_unique=True)
-                column = held[node].take(own)
-                if column.dense is None:
-                    raise GraphError(f"{node.name} holds samples of different shapes in one group")
-                arrays[node] = _OnDevice(self.backend.put(column.as_array(), exact=exact), own)
-            one = arrays[node]
-            assert one.array is not None, "rows are fetched where there are some"
-            if np.array_equal(one.rows, rows):
-                return one.array
-            if not np.isin(rows, one.rows).all():
-                raise GraphError(NO_VALUE)
-            return self._pick(one.array, np.searchsorted(one.rows, rows))
-
-        for node in self.outputs:
-            if node.source not in self._inside:
-                fetch(node, group, True)
-        for step in self._segments:
-            if isinstance(step, OperatorNode):
-                self._join(host, step, group, fetch, arrays)
-                continue
-            rows = np.intersect1d(host.rows_of(step.scope), group, assume_unique=True)
-            self._run_segment(host, step, rows, fetch, arrays)
-        return arrays
-
-    def _pick(self, array: A, indices: Rows) -> A:
-        picked: A = self.backend.xp.take(array, self.backend.put(indices, exact=False), axis=0)
-        return picked
-
-    def _run_segment(
-        self,
-        host: HostRun,
-        segment: _Segment[A],
-        rows: Rows,
-        fetch: Callable[[DataNode, Rows, bool], A],
-        arrays: dict[DataNode, _OnDevice[A]],
-    ) -> None:
-        if not len(rows):
-            for output in segment.outputs:
-                arrays[output] = _OnDevice(None, rows)
-            return
-        statics = {
-            (node.name, name): _static_value(node, name, host.held[feed].take(rows)[0])
-            for node, name, feed in segment.static
-        }
-        arguments = {feed for node in segment.nodes for feed in node.argument_inputs.values()}
-        given = [fetch(feed, rows, feed not in arguments) for feed in segment.inputs]
-        drawn = self._drawn(host, segment.nodes[0], rows, dict(zip(segment.inputs, given, strict=True)))
-        given += [self.backend.put(array, exact=True) for array in drawn.values()]
-        count = len(rows)
-        # Samples that only fill up a branch must not count for an operator that works on all of them.
-        is_filled = segment.scope is not None and not any(node.operator.mixes_samples for node in segment.nodes)
-        wide = self.backend.bucket(count) if is_filled else count
-        if wide != count:
-            filled = np.concatenate([np.arange(count), np.zeros(wide - count, np.intp)])
-            given = [self._pick(array, filled) for array in given]
-        key = (tuple(sorted(statics.items())), tuple(drawn))
-        function = segment.compiled.get(key)
-        if function is None:
-            function = segment.compiled[key] = self.backend.compile(self._function(segment, statics, tuple(drawn)))
-        for output, array in zip(segment.outputs, function(*given), strict=True):
-            arrays[output] = _OnDevice(array if wide == count else array[:count], rows)
-
-    def _drawn(self, host: HostRun, node: OperatorNode, rows: Rows, given: dict[DataNode, A]) -> dict[str, np.ndarray]:
-        """What the host computes for the first operator of a segment: nothing for most."""
-        if node.operator.host_draws is None:
-            return {}
-        shapes = [tuple(given[feed].shape[1:]) for feed in node.inputs]
-        columns = {name: host.held[feed].take(rows) for name, feed in node.argument_inputs.items()}
-        return host_draws(node, host.samples(node, rows), shapes, columns)
+    def compiled(
+        self, segment: _Segment[A], statics: dict[tuple[str, str], object], drawn: tuple[str, ...]
+    ) -> Callable[..., tuple[A, ...]]:
+        """A segment as one function of arrays, compiled once for each combination of static values."""
+        key = (tuple(sorted(statics.items())), drawn)
+        if key not in segment.compiled:
+            segment.compiled[key] = self.backend.compile(self._function(segment, statics, drawn))
+        return segment.compiled[key]
 
     def _function(
         self, segment: _Segment[A], statics: dict[tuple[str, str], object], drawn: tuple[str, ...]
@@ -306,31 +233,93 @@ class DeviceProgram(Generic[A]):
 
         return run
 
-    def _join(
-        self,
-        host: HostRun,
-        node: OperatorNode,
-        group: Rows,
-        fetch: Callable[[DataNode, Rows, bool], A],
-        arrays: dict[DataNode, _OnDevice[A]],
-    ) -> None:
-        """The end of a condition."""
-        rows = np.intersect1d(host.rows_of(node.scope), group, assume_unique=True)
-        predicate = host.held[node.inputs[0]].take(host.rows_of(node.scope)).as_array().astype(bool)
-        chosen = predicate[np.searchsorted(host.rows_of(node.scope), rows)]
-        if isinstance(node.operator, Partial):
-            rows = rows[chosen == node.operator.branch]
-            arrays[node.outputs[0]] = _OnDevice(fetch(node.inputs[1], rows, True) if len(rows) else None, rows)
+    def pick(self, array: A, indices: Rows) -> A:
+        """Some samples of an array, in the order of `indices`."""
+        picked: A = self.backend.xp.take(array, self.backend.put(indices, exact=False), axis=0)
+        return picked
+
+
+@dataclasses.dataclass
+class _GroupRun(Generic[A]):
+    """Samples of a batch that fit into one array each, on their way through the segments."""
+
+    program: DeviceProgram[A]
+    host: HostRun
+    group: Rows
+    made: dict[DataNode, _OnDevice[A]] = dataclasses.field(default_factory=dict)
+
+    def arrays(self) -> dict[DataNode, _OnDevice[A]]:
+        """Every data node on the device, after all segments."""
+        for node in self.program.outputs:
+            if node.source not in self.program.nodes:
+                self._fetch(node, self.group)
+        for step in self.program.steps:
+            if isinstance(step, OperatorNode):
+                self._join(step)
+            else:
+                self._run(step)
+        return self.made
+
+    def _rows_of(self, scope: Scope | None) -> Rows:
+        return np.intersect1d(self.host.rows_of(scope), self.group, assume_unique=True)
+
+    def _fetch(self, node: DataNode, rows: Rows, *, exact: bool = True) -> A:
+        """The samples of `rows` on the device."""
+        if node not in self.made:
+            own = np.intersect1d(self.host.held[node].rows, self.group, assume_unique=True)
+            column = self.host.held[node].take(own)
+            if column.dense is None:
+                raise GraphError(f"{node.name} holds samples of different shapes in one group")
+            self.made[node] = _OnDevice(self.program.backend.put(column.as_array(), exact=exact), own)
+        one = self.made[node]
+        assert one.array is not None, "rows are fetched where there are some"
+        if np.array_equal(one.rows, rows):
+            return one.array
+        if not np.isin(rows, one.rows).all():
+            raise GraphError(NO_VALUE)
+        return self.program.pick(one.array, np.searchsorted(one.rows, rows))
+
+    def _run(self, segment: _Segment[A]) -> None:
+        """The operators of a segment."""
+        rows = self._rows_of(segment.scope)
+        count = len(rows)
+        if not count:
+            self.made.update((output, _OnDevice(None, rows)) for output in segment.outputs)
             return
-        sides = [(rows[chosen == branch], feed) for branch, feed in zip((True, False), node.inputs[1:], strict=True)]
-        parts = [(own, fetch(feed, own, True)) for own, feed in sides if len(own)]
-        if len(parts) == 1:
-            arrays[node.outputs[0]] = _OnDevice(parts[0][1], rows)
-            return
-        if not parts:
-            arrays[node.outputs[0]] = _OnDevice(None, rows)
-            return
-        shapes = {tuple(array.shape[1:]) for _, array in parts}
+        statics = {
+            (node.name, name): _static_value(node, name, self.host.held[feed].take(rows)[0])
+            for node, name, feed in segment.static
+        }
+        arguments = {feed for node in segment.nodes for feed in node.argument_inputs.values()}
+        given = [self._fetch(feed, rows, exact=feed not in arguments) for feed in segment.inputs]
+        drawn = self._drawn(segment.nodes[0], rows, dict(zip(segment.inputs, given, strict=True)))
+        given += [self.program.backend.put(array, exact=True) for array in drawn.values()]
+        # Samples that only fill up a branch must not count for an operator that works on all of them.
+        is_filled = segment.scope is not None and not any(node.operator.mixes_samples for node in segment.nodes)
+        wide = self.program.backend.bucket(count) if is_filled else count
+        if wide != count:
+            filled = np.concatenate([np.arange(count), np.zeros(wide - count, np.intp)])
+            given = [self.program.pick(array, filled) for array in given]
+        function = self.program.compiled(segment, statics, tuple(drawn))
+        for output, array in zip(segment.outputs, function(*given), strict=True):
+            self.made[output] = _OnDevice(array if wide == count else array[:count], rows)
+
+    def _drawn(self, node: OperatorNode, rows: Rows, given: dict[DataNode, A]) -> dict[str, np.ndarray]:
+        """What the host computes for the first operator of a segment: nothing for most."""
+        if node.operator.host_draws is None:
+            return {}
+        shapes = [tuple(given[feed].shape[1:]) for feed in node.inputs]
+        columns = {name: self.host.held[feed].take(rows) for name, feed in node.argument_inputs.items()}
+        return host_draws(node, self.host.samples(node, rows), shapes, columns)
+
+    def _join(self, node: OperatorNode) -> None:
+        """The end of a condition: the samples of both branches, or of the one that has a value."""
+        rows = self._rows_of(node.scope)
+        chosen = self.host.chosen(node.inputs[0], rows)
+        branches = [node.operator.branch] if isinstance(node.operator, Partial) else [True, False]
+        sides = [(rows[chosen == branch], feed) for branch, feed in zip(branches, node.inputs[1:], strict=True)]
+        parts = [self._fetch(feed, own) for own, feed in sides if len(own)]
+        shapes = {tuple(array.shape[1:]) for array in parts}
         if len(shapes) > 1:
             raise OperatorError(
                 f"the branches of the condition on {node.inputs[0].name!r} give samples of shapes {sorted(shapes)} on "
@@ -338,9 +327,12 @@ class DeviceProgram(Generic[A]):
                 operator=node.name,
                 where=node.where,
             )
-        xp = self.backend.xp
-        order = np.argsort(np.concatenate([own for own, _ in parts]), kind="stable")
-        arrays[node.outputs[0]] = _OnDevice(self._pick(xp.concat([array for _, array in parts], axis=0), order), rows)
+        both = np.concatenate([own for own, _ in sides])
+        order = np.argsort(both, kind="stable")
+        whole = parts[0] if parts else None
+        if len(parts) > 1:
+            whole = self.program.pick(self.program.backend.xp.concat(parts, axis=0), order)
+        self.made[node.outputs[0]] = _OnDevice(whole, both[order])
 
 
 def _fed_arguments(node: OperatorNode) -> Mapping[str, DataNode]:

@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from beam_pipes.errors import DeclarationError, GraphError
+from beam_pipes.errors import DeclarationError
 from beam_pipes.graph.cut import Plan, place_of
-from beam_pipes.graph.data_node import DataNode, OperatorNode, describe
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.host_run import OperatorStatistics
-from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.operator import check_choice
 from beam_pipes.graph.reader import Reader
 from beam_pipes.identity.canonical import qualified_name
 from beam_pipes.identity.fingerprint import canonical
@@ -47,7 +47,7 @@ def _row(node: OperatorNode) -> list[object]:
     config = dict(operator.fingerprint_config())
     if operator.is_source and not isinstance(operator, Reader):
         config.pop("source", None)  # code of the user that is told where it stands; a checkpoint cannot hold it
-    scope = [] if node.scope is None else [[_ref(one.predicate), one.branch] for one in node.scope.chain()]
+    scope = [[_ref(one.predicate), one.branch] for one in node.branches]
     return [
         node.name,
         {name: _canonical(value, f"{node.name}.{name}") for name, value in config.items()},
@@ -66,8 +66,7 @@ PLACES = ("offline", "host", "device", "pruned")
 class Edge:
     """The data from one operator to another: `bytes` per batch, None before anything has run."""
 
-    source: OperatorNode
-    output: int
+    feed: DataNode
     target: OperatorNode | None  # None: an output of the graph
     label: str
     bytes: float | None
@@ -75,16 +74,14 @@ class Edge:
     @property
     def told(self) -> str:
         """`uint8[·×·×3], 1.2 MB`."""
-        spec = str(self.source.outputs[self.output].spec)
-        return spec if self.bytes is None else f"{spec}, {_size(self.bytes)}"
+        return f"{self.feed.spec}" if self.bytes is None else f"{self.feed.spec}, {_size(self.bytes)}"
 
 
 def explain(plan: Plan, statistics: Mapping[str, OperatorStatistics], names: Sequence[str], form: str) -> str:
-    """The drawing, outputs by `names`; `GraphError` for another form."""
-    if form not in FORMS:
-        raise GraphError(f"form should be one of {', '.join(FORMS)}, got {form!r}.{nearest(form, FORMS)}")
-    drawing = Drawing(plan, statistics, names)
-    return {"text": drawing.text, "dot": drawing.dot, "svg": drawing.svg}[form]()
+    """The drawing, outputs by `names`; `OperatorArgumentError` for another form."""
+    check_choice("form", form, FORMS)
+    drawing: str = getattr(Drawing(plan, statistics, names), form)()
+    return drawing
 
 
 def _size(count: float) -> str:
@@ -115,18 +112,18 @@ class Drawing:
             labelled += [(f"{name}=", feed) for name, feed in node.argument_inputs.items()]
             if node.scope is not None:
                 labelled.append(("if " if node.scope.branch else "if not ", node.scope.predicate))
-            for label, feed in labelled:
-                edges.append(Edge(feed.source, feed.index, node, label, self._bytes(feed.source, feed.index)))
-        for position, output in enumerate(self.plan.outputs):
-            name = self.names[position] if self.names else f"output {position}"
-            edges.append(Edge(output.source, output.index, None, name, self._bytes(output.source, output.index)))
+            edges += [Edge(feed, node, label, self._bytes(feed)) for label, feed in labelled]
+        names = self.names or [f"output {position}" for position in range(len(self.plan.outputs))]
+        edges += [
+            Edge(feed, None, name, self._bytes(feed)) for name, feed in zip(names, self.plan.outputs, strict=True)
+        ]
         return edges
 
-    def _bytes(self, node: OperatorNode, output: int) -> float | None:
-        known = self.statistics.get(node.name)
-        if known is None or not known.batches or output >= len(known.output_bytes):
+    def _bytes(self, node: DataNode) -> float | None:
+        known = self.statistics.get(node.source.name)
+        if known is None or not known.batches or node.index >= len(known.output_bytes):
             return None
-        return known.output_bytes[output] / known.batches
+        return known.output_bytes[node.index] / known.batches
 
     def text(self) -> str:
         """A paragraph for each place, a line for each operator."""
@@ -137,24 +134,18 @@ class Drawing:
             lines.append({"offline": "offline (before the cut)"}.get(place, place))
             width = max(len(node.name) for node in nodes)
             for node in nodes:
-                feeds = [f"{edge.label}{edge.source.outputs[edge.output].name}" for edge in self._into(node)]
+                feeds = [f"{edge.label}{edge.feed.name}" for edge in self.edges if edge.target is node]
                 gives = ", ".join(
-                    f"{output.spec}" + ("" if (size := self._bytes(node, output.index)) is None else f" {_size(size)}")
+                    f"{output.spec}" + ("" if (size := self._bytes(output)) is None else f" {_size(size)}")
                     for output in node.outputs
                 )
                 took = f" ← {', '.join(feeds)}" if feeds else ""
-                under = f"  [{describe(node.scope)}]" if node.scope is not None else ""
+                under = f"  [{node.scope}]" if node.scope is not None else ""
                 under += f"  [without effect: {', '.join(node.without_effect)}]" if node.without_effect else ""
                 lines.append(f"  {node.name:<{width}}{took} → {gives or 'nothing'}{under}  ({node.where})")
-        outputs = [
-            f"{edge.label} = {edge.source.outputs[edge.output].name} ({edge.told})"
-            for edge in self.edges
-            if edge.target is None
-        ]
-        return "\n".join([*lines, "outputs", *(f"  {line}" for line in outputs)]) + "\n"
-
-    def _into(self, node: OperatorNode) -> list[Edge]:
-        return [edge for edge in self.edges if edge.target is node]
+        lines.append("outputs")
+        lines += [f"  {edge.label} = {edge.feed.name} ({edge.told})" for edge in self.edges if edge.target is None]
+        return "\n".join(lines) + "\n"
 
     def dot(self) -> str:
         """For Graphviz: a cluster for each place."""
@@ -171,7 +162,7 @@ class Drawing:
                 lines.append(f"  {_quoted('→ ' + edge.label)} [shape=plaintext];")
             target = edge.target.name if edge.target is not None else f"→ {edge.label}"
             label = edge.told if edge.target is None else f"{edge.label}{edge.told}"
-            lines.append(f"  {_quoted(edge.source.name)} -> {_quoted(target)} [label={_quoted(label)}];")
+            lines.append(f"  {_quoted(edge.feed.source.name)} -> {_quoted(target)} [label={_quoted(label)}];")
         return "\n".join([*lines, "}"]) + "\n"
 
     def svg(self) -> str:
@@ -181,8 +172,7 @@ class Drawing:
         parts: list[str] = []
         x = 20
         depth = 0
-        for place in PLACES:
-            nodes = self.places[place]
+        for place, nodes in self.places.items():
             if not nodes:
                 continue
             levels = _levels(nodes, self.edges)
@@ -201,7 +191,7 @@ class Drawing:
             depth = max(depth, tall)
             x += wide + gap_x
         for edge in self.edges:
-            x1, y1 = at[edge.source][0] + width, at[edge.source][1] + height // 2
+            x1, y1 = at[edge.feed.source][0] + width, at[edge.feed.source][1] + height // 2
             x2, y2 = (x, y1) if edge.target is None else (at[edge.target][0], at[edge.target][1] + height // 2)
             label = f"{edge.label} {edge.told}" if edge.target is None else f"{edge.label}{edge.told}"
             parts.append(
@@ -229,7 +219,7 @@ def _levels(nodes: Sequence[OperatorNode], edges: Sequence[Edge]) -> dict[Operat
     inside = set(nodes)
     levels = dict.fromkeys(nodes, 0)
     for node in nodes:  # in topological order
-        before = [levels[edge.source] + 1 for edge in edges if edge.target is node and edge.source in inside]
+        before = [levels[edge.feed.source] + 1 for edge in edges if edge.target is node and edge.feed.source in inside]
         levels[node] = max(before, default=0)
     return levels
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,7 @@ def _holds(dtype: np.dtype, value: int) -> bool:
     return int(limits.min) <= value <= int(limits.max)
 
 
-def _numpy_dtype(value: Any) -> np.dtype | float:
+def _numpy_dtype(value: Value | float) -> np.dtype | float:
     if isinstance(value, (bool, int, float)):
         return value
     return np.dtype(str(value.dtype).removeprefix("torch."))
@@ -311,7 +312,7 @@ class Subscript(Operator):
         def number(value: object) -> object:
             return bounds[value[1]] if isinstance(value, tuple) else value
 
-        key: list[Any] = []
+        key: list[EllipsisType | slice | int | None] = []
         for item in items:
             if item[0] == "int":
                 key.append(item[1])

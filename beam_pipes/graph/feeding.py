@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes.errors import GraphError
-from beam_pipes.graph.apply import Outcome, failed
+from beam_pipes.graph.apply import Outcome, joined, one_by_one
 from beam_pipes.graph.data_node import OperatorNode
-from beam_pipes.graph.reader import Fed, FeedPlace, Indices, NumberedRecords, Reader, RecordStore, ShardOrder, Stream
+from beam_pipes.graph.reader import BatchPlace, Indices, NumberedRecords, Reader, RecordStore, Stream
 from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.tensors import TensorList
+from beam_pipes.loader.order import ShardOrder
 
 LAST = ("drop", "pad", "partial")
 
@@ -29,21 +29,6 @@ class Cursor:
 
     epoch: int = 0
     position: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchPlace:
-    """The place of a batch: samples `first` … `first + size - 1` of this shard's epoch `epoch`.
-
-    `padded` of them at the end repeat the last one.
-    """
-
-    epoch: int
-    iteration: int
-    first: int
-    size: int
-    padded: int = 0
-    marks_valid: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +70,6 @@ class OpenReader:
                 where=node.where,
             )
         return cls(node, store, order)
-
-    def read(self, indices: Indices, outputs: Collection[int]) -> Sequence[TensorList | None]:
-        """Its records from its store, if no cache replaces the reader."""
-        assert isinstance(self.store, RecordStore)
-        return self.store.read(indices, outputs)
 
 
 class Feeding:
@@ -156,13 +136,12 @@ class Feeding:
         after = Cursor(cursor.epoch, cursor.position + step)
         if not self.streams:
             return Work(place, {}, after)
-        asked = FeedPlace(place.epoch, place.iteration, place.first, place.size)
         fed: dict[OperatorNode, Sequence[TensorList]] = {}
         for node, stream in self.streams.items():
-            columns = stream.next(asked)
+            columns = stream.next(place)
             if columns is None and stream.ends_quietly and (self.primary is not None or not self.ends_quietly):
                 stream.move(place.epoch, 0, batch_size=self.batch_size)  # it goes round beside what says when all ends
-                columns = stream.next(asked)
+                columns = stream.next(place)
             if columns is None:
                 return None
             fed[node] = columns
@@ -174,46 +153,31 @@ class Feeding:
             raise GraphError(
                 f"fed batches should have one size of at most batch_size={self.batch_size}, got {found}{reading}."
             )
-        if self.primary is None:
-            if size < self.batch_size and self.last == "drop":
-                return None
+        if self.primary is None and self.last == "drop" and size < self.batch_size:
+            return None
+        if self.primary is None and self.last == "pad":  # with the last sample
+            rows = np.minimum(np.arange(self.batch_size), size - 1)
+            fed = {node: [column.take(rows) for column in columns] for node, columns in fed.items()}
+            place = dataclasses.replace(place, padded=self.batch_size - size, marks_valid=True)
+        elif self.primary is None:
             place = dataclasses.replace(place, size=size)
-            if self.last == "pad":
-                place, fed = self._padded(place, fed)
         return Work(place, fed, after)
-
-    def _padded(
-        self, place: BatchPlace, fed: dict[OperatorNode, Sequence[TensorList]]
-    ) -> tuple[BatchPlace, dict[OperatorNode, Sequence[TensorList]]]:
-        """A fed batch padded with its last sample."""
-        rows = np.minimum(np.arange(self.batch_size), place.size - 1)
-        filled: dict[OperatorNode, Sequence[TensorList]] = {
-            node: [column.take(rows) for column in columns] for node, columns in fed.items()
-        }
-        padded = self.batch_size - place.size
-        return dataclasses.replace(place, size=self.batch_size, padded=padded, marks_valid=True), filled
 
     def _place(self, cursor: Cursor) -> BatchPlace | None:
         size = self.batch_size
         iteration = -(-cursor.position // (size * self.num_shards))
         if self.primary is None:
-            return BatchPlace(epoch=cursor.epoch, iteration=iteration, first=cursor.position, size=size)
+            return BatchPlace(cursor.epoch, iteration, cursor.position, size)
         order = self.primary.order
         left = order.size - cursor.position
         if left <= 0 or (self.last == "drop" and left // order.num_shards < size):
             return None
         first = max(0, -(-(cursor.position - order.shard_id) // order.num_shards))
         own = min(size, max(0, order.shard_size - first))
-        if self.last == "pad":
-            return BatchPlace(
-                epoch=cursor.epoch,
-                iteration=iteration,
-                first=first,
-                size=size,
-                padded=size - own,
-                marks_valid=True,
-            )
-        return BatchPlace(epoch=cursor.epoch, iteration=iteration, first=first, size=own)
+        pads = self.last == "pad"
+        if not pads:
+            size = own
+        return BatchPlace(cursor.epoch, iteration, first, size, padded=size - own, marks_valid=pads)
 
     def move(self, cursor: Cursor) -> None:
         """Moves the streams to a cursor."""
@@ -252,7 +216,7 @@ class Feeding:
             valid=valid,
         )
 
-    def indices(self, reader: OpenReader, place: BatchPlace) -> npt.NDArray[np.int64]:
+    def indices(self, reader: OpenReader, place: BatchPlace) -> Indices:
         """The records of a reader in a batch."""
         positions = np.arange(place.first, place.first + place.size)
         primary = self.primary
@@ -275,18 +239,22 @@ class Feeding:
         keep_failures: bool,
     ) -> Outcome:
         """The output of a reader for the samples of a batch."""
-        reader = self.readers[node]
-        indices = self.indices(reader, place)[samples.rows]
+        store = self.readers[node].store
+        assert isinstance(store, RecordStore), "a cache gives what its reader would"
+        indices = self.indices(self.readers[node], place)[samples.rows]
         if not len(indices):
-            return Outcome([TensorList([], layout=output.layout) for output in node.outputs], {})
+            return Outcome(joined(node, []), {})
+
+        def run(some: Indices) -> list[TensorList]:
+            return _checked(node, store.read(some, used), len(some), used)
+
         try:
-            return Outcome(_checked(node, reader.read(indices, used), len(indices), used), {})
+            return Outcome(run(indices), {})
         except GraphError:
             raise
         except Exception as error:
-            if len(indices) == 1 and not keep_failures:
-                raise failed(node, samples, 0, error) from error
-            return _one_by_one(node, reader, samples, indices, used, keep_failures)
+            kept, failures = one_by_one(node, samples, lambda at: run(indices[at]), error, keep_failures=keep_failures)
+            return Outcome(joined(node, kept), failures)
 
     def identity(self) -> Mapping[str, object]:
         """What is read, for checkpoints."""
@@ -309,31 +277,6 @@ class Feeding:
             reader.store.close()
 
 
-def _one_by_one(
-    node: OperatorNode,
-    reader: OpenReader,
-    samples: Samples,
-    indices: npt.NDArray[np.int64],
-    used: frozenset[int],
-    keep_failures: bool,
-) -> Outcome:
-    """Finds the record that cannot be read."""
-    failures: dict[int, Exception] = {}
-    kept: list[list[TensorList]] = []
-    for at in range(len(indices)):
-        try:
-            kept.append(_checked(node, reader.read(indices[at : at + 1], used), 1, used))
-        except Exception as error:
-            if not keep_failures:
-                raise failed(node, samples, at, error) from error
-            failures[at] = error
-    columns = [
-        TensorList([one[output][0] for one in kept] if output in used else [], layout=node.outputs[output].layout)
-        for output in range(len(node.outputs))
-    ]
-    return Outcome(columns, failures)
-
-
 def _checked(
     node: OperatorNode, columns: Sequence[TensorList | None], size: int, used: frozenset[int]
 ) -> list[TensorList]:
@@ -347,8 +290,3 @@ def _checked(
             raise GraphError(f"{node.operator.title()} should read {size} records, got {len(column)}.")
         made.append(column.with_layout(output.spec.layout))
     return made
-
-
-def make_streams(nodes: Sequence[OperatorNode]) -> dict[OperatorNode, Stream]:
-    """The streams of fed operators."""
-    return {node: node.operator.stream() for node in nodes if isinstance(node.operator, Fed)}

@@ -13,13 +13,13 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import OperatorArgumentError
-from beam_pipes.graph.operator import COMMON_ARGUMENTS, Operator
+from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.spec import user_frame
 from beam_pipes.graph.trace import call
 
@@ -129,30 +129,33 @@ def function_of(operator: type[Operator]) -> Callable[..., object]:
     return function
 
 
-def class_of(operator: type[Operator]) -> type:
-    """`ops.…` of an operator: create it with its constants, then call it with data nodes."""
+class OperatorClass:
+    """The base of `ops.…`: made with an operator's constants, then called with data nodes."""
 
-    def __init__(self: Any, *values: object, **arguments: object) -> None:
-        arguments = _by_position(operator, values, arguments)
-        operator.check_names([name for name in arguments if name not in common_arguments(operator)])
-        self.arguments = arguments
+    operator: ClassVar[type[Operator]]
 
-    def __call__(self: Any, *inputs: object, **arguments: object) -> object:
+    def __init__(self, *values: object, **arguments: object) -> None:
+        common = self.operator.common_arguments()
+        self.arguments = _by_position(self.operator, values, arguments)
+        self.operator.check_names([name for name in self.arguments if name not in common])
+
+    def __call__(self, *inputs: object, **arguments: object) -> object:
         together = {**self.arguments, **arguments}
-        return call(operator, _positional(operator, inputs, together), together)
+        return call(self.operator, _positional(self.operator, inputs, together), together)
 
-    def __repr__(self: Any) -> str:
-        return f"{operator.title()}({', '.join(f'{name}={value!r}' for name, value in self.arguments.items())})"
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.operator.title()}({shown})"
 
-    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY),
-            *(p for p in signature(operator).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY),
-        ]
-    )
-    members = {"__init__": __init__, "__call__": __call__, "__repr__": __repr__, "operator": operator}
+
+def class_of(operator: type[Operator]) -> type[OperatorClass]:
+    """`ops.…` of an operator."""
+    keywords = [p for p in signature(operator).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     module = ".".join(["beam_pipes.transforms.ops", *operator.op_name.split(".")[:-1]])
-    return type(operator.__name__, (), {**members, "__doc__": documentation(operator), "__module__": module})
+    members = {"operator": operator, "__signature__": inspect.Signature(keywords)}
+    return type(
+        operator.__name__, (OperatorClass,), {**members, "__doc__": documentation(operator), "__module__": module}
+    )
 
 
 def _by_position(
@@ -201,16 +204,10 @@ def signature(operator: type[Operator]) -> inspect.Signature:
     for argument in sorted(own, key=lambda argument: not argument.is_required):
         default = inspect.Parameter.empty if argument.is_required else argument.default
         parameters.append(inspect.Parameter(argument.name, inspect.Parameter.KEYWORD_ONLY, default=default))
-    for name in common_arguments(operator):
+    for name in operator.common_arguments():
         default = False if name == "preserve" else None
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     return inspect.Signature(parameters)
-
-
-def common_arguments(operator: type[Operator]) -> list[str]:
-    """The keywords that every operator takes, without those that it declares itself."""
-    names = [*COMMON_ARGUMENTS, *(["seed"] if operator.random else [])]
-    return [name for name in names if name not in operator.arguments]
 
 
 def documentation(operator: type[Operator]) -> str:

@@ -109,29 +109,22 @@ class Held:
 Feed = Callable[[OperatorNode, Samples], Outcome]
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class HostRun:
     """One batch on its way through the operators, in order."""
 
-    def __init__(
-        self,
-        records: Records,
-        *,
-        feed: Feed,
-        draw_key: Callable[[OperatorNode], str],
-        on_error: str = "fail",
-        pool: ThreadPoolExecutor | None = None,
-        num_threads: int = 1,
-    ) -> None:
-        self.records = records
-        self.held: dict[DataNode, Held] = {}
-        self.tally = Tally()
-        self.feed = feed
-        self._draw_key = draw_key
-        self._on_error = on_error
-        self._pool = pool
-        self._num_threads = num_threads
-        self._alive = np.ones(records.size, bool)
-        self._all: Rows = np.arange(records.size)
+    records: Records
+    feed: Feed
+    draw_key: Callable[[OperatorNode], str]
+    on_error: str = "fail"
+    pool: ThreadPoolExecutor | None = None
+    num_threads: int = 1
+    held: dict[DataNode, Held] = dataclasses.field(init=False, default_factory=dict)
+    tally: Tally = dataclasses.field(init=False, default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self._alive = np.ones(self.records.size, bool)
+        self._all: Rows = np.arange(self.records.size)
         self._rows: dict[Scope | None, Rows] = {None: self._all}
 
     def rows_of(self, scope: Scope | None) -> Rows:
@@ -140,13 +133,13 @@ class HostRun:
         if known is None:
             assert scope is not None
             parent = self.rows_of(scope.parent)
-            chosen = self._chosen(scope.predicate, parent)
+            chosen = self.chosen(scope.predicate, parent)
             known = self._rows[scope] = parent[chosen == scope.branch]
         return known
 
     def samples(self, node: OperatorNode, rows: Rows) -> Samples:
         """The records of some rows, as one operator draws for them."""
-        return Samples(self.records, rows, self._draw_key(node))
+        return Samples(self.records, rows, self.draw_key(node))
 
     def hold(self, node: DataNode, column: TensorList) -> None:
         """Takes a column that was computed elsewhere, for all rows of the batch."""
@@ -160,7 +153,7 @@ class HostRun:
             column, rows = self._merged(node, rows)
             outcome = Outcome([column], {})
         elif isinstance(node.operator, Partial):
-            chosen = self._chosen(node.inputs[0], rows)
+            chosen = self.chosen(node.inputs[0], rows)
             value = self.held[node.inputs[1]]
             rows = np.intersect1d(rows[chosen == node.operator.branch], value.rows, assume_unique=True)
             outcome = Outcome([value.take(rows)], {})
@@ -174,15 +167,17 @@ class HostRun:
                 self.samples(node, rows),
                 [self.held[feed].take(rows) for feed in node.inputs],
                 {name: self.held[feed].take(rows) for name, feed in node.argument_inputs.items()},
-                keep_failures=(node.on_error or self._on_error) != "fail",
-                pool=self._pool,
-                num_threads=self._num_threads,
+                keep_failures=(node.on_error or self.on_error) != "fail",
+                pool=self.pool,
+                num_threads=self.num_threads,
             )
         if outcome.failures:
             rows = self._bury(node, rows, outcome.failures)
         for output, column in zip(node.outputs, outcome.columns, strict=True):
             self.held[output] = Held(_as_declared(column, output), rows)
-        self._count(node, len(rows), outcome, time.perf_counter() - start)
+        sizes = tuple(column.nbytes for column in outcome.columns)
+        done = Done(len(rows), len(outcome.failures), sizes, time.perf_counter() - start)
+        self.tally.done.append((node.name, done))
         for data_node in spent:
             self.held.pop(data_node, None)
 
@@ -190,15 +185,15 @@ class HostRun:
         """The column of an output, over the samples that succeeded."""
         return _as_declared(self.held[node].take(self.rows_of(None)), node)
 
-    def _chosen(self, predicate: DataNode, rows: Rows) -> npt.NDArray[np.bool_]:
-        """The condition, for some rows."""
+    def chosen(self, predicate: DataNode, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which of some rows take the branch of a condition that is true."""
         if not len(rows):
             return np.zeros(0, bool)
         return np.asarray(self.held[predicate].take(rows).as_array()).astype(bool)
 
     def _merged(self, node: OperatorNode, rows: Rows) -> tuple[TensorList, Rows]:
         """The samples of both branches in order, and the rows that have one (all, except with early returns)."""
-        chosen = self._chosen(node.inputs[0], rows)
+        chosen = self.chosen(node.inputs[0], rows)
         sides = []
         for branch, feed in zip((True, False), node.inputs[1:], strict=True):
             held = self.held[feed]
@@ -211,14 +206,12 @@ class HostRun:
         order = np.argsort(both, kind="stable")
         layout = node.outputs[0].spec.layout
         if not len(first) or not len(second):
-            whole = first if len(first) else second
-            return TensorList(whole.as_array() if whole.is_stacked else list(whole), layout=layout), both[order]
+            return (first if len(first) else second).with_layout(layout), both
         if first.is_stacked and second.is_stacked:
             one, other = first.as_array(), second.as_array()
             if one.shape[1:] == other.shape[1:] and one.dtype == other.dtype:
                 return TensorList(np.concatenate([one, other])[order], layout=layout), both[order]
-        samples = [*first, *second]
-        return TensorList([samples[at] for at in order.tolist()], layout=layout), both[order]
+        return TensorList([*first, *second]).take(order).with_layout(layout), both[order]
 
     def _bury(self, node: OperatorNode, rows: Rows, failures: Mapping[int, Exception]) -> Rows:
         """Records the failed samples and excludes them from later operators; returns the remaining rows."""
@@ -233,15 +226,11 @@ class HostRun:
                     error_type=type(error).__name__,
                     message=str(error),
                     where=str(node.where),
-                    dropped=(node.on_error or self._on_error) == "drop",
+                    dropped=(node.on_error or self.on_error) == "drop",
                 )
             )
         self._rows = {scope: known[self._alive[known]] for scope, known in self._rows.items()}
         return rows[self._alive[rows]]
-
-    def _count(self, node: OperatorNode, records: int, outcome: Outcome, secs: float) -> None:
-        sizes = tuple(column.nbytes for column in outcome.columns)
-        self.tally.done.append((node.name, Done(records, len(outcome.failures), sizes, secs)))
 
 
 def _as_declared(column: TensorList, node: DataNode) -> TensorList:

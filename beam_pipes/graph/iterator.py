@@ -1,119 +1,38 @@
-"""`MadeAhead`: batches prepared ahead by threads, or on request if that is faster.
+"""`GraphIterator`: the batches of a pipeline, epoch by epoch, prepared ahead of their use.
 
-`GraphIterator`: the batches of a pipeline, epoch by epoch, prepared ahead of their use.
-
-`DALIGenericIterator`: the same for several pipelines, in the form of DALI's iterators; `DALIDataset`: one
-pipeline as a tf.data.Dataset.
+`DALIGenericIterator`: the same for several pipelines, in the form of DALI's iterators.
 """
 
 from __future__ import annotations
 
-import collections
 import enum
-import itertools
-import statistics
-import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
-from beam_pipes.errors import GraphError, LoaderError, OperatorArgumentError, UnboundedLoaderError
-from beam_pipes.extras import TfDataset, require
-from beam_pipes.graph.data_node import OperatorNode
+from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
 from beam_pipes.graph.experimental import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
-from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.operator import check_choice, nearest
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, TensorList, no_samples, values_and_lengths
-from beam_pipes.loader.prefetch import OrderedPrefetcher, SharedIterator
+from beam_pipes.graph.tensors import Array, TensorList, no_samples
+from beam_pipes.loader.prefetch import MadeAhead, SharedIterator
 from beam_pipes.loader.state import LoaderState
 
-Batch = TypeVar("Batch")
-
-#: Seconds below which a batch is made when it is asked for. A thread that hands it over takes 0.05 ms of two processors
-#: and waits for the interpreter lock; a training step hides neither, and half a millisecond it does not notice.
-QUICK_SECS = 0.0005
-# So many batches are looked at before a decision; by the median, as some of them wait for other processes.
-_LOOKED_AT = 32
-
-
-class MadeAhead(Generic[Batch]):
-    """Iterates over (work, `function(work)`) for each of `works`, in order.
-
-    Begins with `workers` threads that prepare up to `depth` batches ahead. If most of the last batches took less than
-    `QUICK_SECS`, the next ones are made on request, until most of them take more than twice that. `is_quick` is the
-    current mode, and the initial one. It affects no batch, and no batch is made twice.
-    """
-
-    def __init__(
-        self,
-        function: Callable[[Work], Batch],
-        works: Iterator[Work],
-        *,
-        workers: int,
-        depth: int,
-        is_quick: bool = False,
-    ) -> None:
-        self._function = function
-        self._works = works
-        self._workers, self._depth = workers, depth
-        self._secs: collections.deque[float] = collections.deque(maxlen=_LOOKED_AT)
-        self._threads: OrderedPrefetcher[Work, tuple[Work, Batch]] | None = None
-        self.is_quick = is_quick
-        if not is_quick:
-            self._start_threads()
-
-    def _start_threads(self) -> None:
-        self._threads = OrderedPrefetcher(self._timed, self._to_threads(), workers=self._workers, depth=self._depth)
-
-    def _to_threads(self) -> Iterator[Work]:
-        while not self.is_quick and (work := next(self._works, None)) is not None:
-            yield work
-
-    def _timed(self, work: Work) -> tuple[Work, Batch]:
-        start = time.perf_counter()
-        made = self._function(work)
-        self._secs.append(time.perf_counter() - start)
-        return work, made
-
-    def __iter__(self) -> MadeAhead[Batch]:
-        return self
-
-    def __next__(self) -> tuple[Work, Batch]:
-        if len(self._secs) == _LOOKED_AT:
-            self._decide()
-        if self._threads is not None:
-            try:
-                return next(self._threads)
-            except StopIteration:
-                # At their end, or told to stop: then all that they made ahead was given.
-                self._threads = None
-        return self._timed(next(self._works))
-
-    def _decide(self) -> None:
-        typical = statistics.median(tuple(self._secs))
-        self._secs.clear()
-        self.is_quick = typical < (2 * QUICK_SECS if self.is_quick else QUICK_SECS)
-        if not self.is_quick and self._threads is None:
-            self._start_threads()
-
-    def close(self) -> None:
-        """Ends the threads, and with them the iteration."""
-        threads, self._threads, self._works = self._threads, None, iter(())
-        if threads is not None:
-            threads.close()
+#: A batch by the names of its outputs: arrays of NumPy or of the device's library, or a list of one for each sample.
+Batch: TypeAlias = dict[str, Any]
 
 
 class Ahead(Protocol):
     """Batches with what `Pipeline.book` counts of each, until it is closed."""
 
-    def __iter__(self) -> Iterator[tuple[Work, tuple[Tally, dict[str, Any]]]]: ...
+    def __iter__(self) -> Iterator[tuple[Work, tuple[Tally, Batch]]]: ...
 
     def close(self) -> None: ...
 
@@ -134,13 +53,6 @@ class LastBatchPolicy(enum.Enum):
 
 #: Options of DALI's iterators that decide nothing here: readers know where an epoch ends, and batches their shapes.
 WITHOUT_EFFECT = "auto_reset", "dynamic_shape", "fill_last_batch", "last_batch_padded", "prepare_first_batch", "size"
-
-
-class Made(NamedTuple):
-    """A batch from the host: its data, and its place."""
-
-    work: Work
-    run: HostRun
 
 
 class GraphIterator:
@@ -192,10 +104,7 @@ class GraphIterator:
                     f"it takes one pipeline, got {len(pipe)}. Use DALIGenericIterator for them."
                 )
             pipe = pipe[0]
-        if ragged not in RAGGED:
-            raise OperatorArgumentError(
-                f"ragged should be one of {', '.join(RAGGED)}, got {ragged!r}.{nearest(ragged, RAGGED)}"
-            )
+        check_choice("ragged", ragged, RAGGED)
         if isinstance(pipe, DebugPipeline):
             raise GraphError(
                 "iterators run a graph that is fixed, and in debug mode the function creates it again for each batch. "
@@ -210,7 +119,7 @@ class GraphIterator:
                 f"graph says what it is. Call {reader_name!r} first."
             )
         self.pipe = pipe
-        self._loop: Iterator[dict[str, Any]] | None = None
+        self._loop: Iterator[Batch] | None = None
         self._ragged = ragged
         self._pad_value = pad_value
         plan = pipe.plan()
@@ -228,7 +137,7 @@ class GraphIterator:
                     _fill(name, pad_value, node.dtype)
         self.names = names
         self._ahead: Ahead | None = None
-        self._newest: weakref.ref[SharedIterator[dict[str, Any]]] | None = None
+        self._newest: weakref.ref[SharedIterator[Batch]] | None = None
         self._is_quick = False
 
     def __len__(self) -> int:
@@ -238,7 +147,7 @@ class GraphIterator:
             raise UnboundedLoaderError("a source in Python says when an epoch ends: it has no length before.")
         return steps
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Batch]:
         older = None if self._newest is None else self._newest()
         if older is not None:
             older.replace()  # whoever continues with it is told, instead of finding a shorter epoch
@@ -249,7 +158,7 @@ class GraphIterator:
         self._newest = weakref.ref(newest)
         return newest
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> Batch:
         if self._loop is None:
             self._loop = iter(self)
         try:
@@ -260,15 +169,14 @@ class GraphIterator:
 
     next = __next__
 
-    def _deliver(self, ahead: Ahead) -> Generator[dict[str, Any], None, None]:
+    def _deliver(self, ahead: Ahead) -> Generator[Batch, None, None]:
         try:
             for work, (tally, batch) in ahead:
-                self.pipe.move(work.after)
+                self.pipe.cursor = work.after
                 self.pipe.book(tally)
                 yield batch
             if ahead is self._ahead:
-                self.pipe.end_epoch()
-                self.pipe.go_on()
+                self.pipe.end_epoch(goes_on=True)
         finally:
             self._is_quick = getattr(ahead, "is_quick", False)
             ahead.close()
@@ -282,8 +190,7 @@ class GraphIterator:
             return self._works_from(pipe.cursor)
         first = self._take(pipe.cursor)
         if first is None:
-            pipe.end_epoch()
-            pipe.go_on()
+            pipe.end_epoch(goes_on=True)
             feeding.move(pipe.cursor)
         return self._works_from(pipe.cursor, first)
 
@@ -304,39 +211,35 @@ class GraphIterator:
     def _made_ahead(self, works: Iterator[Work]) -> Ahead:
         """An iterator over (work, (tally, batch)) with `close`."""
         options = self.pipe.options
-        in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
-        workers = 1 if in_order else options.num_threads
         if not options.prefetch_queue_depth or self.pipe.feeding.is_pushed:
             return ((work, self._finished(work)) for work in works)
         return MadeAhead(
             self._finished,
             works,
-            workers=workers,
+            workers=self._workers,
             depth=options.prefetch_queue_depth,
             is_quick=self._is_quick,
         )
 
-    def _finished(self, work: Work) -> tuple[Tally, dict[str, Any]]:
-        made = self.host_part(work)
-        return made.run.tally, self.batch_of(made)
+    @property
+    def _workers(self) -> int:
+        """Threads that run batches, each all of its operators; one where side effects have an order."""
+        in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
+        return 1 if in_order else self.pipe.num_threads
 
-    def host_part(self, work: Work) -> Made:
-        """Runs the operators that are not on the device. Batches run in parallel, so operators need no threads."""
-        pipe, plan = self.pipe, self.pipe.plan()
-        run = pipe.host_run(work)
-        for node in self._host_nodes():
-            run.run(node, plan.spent_after.get(node, ()))
-        return Made(work, run)
+    def _finished(self, work: Work) -> tuple[Tally, Batch]:
+        run = self._host_part(work)
+        return run.tally, self.batch_of(run)
 
-    def _host_nodes(self) -> Sequence[OperatorNode]:
-        return self.pipe.host_nodes()
+    def _host_part(self, work: Work) -> HostRun:
+        return self.pipe.host_part(work)
 
-    def batch_of(self, made: Made) -> dict[str, Any]:
+    def batch_of(self, run: HostRun) -> Batch:
         """The outputs of a batch by name."""
-        batch: dict[str, Any] = {}
+        batch: Batch = {}
         for name, node in zip(self.names, self.pipe.plan().outputs, strict=True):
-            batch.update(self.shaped(name, self.pipe.checked(made.run.output(node), node), node.spec))
-        batch.update(self._valid(made.run))
+            batch.update(self.shaped(name, self.pipe.checked(run.output(node), node), node.spec))
+        batch.update(self._valid(run))
         return batch
 
     def _valid(self, run: HostRun) -> Mapping[str, Array]:
@@ -352,9 +255,7 @@ class GraphIterator:
         if _is_dense(spec, column[0].ndim):
             return {name: column.as_array()}
         if self._ragged == "values":
-            _check_alike_behind_the_first_axis(name, column)
-            values, lengths = values_and_lengths(column)
-            return {name: values, f"{name}/lengths": lengths}
+            return concatenated(name, column)
         return padded(name, column, self._pad_value)
 
     def _of_no_samples(self, name: str, spec: TensorSpec) -> dict[str, Array]:
@@ -378,11 +279,11 @@ class GraphIterator:
         self.close()
         self.pipe.restore(state)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """The state as torch's checkpoints take it."""
         return self.state.to_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """`restore` of what `state_dict` gave."""
         self.restore(LoaderState.from_dict(state_dict))
 
@@ -467,7 +368,7 @@ class DALIGenericIterator:
 
     next = __next__
 
-    def shaped(self, batches: list[dict[str, Any]]) -> Any:
+    def shaped(self, batches: list[Batch]) -> object:
         """The result of a step."""
         return batches
 
@@ -504,7 +405,8 @@ def _is_dense(spec: TensorSpec, ndim: int | None) -> bool:
     return ndim == 0 or (spec.shape is not None and None not in spec.shape)
 
 
-def _check_alike_behind_the_first_axis(name: str, column: TensorList) -> None:
+def concatenated(name: str, column: TensorList) -> dict[str, Array]:
+    """Samples one after the other, and their first dimensions: `[[1, 2], [3]]` → `[1, 2, 3]`, `[2, 1]`."""
     shapes = {sample.shape for sample in column}
     if len({shape[1:] for shape in shapes}) > 1:
         found = ", ".join(map(str, sorted(shapes)[:3]))
@@ -512,6 +414,8 @@ def _check_alike_behind_the_first_axis(name: str, column: TensorList) -> None:
             f"output {name!r} holds samples of shapes {found}: ragged='values' puts them one after the other along "
             "their first axis, and they should be alike in the others. Take ragged='pad' or 'list'."
         )
+    samples = [np.atleast_1d(sample) for sample in column]
+    return {name: np.concatenate(samples), f"{name}/lengths": np.array([len(one) for one in samples], np.int64)}
 
 
 def _fill(name: str, pad_value: object, dtype: npt.DTypeLike | None) -> object:
@@ -542,31 +446,3 @@ def padded(name: str, column: TensorList, pad_value: object) -> dict[str, Array]
         place = tuple(slice(size) for size in sample.shape)
         made[index][place] = sample
     return {name: made, f"{name}/lengths": shapes[:, 0] if shapes.shape[1] == 1 else shapes}
-
-
-def DALIDataset(  # noqa: N802 - DALI's name
-    pipeline: Pipeline, output_dtypes: Any = None, output_shapes: Any = None, **without_effect: object
-) -> TfDataset:
-    """The batches of a pipeline as a tf.data.Dataset, as with `nvidia.dali.plugin.tf.DALIDataset`.
-
-        DALIDataset(pipe, output_dtypes=(tf.uint8, tf.int32), output_shapes=((32, 224, 224, 3), (32, 1)))
-
-    Tuples of outputs, or a single one if `output_dtypes` is one dtype; without it, dtypes are those of the
-    graph. Epochs repeat endlessly if a reader defines an epoch. Batch sizes are the pipeline's.
-    """
-    tf = require("tensorflow", purpose="DALIDataset")
-    dtypes = output_dtypes or tuple(node.dtype for node in pipeline.plan().outputs)
-    if isinstance(dtypes, tuple) and None in dtypes:
-        raise LoaderError(f"dtypes are not known before there is data, of the outputs {dtypes}: give output_dtypes.")
-    is_one = not isinstance(dtypes, tuple)
-    shapes = output_shapes if is_one or output_shapes else (None,) * len(dtypes)
-    spec = tf.TensorSpec(shapes, dtypes) if is_one else tuple(map(tf.TensorSpec, shapes, dtypes))
-    iterator = GraphIterator(pipeline)
-
-    def batches() -> Iterator[object]:
-        for _ in itertools.repeat(None) if pipeline.steps_per_epoch else range(1):
-            for batch in iterator:
-                columns = tuple(batch[name] for name in iterator.names)
-                yield columns[0] if is_one else columns
-
-    return tf.data.Dataset.from_generator(batches, output_signature=spec)

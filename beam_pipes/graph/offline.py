@@ -10,36 +10,33 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import explain_change, fingerprint_declaration, read_fingerprint
+from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import FeatureSpec
-from beam_pipes.engine.graph import Graph, Ref, Signature, Unit
+from beam_pipes.engine.graph import Graph, Ref, Unit
 from beam_pipes.engine.records import current_context
-from beam_pipes.errors import GraphError
+from beam_pipes.errors import GraphError, StaleCacheError
 from beam_pipes.graph.apply import apply
 from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import OfflinePart
 from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.host_run import NO_VALUE
 from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.reader import Reader, RecordStore
+from beam_pipes.graph.reader import Indices, NumberedRecords, Reader, RecordStore
 from beam_pipes.graph.samples import Records, Samples
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
+from beam_pipes.typed.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache
-
-
-from beam_pipes.building.declaration_fingerprint import explain_change, fingerprint_declaration, read_fingerprint
-from beam_pipes.cache.reader import Cache
-from beam_pipes.errors import StaleCacheError
-from beam_pipes.graph.reader import Indices, NumberedRecords
 
 # Between the digest of a slice and that of what is read beside it.
 _BESIDE = "&"
@@ -100,24 +97,13 @@ class NumberedSource(Source):
             for shard in other.source().plan(target_shard_bytes=target_shard_bytes, digests=digests).shards:
                 whole.update(f"{other.name}\0{shard.fingerprint()}\n".encode())
         mark = _BESIDE + whole.hexdigest()
-        shards = [
-            dataclasses.replace(
-                shard,
-                slices=tuple(dataclasses.replace(piece, digest=piece.digest + mark) for piece in shard.slices),
-            )
-            for shard in plan.shards
-        ]
-        return dataclasses.replace(plan, shards=tuple(shards))
+        shards = tuple(_with_digests(shard, lambda digest: digest + mark) for shard in plan.shards)
+        return dataclasses.replace(plan, shards=shards)
 
     def read(
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
     ) -> Iterator[RecordBatch]:
-        plain = dataclasses.replace(
-            shard,
-            slices=tuple(
-                dataclasses.replace(piece, digest=piece.digest.partition(_BESIDE)[0]) for piece in shard.slices
-            ),
-        )
+        plain = _with_digests(shard, lambda digest: digest.partition(_BESIDE)[0])
         for batch in self._source.read(plain, batch_records=batch_records, batch_bytes=batch_bytes):
             numbers = [self._numbers[name] for name in batch.record_ids()]
             yield batch.replacing(
@@ -139,6 +125,11 @@ class NumberedSource(Source):
 
     def splits_of(self, shard: SourceShard) -> Sequence[str] | None:
         return self._source.splits_of(shard)
+
+
+def _with_digests(shard: SourceShard, change: Callable[[str], str]) -> SourceShard:
+    slices = tuple(dataclasses.replace(piece, digest=change(piece.digest)) for piece in shard.slices)
+    return dataclasses.replace(shard, slices=slices)
 
 
 #: The feature that holds the name of the record: what draws behind the cut are keyed by.
@@ -292,17 +283,10 @@ def _input_refs(node: OperatorNode) -> dict[str, Ref]:
     return refs
 
 
-def feature_name(node: DataNode) -> str:
-    """The name of a stored data node in the cache: `decoders.image`, `readers.file[1]`."""
-    return node.name
-
-
 def feature_spec(node: DataNode) -> FeatureSpec | None:
-    """How a data node is stored; None if its dtype or rank is unknown before it is computed."""
-    spec = node.spec
-    if spec.dtype is None or spec.shape is None:
-        return None
-    return FeatureSpec(spec.dtype.name, shape=spec.shape)
+    """How a data node is stored, under its name; None if its dtype or rank is unknown before it is computed."""
+    dtype, shape = node.spec.dtype, node.spec.shape
+    return None if dtype is None or shape is None else FeatureSpec(dtype.name, shape=shape)
 
 
 def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declaration:
@@ -313,25 +297,20 @@ def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declara
     source = reader.source()
     if len(part.readers) > 1:
         source = NumberedSource(reader, tuple(node.operator for node in part.readers[1:]))  # type: ignore[misc]
+    record = {"record": Ref(reader_node.name, RECORD_FEATURE)}
     units = []
     for node in part.nodes:
         if node in part.readers:
-            stage: ReadStage | ReadBesideStage | OperatorStage = (
-                ReadStage(node, source) if node is reader_node else ReadBesideStage(node)
-            )
-            units.append(Unit(name=node.name, stage=stage, inputs=Ref("", None)))
+            reading = ReadStage(node, source) if node is reader_node else ReadBesideStage(node)
+            units.append(Unit(name=node.name, stage=reading, inputs=Ref("", None)))
             continue
-        conditions = [] if node.scope is None else [scope.branch for scope in node.scope.chain()]
-        refs = _input_refs(node)
-        if not refs:  # a constant: one for each record
-            refs = {"record": Ref(reader_node.name, RECORD_FEATURE)}
-        stage = OperatorStage(node, conditions)
+        refs = _input_refs(node) or record  # a constant: one for each record
+        stage = OperatorStage(node, [scope.branch for scope in node.branches])
         stage.input_type = dict.fromkeys(refs, object)
         units.append(Unit(name=node.name, stage=stage, inputs=refs))
     stored = {f"f{position}": node for position, node in enumerate(part.stored)}
-    features = {key: feature_name(node) for key, node in stored.items()} | {"record": RECORD_FEATURE}
-    example = ExampleStage(features)
-    refs = {key: _ref(node) for key, node in stored.items()} | {"record": Ref(reader_node.name, RECORD_FEATURE)}
+    example = ExampleStage({key: node.name for key, node in stored.items()} | {"record": RECORD_FEATURE})
+    refs = {key: _ref(node) for key, node in stored.items()} | record
     units.append(Unit(name=example.name, stage=example, inputs=refs))
     graph = Graph(
         name=name,
@@ -340,29 +319,18 @@ def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declara
         outputs={"train": Ref(example.name, None)},
         output_type={"train": dict},
     )
-    specs = {feature_name(node): feature_spec(node) for node in part.stored}
+    specs = {node.name: feature_spec(node) for node in part.stored}
     known = {name: spec for name, spec in specs.items() if spec is not None}
     declared = {**known, RECORD_FEATURE: FeatureSpec("str")} if len(known) == len(specs) else None
     return Declaration(name=name, source=source, pipeline=_GraphStage(graph), features=declared, **options)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _GraphStage:
+class _GraphStage(Pipeline):
     """A graph as the pipeline of a declaration."""
 
-    graph: Graph
-
-    @property
-    def name(self) -> str:
-        return self.graph.name
-
-    @property
-    def input_type(self) -> Signature:
-        return self.graph.input_type
-
-    @property
-    def output_type(self) -> Signature:
-        return self.graph.output_type
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.input_type, dict(graph.output_type), graph.name)
+        self.graph = graph
 
     def transform(self, value: object) -> NoReturn:
         raise GraphError(f"{self.name}: an offline part is run unit by unit")
@@ -381,7 +349,7 @@ class CachedStore(NumberedRecords):
 
     def _check(self, cache: Cache, declaration: Declaration) -> None:
         """Raises `StaleCacheError` if the cache was built from another graph."""
-        wanted = {feature_name(node) for node in self._stored} | {RECORD_FEATURE}
+        wanted = {node.name for node in self._stored} | {RECORD_FEATURE}
         missing = sorted(wanted - set(self._split.spec))
         if missing:
             raise StaleCacheError(
@@ -425,19 +393,14 @@ class CachedStore(NumberedRecords):
 
     def columns(self, indices: Indices) -> dict[DataNode, TensorList]:
         """The stored values of the records, by data node."""
-        names = [feature_name(node) for node in self._stored]
-        found = self._split.gather(indices, features=names, ragged="values")
-        spec = self._split.spec
+        found = self._split.gather(indices, features=[node.name for node in self._stored], ragged="values")
         columns = {}
-        for node, name in zip(self._stored, names, strict=True):
-            values = found[name]
-            if spec[name].ragged:
-                rank = len(spec[name].shape)
-                lengths = found[f"{name}/lengths"]
-                shapes = found.get(f"{name}/shape")
-                columns[node] = TensorList(_parted(values, lengths, shapes, rank), layout=node.layout)
-            else:
-                columns[node] = TensorList(values, layout=node.layout)
+        for node in self._stored:
+            samples: Array | list[Array] = found[node.name]
+            if self._split.spec[node.name].ragged:
+                lengths, shapes = found[f"{node.name}/lengths"], found.get(f"{node.name}/shape")
+                samples = _parted(found[node.name], lengths, shapes)
+            columns[node] = TensorList(samples, layout=node.layout)
         return columns
 
     def identity(self) -> Mapping[str, object]:
@@ -447,14 +410,9 @@ class CachedStore(NumberedRecords):
         self._split.close()
 
 
-def _parted(values: np.ndarray, lengths: np.ndarray, shapes: np.ndarray | None, rank: int) -> list[np.ndarray]:
+def _parted(values: Array, lengths: Array, shapes: Array | None) -> list[Array]:
     """Concatenated values → an array for each record."""
-    if shapes is not None:
-        sizes = np.prod(shapes, axis=1, dtype=np.int64)
-        ends = np.cumsum(sizes)
-        return [
-            values[end - size : end].reshape(shape)
-            for end, size, shape in zip(ends, sizes, shapes.tolist(), strict=True)
-        ]
-    ends = np.cumsum(lengths)
-    return [values[end - length : end] for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
+    sizes = lengths if shapes is None else np.prod(shapes, axis=1, dtype=np.int64)
+    ends = np.cumsum(sizes)
+    parts = [values[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+    return parts if shapes is None else [one.reshape(shape) for one, shape in zip(parts, shapes.tolist(), strict=True)]

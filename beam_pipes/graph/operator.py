@@ -46,14 +46,14 @@ class _Required:
 REQUIRED: Final = _Required()
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if not isinstance(value, (int, np.integer, np.bool_)):  # mirror=False too, as DALI's examples write
         if not (isinstance(value, (float, np.floating)) and float(value).is_integer()):
             raise TypeError
     return int(value)
 
 
-def _number(value: Any) -> float:
+def _number(value: str | float) -> float:
     if isinstance(value, str):
         raise TypeError
     return float(value)
@@ -84,7 +84,7 @@ def _array_of(dtype: str) -> Callable[[object], object]:
     return convert
 
 
-def _strings(value: Any) -> list[str]:
+def _strings(value: str | Iterable[object]) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [_string(one) for one in value]
@@ -205,10 +205,6 @@ class Argument:
                 argument=self.name,
             ) from error
 
-    def default_value(self, *, operator: str) -> Any:
-        """The default, converted."""
-        return None if self.default is None else self.convert(self.default, operator=operator)
-
     def __get__(self, instance: Operator | None, owner: type) -> Any:
         if instance is None:
             return self
@@ -230,6 +226,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'horizontal'?`, or nothing."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raises `OperatorArgumentError` for a value of `name` that is none of `choices`, naming the nearest."""
+    if value not in choices:
+        raise OperatorArgumentError(
+            f"{name} should be one of {', '.join(choices)}, got {value!r}.{nearest(str(value), choices)}"
+        )
 
 
 Device = Literal["cpu", "mixed", "gpu"]
@@ -316,7 +320,7 @@ class Operator:
                     argument=key,
                 )
             else:
-                self.constants[key] = argument.default_value(operator=self.name)
+                self.constants[key] = argument.convert(argument.default, operator=self.name)
         self.check()
 
     @classmethod
@@ -325,9 +329,15 @@ class Operator:
         return cls.op_name or cls.__name__
 
     @classmethod
+    def common_arguments(cls) -> list[str]:
+        """The keywords that every operator takes, without those that it declares itself."""
+        names = [*COMMON_ARGUMENTS, *(["seed"] if cls.random else [])]
+        return [name for name in names if name not in cls.arguments]
+
+    @classmethod
     def check_names(cls, names: Sequence[str]) -> None:
         """Raises `OperatorArgumentError` for a keyword that this operator does not take, naming the nearest one."""
-        known = [*cls.arguments, *COMMON_ARGUMENTS, *(["seed"] if cls.random else [])]
+        known = [*cls.arguments, *cls.common_arguments()]
         for name in names:
             if name not in cls.arguments and name not in cls.without_effect:
                 raise OperatorArgumentError(

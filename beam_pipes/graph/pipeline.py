@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import os
 import threading
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -16,9 +17,10 @@ from beam_pipes.graph.cut import Plan, place_of
 from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.definition import GraphDefinition, PipelineOptions
 from beam_pipes.graph.explain import explain, graph_digest
-from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work, make_streams
+from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work
 from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStatistics, Tally
-from beam_pipes.graph.reader import Reader, Stream
+from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.reader import Fed, Reader
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.serialized import deserialize, serialize
 from beam_pipes.graph.tensors import Outputs
@@ -66,7 +68,8 @@ class Pipeline(GraphDefinition):
         self._feeding: Feeding | None = None
         self._cached: CachedStore | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._cursor = Cursor()
+        #: The position of the run.
+        self.cursor = Cursor()
         self._ended = False
         self._pushed: dict[str, list[object]] = {}
         self._digest: str | None = None
@@ -140,22 +143,22 @@ class Pipeline(GraphDefinition):
                 f"the pipeline has cache={self.options.cache!r}, and its graph has no cut: mark one with "
                 "graph.cache(node)."
             )
-        wanted = list(dict.fromkeys([*([] if first is None else [first]), *plan.sources]))
-        readers = []
-        for node in wanted:
-            if not isinstance(node.operator, Reader):
-                continue
-            store = None
-            if part is not None and node in part.readers[1:]:
-                continue  # what is used of it lies in the cache
-            if part is not None and node is part.reader:
-                from beam_pipes.graph.offline import CachedStore
+        sources = (*([] if first is None else [first]), *(node for node in plan.nodes if node.operator.is_source))
+        wanted = list(dict.fromkeys(sources))
+        if part is not None:
+            from beam_pipes.graph.offline import CachedStore
 
-                assert self.options.cache is not None
-                store = self._cached = CachedStore(self.options.cache, part, self.offline_declaration())
-                store.check_alone([other for other in wanted if other not in part.readers])
-            readers.append(OpenReader.of(node, self.seed, store))
-        return Feeding(readers, make_streams(wanted), first=first, batch_size=self.batch_size, last=self.options.last)
+            assert self.options.cache is not None
+            self._cached = CachedStore(self.options.cache, part, self.offline_declaration())
+            self._cached.check_alone([other for other in wanted if other not in part.readers])
+            wanted = [node for node in wanted if node not in part.readers[1:]]  # what is used of them is in the cache
+        readers = [
+            OpenReader.of(node, self.seed, self._cached if part is not None and node is part.reader else None)
+            for node in wanted
+            if isinstance(node.operator, Reader)
+        ]
+        streams = {node: node.operator.stream() for node in wanted if isinstance(node.operator, Fed)}
+        return Feeding(readers, streams, first=first, batch_size=self.batch_size, last=self.options.last)
 
     def offline_declaration(self, name: str = "graph", **options: Any) -> Declaration:
         """The part before the cut as a `Declaration`: build it with any runner, then pass its directory as `cache=`.
@@ -187,7 +190,7 @@ class Pipeline(GraphDefinition):
     def epoch_size(self, name: str | None = None) -> dict[str, int] | int:
         """Records of an epoch over all shards: of one reader, or of all of them as a dict by name."""
         sizes = {node.name: reader.order.size for node, reader in self.feeding.readers.items()}
-        return dict(sizes) if name is None else sizes[self._known_reader(name)]
+        return sizes if name is None else sizes[self._known_reader(name)]
 
     @overload
     def reader_meta(self, name: None = None) -> dict[str, dict[str, int]]: ...
@@ -212,8 +215,6 @@ class Pipeline(GraphDefinition):
         return metas if name is None else metas[self._known_reader(name)]
 
     def _known_reader(self, name: str) -> str:
-        from beam_pipes.graph.operator import nearest
-
         names = [node.name for node in self.feeding.readers]
         if name not in names:
             listed = ", ".join(names) or "none"
@@ -228,7 +229,7 @@ class Pipeline(GraphDefinition):
     @property
     def epoch(self) -> int:
         """The epoch of the next sample, from 0."""
-        return self._cursor.epoch
+        return self.cursor.epoch
 
     def executor_statistics(self) -> dict[str, OperatorStatistics]:
         """The work of every operator for the batches returned so far: records, bytes, time."""
@@ -249,20 +250,27 @@ class Pipeline(GraphDefinition):
         if self._ended:
             raise StopIteration
         self.feed_batch(**fed)
-        feeding = self.feeding
-        work = feeding.take(self._cursor)
-        if work is None:
+        made = self.next_batch()
+        if made is None:
             self.end_epoch()
-            if self._ended or not feeding.ends_quietly:
+            if self._ended or not self.feeding.ends_quietly:
                 raise StopIteration
-            work = feeding.take(self._cursor)
-        if work is None:
+            made = self.next_batch()
+        if made is None:
+            size = self.feeding.epoch_size
             raise GraphError(
-                f"an epoch has no batch: {feeding.epoch_size if feeding.epoch_size is not None else 'no'} samples do "
-                f"not fill one of {self.batch_size} with last={self.options.last!r}."
+                f"an epoch has no batch: {size if size is not None else 'no'} samples do not fill one of "
+                f"{self.batch_size} with last={self.options.last!r}."
             )
+        return made
+
+    def next_batch(self) -> Outputs | None:
+        """The batch at the position of the run, which moves behind it; None at the end of the epoch."""
+        work = self.feeding.take(self.cursor)
+        if work is None:
+            return None
         made = self.execute(work)
-        self._cursor = work.after
+        self.cursor = work.after
         return made
 
     def feed_batch(self, **fed: object) -> None:
@@ -287,19 +295,13 @@ class Pipeline(GraphDefinition):
     def release_outputs(self) -> None:
         """Does nothing: a batch belongs to its receiver."""
 
-    def end_epoch(self) -> None:
-        """Moves to the beginning of the next epoch, at the end of this one."""
-        self._cursor = Cursor(self._cursor.epoch + 1, 0)
-        self._ended = self._needs_reset
+    def end_epoch(self, *, goes_on: bool = False) -> None:
+        """Moves to the beginning of the next epoch, at the end of this one.
 
-    def go_on(self) -> None:
-        """Begins the next epoch although a Python source is exhausted, as iterators do."""
-        self._ended = False
-
-    @property
-    def _needs_reset(self) -> bool:
-        """Whether the end of a source is an end until `reset` is called."""
-        return any(getattr(stream, "needs_reset", False) for stream in self.feeding.streams.values())
+        The end of a Python source may be an end until `reset` is called; not where `goes_on`, as in iterators.
+        """
+        self.cursor = Cursor(self.cursor.epoch + 1, 0)
+        self._ended = not goes_on and any(stream.needs_reset for stream in self.feeding.streams.values())
 
     def draw_key(self, node: OperatorNode) -> str:
         """The key of an operator's draws besides record and epoch: the seeds and its name."""
@@ -326,7 +328,7 @@ class Pipeline(GraphDefinition):
         """A batch before any operator has run, with the values from a cache."""
         feeding, plan = self.feeding, self._plan
         run = HostRun(
-            feeding.records(work.place),
+            records=feeding.records(work.place),
             feed=self.feed_of(work),
             draw_key=self.draw_key,
             on_error=self.options.on_error,
@@ -344,12 +346,26 @@ class Pipeline(GraphDefinition):
         plan = self.plan()
         return plan.nodes if self._cached is None else plan.behind_the_cut()
 
+    def host_part(
+        self, work: Work, *, for_device: Container[DataNode] | None = None, pool: ThreadPoolExecutor | None = None
+    ) -> HostRun:
+        """Runs the operators over a batch, those on the device with NumPy.
+
+        With `for_device` those are left out: it has the data nodes that are kept for them.
+        """
+        plan = self.plan()
+        run = self.host_run(work, pool=pool)
+        for node in self.host_nodes():
+            spent = plan.spent_after.get(node, ())
+            if for_device is None:
+                run.run(node, spent)
+            elif node.device != "gpu":
+                run.run(node, [one for one in spent if one not in for_device])
+        return run
+
     def execute(self, work: Work) -> Outputs:
         """Runs all operators over a batch; those on the device with NumPy."""
-        plan = self.plan()
-        run = self.host_run(work, pool=self.thread_pool())
-        for node in self.host_nodes():
-            run.run(node, plan.spent_after.get(node, ()))
+        run = self.host_part(work, pool=self.thread_pool())
         self.book(run.tally)
         return self.outputs_of(run)
 
@@ -382,20 +398,17 @@ class Pipeline(GraphDefinition):
     def feed_input(self, name: str | DataNode, data: object) -> None:
         """Pushes a batch, an array or a list of arrays, to an `external_source` without a source."""
         name = name.source.name if isinstance(name, DataNode) else name
-        if self._feeding is None:
-            self.plan()
-            node = next((node for node in self.nodes if node.name == name), None)
-            if node is not None:
-                self._pushed.setdefault(name, []).append(data)
-                return
-        stream: Stream | None = next((s for n, s in self.feeding.streams.items() if n.name == name), None)
-        if stream is None or not hasattr(stream, "feed"):
-            fed = [node.name for node, one in self.feeding.streams.items() if hasattr(one, "feed")]
+        self.plan()
+        if self._feeding is None and any(node.name == name for node in self.nodes):
+            self._pushed.setdefault(name, []).append(data)
+            return
+        fed = {node.name: stream.feed for node, stream in self.feeding.streams.items() if hasattr(stream, "feed")}
+        if name not in fed:
             raise GraphError(
                 f"{name!r} cannot be fed: an external_source without a source can, and there "
                 f"{'are ' + ', '.join(fed) if fed else 'is none'}."
             )
-        stream.feed(data)
+        fed[name](data)
 
     def reset(self, epoch: int | None = None) -> None:
         """Begins the next epoch (or `epoch`) with the next batch, from any position.
@@ -403,10 +416,10 @@ class Pipeline(GraphDefinition):
         An epoch that has not started is not skipped.
         """
         if epoch is None:
-            epoch = self._cursor.epoch + (self._cursor.position > 0)
+            epoch = self.cursor.epoch + (self.cursor.position > 0)
         self._ended = False
-        self._cursor = Cursor(epoch, 0)
-        self.feeding.move(self._cursor)
+        self.cursor = Cursor(epoch, 0)
+        self.feeding.move(self.cursor)
 
     def end_epochs(self, last: str) -> None:
         """Sets how epochs end from now on: `last` of the options."""
@@ -416,15 +429,6 @@ class Pipeline(GraphDefinition):
             self._feeding.last = last
 
     # State
-
-    @property
-    def cursor(self) -> Cursor:
-        """The position of the run."""
-        return self._cursor
-
-    def move(self, cursor: Cursor) -> None:
-        """Sets the position of the run, after batches that an iterator delivered."""
-        self._cursor = cursor
 
     @property
     def state(self) -> LoaderState:
@@ -440,8 +444,8 @@ class Pipeline(GraphDefinition):
             order_version=ORDER_VERSION,
             seed=self.seed,
             shuffle="graph",
-            epoch=self._cursor.epoch,
-            position=self._cursor.position,
+            epoch=self.cursor.epoch,
+            position=self.cursor.position,
         )
 
     def restore(self, state: LoaderState | str | bytes) -> None:
@@ -458,7 +462,7 @@ class Pipeline(GraphDefinition):
             cursor = Cursor(state.epoch + 1, 0)  # nothing of that epoch is left: `epoch` is that of the next sample
         self.feeding.move(cursor)
         self.feeding.forget()
-        self._cursor, self._ended = cursor, False
+        self.cursor, self._ended = cursor, False
 
     def checkpoint(self, filename: str | os.PathLike[str] | None = None) -> str:
         """The state as JSON, also written to a file if one is named; `restore` reads it."""

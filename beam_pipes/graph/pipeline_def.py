@@ -15,18 +15,17 @@ import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from beam_pipes.errors import ConditionError, GraphError, OperatorArgumentError
 from beam_pipes.extras import require
 from beam_pipes.graph.basic import Partial
-from beam_pipes.graph.conditions import cond, condition, in_branch, logical, merge, negation
+from beam_pipes.graph.conditions import cond, condition, logical, merge, negation
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.definition import option_names
-from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.definition import check_options, option_names
 from beam_pipes.graph.pipeline import Pipeline
-from beam_pipes.graph.spec import GENERATED, OWN_FOLDERS, UserFrame, user_frame
-from beam_pipes.graph.trace import call
+from beam_pipes.graph.spec import GENERATED, OWN_FOLDERS, UserFrame, here
+from beam_pipes.graph.trace import call, in_branch
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
@@ -70,7 +69,7 @@ def _library() -> Any:
                 module.__dict__.update(original.__dict__)
                 module.__dict__.update(
                     if_stmt=functools.partial(_if_statement, variables),
-                    if_exp=_if_expression,
+                    if_exp=lambda predicate, then, orelse, text: cond(predicate, then, orelse),
                     and_=lambda first, second: logical("and", first(), second),
                     or_=lambda first, second: logical("or", first(), second),
                     not_=negation,
@@ -94,10 +93,10 @@ def convert(function: Callable[..., R]) -> Callable[..., R]:
 
 
 # Functions that are defined again for each pipeline go when their pipeline does.
-_converted: weakref.WeakKeyDictionary[types.FunctionType, Callable[..., Any]] = weakref.WeakKeyDictionary()
+_converted: weakref.WeakKeyDictionary[types.FunctionType, Callable[..., object]] = weakref.WeakKeyDictionary()
 
 
-def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
+def _rewritten(function: types.FunctionType) -> Callable[..., object]:
     """The rewritten form of a function; created once for each function object."""
     known = _converted.get(function)
     if known is not None:
@@ -179,20 +178,17 @@ def _decided(test: Callable[[], R]) -> Callable[[], R]:
     def decided() -> R:
         value = test()
         if isinstance(value, DataNode):
-            raise ConditionError(
-                "a loop goes on or ends for all samples alike, when the graph is defined: this one depends on the data "
-                f"node {value.name!r}, by `while`, or by `break` or `return` under a condition. Loop a fixed number of "
-                f"times, with the condition around what is to change. ({user_frame()})",
-                node=value.name,
-                where=user_frame(),
+            raise here(
+                ConditionError(
+                    "a loop goes on or ends for all samples alike, when the graph is defined: this one depends on the "
+                    f"data node {value.name!r}, by `while`, or by `break` or `return` under a condition. Loop a fixed "
+                    "number of times, with the condition around what is to change.",
+                    node=value.name,
+                )
             )
         return value
 
     return decided
-
-
-def _if_expression(predicate: object, then: Callable[[], object], orelse: Callable[[], object], text: str) -> object:
-    return cond(predicate, then, orelse)
 
 
 def _if_statement(
@@ -227,27 +223,25 @@ def _if_statement(
         elif any(undefined):
             merged.append(_one_sided(name, chosen, values, defined=undefined[1]))
         else:
-            merged.append(merge(chosen, *values, names=f"the variable {_shown(name)}"))
+            shown = "that is returned" if name.startswith(_RETURNED) else repr(name)
+            merged.append(merge(chosen, *values, names=f"the variable {shown}"))
     set_state(tuple(merged))
 
 
-def _is_return_value(name: str) -> bool:
-    return name.startswith("retval_")
-
-
-def _shown(name: str) -> str:
-    return "that is returned" if _is_return_value(name) else repr(name)
+#: How the names begin that stand for what a function returns.
+_RETURNED = "retval_"
 
 
 def _one_sided(name: str, predicate: DataNode, values: tuple[object, object], *, defined: bool) -> object:
     """A variable that only the branch `defined` sets."""
     value = values[0 if defined else 1]
-    if not _is_return_value(name):
-        raise ConditionError(
-            f"the variable {name!r} is set in one branch of the condition on {predicate.name!r} and used behind it. "
-            f"Give it a value before the condition, or in both branches. ({user_frame()})",
-            variable=name,
-            where=user_frame(),
+    if not name.startswith(_RETURNED):
+        raise here(
+            ConditionError(
+                f"the variable {name!r} is set in one branch of the condition on {predicate.name!r} and used behind "
+                "it. Give it a value before the condition, or in both branches.",
+                variable=name,
+            )
         )
     return _partial(predicate, value, defined)
 
@@ -267,6 +261,9 @@ Factory = Callable[..., Pipeline]
 class FunctionPipeline(Pipeline):
     """A pipeline defined by a function."""
 
+    #: Whether the function is called once, when the pipeline is made; else for each batch.
+    runs_once: ClassVar[bool] = True
+
     def __init__(
         self, function: Definition, given: tuple[object, ...], arguments: Mapping[str, object], **options: Any
     ) -> None:
@@ -274,7 +271,8 @@ class FunctionPipeline(Pipeline):
         self._function = function
         self._given = given
         self._arguments = arguments
-        self._define()
+        if self.runs_once:
+            self._define()
 
     def define_graph(self) -> object:
         return self._function(*self._given, **self._arguments)
@@ -316,7 +314,7 @@ def decorator(
             f"pipeline_def decorates a function, got {fn!r:.60}. Options are given by keyword: "
             "@pipeline_def(batch_size=32)."
         )
-    _check_options(options, ())
+    check_options(options)
 
     def decorate(function: Definition) -> Factory:
         own = inspect.signature(function).parameters
@@ -329,31 +327,15 @@ def decorator(
             conditionals = bool(keywords.pop("enable_conditionals", enable_conditionals))
             arguments = {name: value for name, value in keywords.items() if name not in for_pipeline}
             if not takes_any:
-                _check_options(arguments, tuple(own))
+                check_options(arguments, of_function=tuple(own))
             try:
                 inspect.signature(function).bind(*given, **arguments)
             except TypeError as error:
                 raise OperatorArgumentError(f"{function.__name__}: {error}.") from None
-            defined = function
-            if conditionals:
-                from beam_pipes.graph.pipeline_def import convert
-
-                defined = convert(function)
+            defined = convert(function) if conditionals else function
             return make(defined, given, arguments, **{**options, **for_pipeline})
 
         factory.function = function  # type: ignore[attr-defined]
         return factory
 
     return decorate if fn is None else decorate(fn)
-
-
-def _check_options(given: Mapping[str, object], of_function: tuple[str, ...]) -> None:
-    known = (*of_function, *option_names())
-    for name in given:
-        if name not in known:
-            takes = f"the function takes {', '.join(of_function)}; " if of_function else ""
-            raise OperatorArgumentError(
-                f"there is no argument {name!r}.{nearest(name, known)} {takes}a pipeline takes "
-                f"{', '.join(option_names()[:9])}.".replace("  ", " "),
-                argument=name,
-            )

@@ -8,34 +8,35 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.tensors import Array, TensorList
-from beam_pipes.loader.order import KeyedPermutation, SequentialOrder
+from beam_pipes.loader.order import Indices as Indices
 from beam_pipes.sources.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
-class FeedPlace:
-    """The next request: samples from `first` on of epoch `epoch`, at most `size` of them, batch `iteration`."""
+class BatchPlace:
+    """The place of a batch: samples `first` … `first + size - 1` of this shard's epoch `epoch`.
+
+    `padded` of them at the end repeat the last one. A stream may give fewer than `size`.
+    """
 
     epoch: int
     iteration: int
     first: int
     size: int
+    padded: int = 0
+    marks_valid: bool = False
 
 
 class Stream(abc.ABC):
     """Where the samples of one operator come from, batch after batch."""
 
     @abc.abstractmethod
-    def next(self, place: FeedPlace) -> Sequence[TensorList] | None:
+    def next(self, place: BatchPlace) -> Sequence[TensorList] | None:
         """The next batch, a column for each output, or None at the end of the epoch."""
 
     @abc.abstractmethod
@@ -46,6 +47,11 @@ class Stream(abc.ABC):
     @abc.abstractmethod
     def ends_quietly(self) -> bool:
         """Whether the next epoch begins automatically, without a `StopIteration` in between."""
+
+    @property
+    def needs_reset(self) -> bool:
+        """Whether its end ends all runs of the pipeline until `reset` is called."""
+        return False
 
     @property
     def num_waiting(self) -> int | None:
@@ -65,9 +71,6 @@ class Fed(Operator):
     @abc.abstractmethod
     def stream(self) -> Stream:
         """The stream of its samples."""
-
-
-Indices = npt.NDArray[np.int64]
 
 
 class NumberedRecords(abc.ABC):
@@ -157,67 +160,3 @@ class Reader(Operator):
     def from_source(self, value: Any) -> Sequence[Array]:
         """The outputs for one value of `source()`: a sample for each."""
         raise self.argument_error("it cannot stand before a cut: it has no source of its own.")
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardOrder:
-    """Which record a shard reads at which position of which epoch.
-
-    Shard s of n has the places s, s + n, s + 2n … of the epoch. With `sticky` these are records s, s + n, … and only
-    their order changes.
-    """
-
-    size: int
-    seed: int
-    shard_id: int = 0
-    num_shards: int = 1
-    shuffle: bool = False
-    sticky: bool = False
-
-    def size_of(self, shard_id: int) -> int:
-        """Records of one shard: they differ by one at most."""
-        return len(range(shard_id, self.size, self.num_shards))
-
-    @property
-    def shard_size(self) -> int:
-        """Records of this shard."""
-        return self.size_of(self.shard_id)
-
-    def is_dealt_as(self, other: ShardOrder) -> bool:
-        """Whether position i of this shard's epoch is the same position of the whole epoch in both."""
-        return (self.size, self.shard_id, self.num_shards) == (other.size, other.shard_id, other.num_shards)
-
-    def records(self, epoch: int, positions: Indices) -> Indices:
-        """The records at positions of this shard's epoch, counted from 0."""
-        if not self.shuffle or not len(positions):
-            return self._records(epoch, positions)
-        first, last = int(positions.min()) // _BLOCK, int(positions.max()) // _BLOCK
-        if last - first > 1:
-            return self._records(epoch, positions)
-        blocks = [_block(self, epoch, block) for block in range(first, last + 1)]
-        together: Indices = (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[positions - first * _BLOCK]
-        return together
-
-    def _records(self, epoch: int, positions: Indices) -> Indices:
-        if self.sticky:
-            own = self._order(self.shard_size, epoch, stream=1 + self.shard_id).records(positions)
-            return own * self.num_shards + self.shard_id
-        return self._order(self.size, epoch, stream=0).records(positions * self.num_shards + self.shard_id)
-
-    def _order(self, size: int, epoch: int, *, stream: int) -> KeyedPermutation | SequentialOrder:
-        if not self.shuffle:
-            return SequentialOrder(size)
-        return KeyedPermutation(size, seed=self.seed, epoch=epoch, stream=stream)
-
-
-# Places that are permuted at once: 256 take 0.15 ms, and 8,192 take 0.32.
-_BLOCK = 8192
-
-
-@functools.lru_cache(maxsize=16)
-def _block(order: ShardOrder, epoch: int, block: int) -> Indices:
-    """The records at places `block * _BLOCK` and following ones; read only."""
-    end = min((block + 1) * _BLOCK, order.shard_size)
-    found = order._records(epoch, np.arange(block * _BLOCK, end))
-    found.flags.writeable = False
-    return found

@@ -12,18 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-Keys = npt.NDArray[np.uint64]
+from beam_pipes.loader.order import GAMMA, RowKeys, splitmix64
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64
 _TO_UNIT = 1.0 / (1 << 53)
-
-
-def _mix(value: Keys) -> Keys:
-    """The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), on arrays."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Keys = value ^ (value >> np.uint64(31))
-    return mixed
 
 
 def text_key(text: str) -> int:
@@ -54,7 +45,7 @@ class Records:
         self.valid = valid
         self._make_ids = ids
         self._ids: Sequence[str] | None = None
-        self._keys: Keys | None = None
+        self._keys: RowKeys | None = None
 
     @property
     def ids(self) -> Sequence[str]:
@@ -64,7 +55,7 @@ class Records:
         return self._ids
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> RowKeys:
         """(n,) uint64: 64 bits of every record's name."""
         if self._keys is None:
             digest = hashlib.blake2b
@@ -87,7 +78,7 @@ class Samples:
         self.records = records
         self.rows = rows
         self.draw_key = draw_key
-        self._draw_keys: Keys | None = None
+        self._draw_keys: RowKeys | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -102,19 +93,17 @@ class Samples:
         return self.records.ids[int(self.rows[index])]
 
     @property
-    def draw_keys(self) -> Keys:
+    def draw_keys(self) -> RowKeys:
         """(n,) uint64: the keys of this operator's draws, one per sample."""
         if self._draw_keys is None:
             own = np.uint64(text_key(f"{self.draw_key}\0{self.epoch}"))
-            with np.errstate(over="ignore"):
-                self._draw_keys = _mix((self.records.keys[self.rows] ^ own) + _GAMMA)
+            self._draw_keys = splitmix64(self.records.keys[self.rows] ^ own)
         return self._draw_keys
 
-    def bits(self, count: int) -> Keys:
+    def bits(self, count: int) -> RowKeys:
         """(n, count) uint64: independent random bits, the same for a record everywhere."""
-        with np.errstate(over="ignore"):
-            steps = np.arange(1, count + 1, dtype=np.uint64) * _GAMMA
-            return _mix(self.draw_keys[:, None] + steps[None, :])
+        steps = np.arange(count, dtype=np.uint64) * np.uint64(GAMMA)
+        return splitmix64(self.draw_keys[:, None] + steps[None, :])
 
     def uniform(self, count: int) -> npt.NDArray[np.float64]:
         """(n, count) float64 in [0, 1), with 53 random bits each."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import importlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,7 +18,8 @@ from beam_pipes.graph import types
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.definition import GraphDefinition
 from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.spec import TensorSpec, UserFrame
+from beam_pipes.graph.spec import UserFrame
+from beam_pipes.graph.trace import add, in_scope
 
 Graph = TypeVar("Graph", bound=GraphDefinition)
 
@@ -30,9 +33,6 @@ def serialize(pipeline: GraphDefinition) -> str:
 
     def ref(node: DataNode) -> list[int]:
         return [positions[node.source], node.index]
-
-    def scope(one: Scope | None) -> list[object]:
-        return [] if one is None else [[ref(each.predicate), each.branch] for each in one.chain()]
 
     operators = []
     for node in pipeline.nodes:
@@ -50,7 +50,7 @@ def serialize(pipeline: GraphDefinition) -> str:
                 "inputs": [ref(feed) for feed in node.inputs],
                 "argument_inputs": {name: ref(feed) for name, feed in node.argument_inputs.items()},
                 "device": node.device,
-                "scope": scope(node.scope),
+                "scope": [[ref(scope.predicate), scope.branch] for scope in node.branches],
                 "seed": node.seed,
                 "preserve": node.preserve,
                 "on_error": node.on_error,
@@ -71,7 +71,7 @@ def _is_default(operator: Operator, name: str, value: object) -> bool:
     argument = operator.arguments[name]
     if argument.is_required:
         return False
-    default = argument.default_value(operator=operator.name)
+    default = argument.convert(argument.default, operator=operator.name)
     return type(default) is type(value) and bool(np.all(default == value))
 
 
@@ -118,12 +118,9 @@ def _name_of(value: object, path: str, node: OperatorNode) -> str:
 def _import(reference: str) -> object:
     module, _, name = reference.partition(":")
     try:
-        found: object = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        return attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise GraphError(f"the serialized graph refers to {reference!r}, which cannot be imported: {error}") from error
-    return found
 
 
 def _decode(value: object) -> object:
@@ -148,8 +145,13 @@ def _decode(value: object) -> object:
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
             raise GraphError(f"the serialized graph refers to {held[0]!r} as a dataclass, and it is none")
         fields = {key: _decode(one) for key, one in held[1].items()}
-        made: Callable[..., object] = cls
-        return made(**fields)
+        make: Callable[..., object] = cls
+        if inspect.signature(make).parameters.keys() >= fields.keys():
+            return make(**fields)
+        made = object.__new__(cls)  # its own __init__ takes other arguments, such as that of tfrec.FixedLenFeature
+        for key, one in fields.items():
+            object.__setattr__(made, key, one)
+        return made
     if kind == "$callable":
         return _import(held)
     raise GraphError(f"the serialized graph holds {kind!r}, which this version does not know")
@@ -165,60 +167,39 @@ def deserialize(text: str | bytes, cls: Callable[..., Graph], options: Mapping[s
         version = made.get("format_version") if isinstance(made, dict) else None
         raise GraphError(f"expected a serialized graph of version {FORMAT_VERSION}, got version {version!r}")
     pipeline = cls(**{**made["options"], **options})
+    scopes: dict[object, Scope] = {}  # those of operators in one branch are one: they are compared by identity
+
+    def node(ref: list[int]) -> DataNode:
+        return pipeline.nodes[ref[0]].outputs[ref[1]]
+
+    def scope(rows: list[tuple[list[int], bool]]) -> Scope | None:
+        found: Scope | None = None
+        for ref, branch in reversed(rows):
+            found = scopes.setdefault((found, *ref, branch), Scope(found, node(ref), branch))
+        return found
+
     try:
         for row in made["operators"]:
-            pipeline.add(_node(row, pipeline))
-        outputs = [_outputs_of(pipeline, ref) for ref in made["outputs"]]
+            fed = {name: node(ref) for name, ref in row["argument_inputs"].items()}
+            own = {name: _decode(value) for name, value in row["constants"].items()}
+            common = {name: row[name] for name in ("device", "name", "seed", "preserve", "on_error")}
+            keywords = {**{name: value for name, value in common.items() if value is not None}, **own, **fed}
+            inputs = [node(ref) for ref in row["inputs"]]
+            with pipeline, in_scope(scope(row["scope"])):
+                add(_operator_class(row), inputs, keywords, where=UserFrame(*row["where"]))
+        outputs = [node(ref) for ref in made["outputs"]]
+    except GraphError:
+        raise
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        if isinstance(error, GraphError):
-            raise
         raise GraphError(f"the serialized graph is damaged: {type(error).__name__}: {error}") from error
     names = made["output_names"]
     pipeline.set_outputs(dict(zip(names, outputs, strict=True)) if names else tuple(outputs))
     return pipeline
 
 
-def _outputs_of(pipeline: GraphDefinition, ref: list[int]) -> DataNode:
-    return pipeline.nodes[ref[0]].outputs[ref[1]]
-
-
-def _node(row: Mapping[str, Any], pipeline: GraphDefinition) -> OperatorNode:
-    operator_class = _import(row["class"])
-    if not (isinstance(operator_class, type) and issubclass(operator_class, Operator)):
+def _operator_class(row: Mapping[str, str]) -> type[Operator]:
+    found = _import(row["class"])
+    if not (isinstance(found, type) and issubclass(found, Operator)):
         raise GraphError(f"the serialized graph refers to {row['class']!r} as an operator, and it is none")
-    operator_class.op_name = row["op_name"]
-    where = UserFrame(*row["where"])
-    name = pipeline.name_for(operator_class, row["name"], where)
-    constants = {key: _decode(value) for key, value in row["constants"].items()}
-    scope: Scope | None = None
-    for ref, branch in reversed(row["scope"]):
-        scope = Scope(scope, _outputs_of(pipeline, ref), branch)
-    node = OperatorNode(
-        operator=operator_class(constants, name=name, nodes=tuple(row["argument_inputs"])),
-        inputs=tuple(_outputs_of(pipeline, ref) for ref in row["inputs"]),
-        argument_inputs={key: _outputs_of(pipeline, ref) for key, ref in row["argument_inputs"].items()},
-        device=row["device"],
-        where=where,
-        scope=_same_scope(pipeline, scope),
-        name=name,
-        seed=row["seed"],
-        preserve=row["preserve"],
-        on_error=row["on_error"],
-        pipeline=pipeline,
-    )
-    inferred = node.operator.infer(*(feed.spec for feed in node.inputs))
-    specs = (inferred,) if isinstance(inferred, TensorSpec) else tuple(inferred)
-    node.outputs = tuple(DataNode(node, index, node.output_device, spec) for index, spec in enumerate(specs))
-    return node
-
-
-def _same_scope(pipeline: GraphDefinition, scope: Scope | None) -> Scope | None:
-    """The existing scope with the same conditions, if any: scopes are compared by identity."""
-    if scope is None:
-        return None
-    parent = _same_scope(pipeline, scope.parent)
-    for node in pipeline.nodes:
-        for known in [] if node.scope is None else node.scope.chain():
-            if known.parent is parent and known.predicate is scope.predicate and known.branch == scope.branch:
-                return known
-    return Scope(parent, scope.predicate, scope.branch)
+    found.op_name = row["op_name"]
+    return found

@@ -79,6 +79,11 @@ def located(error: GraphError, where: UserFrame) -> GraphError:
     return type(error)(f"{error.message} ({where})", **{**error.attributes, "where": where})
 
 
+def here(error: GraphError) -> GraphError:
+    """The same error, its message ending in the line of the user that is being run."""
+    return located(error, user_frame())
+
+
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
     """dtype, shape and layout of every sample of a node; None if unknown.
@@ -119,9 +124,3 @@ class TensorSpec:
 
 
 UNKNOWN = TensorSpec()
-
-
-def axis_of(layout: str, name: str) -> int | None:
-    """The axis called `name`: `axis_of("HWC", "C")` → 2; None if the layout has none."""
-    at = layout.find(name)
-    return None if at < 0 else at

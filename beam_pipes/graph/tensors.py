@@ -74,7 +74,7 @@ class Value(Protocol):
     def dtype(self) -> Any: ...  # each library has its own
 
     @property
-    def device(self) -> Any: ...
+    def device(self) -> object: ...
 
     def __array__(self) -> Array: ...
 
@@ -279,13 +279,6 @@ def no_samples(spec: TensorSpec) -> TensorList:
     return TensorList(np.zeros(shape, spec.dtype), layout=spec.layout)
 
 
-def values_and_lengths(batch: TensorList) -> tuple[Array, Array]:
-    """Ragged samples as one array and the leading dimension of each: `[[1, 2], [3]]` → `[1, 2, 3]`, `[2, 1]`."""
-    samples = [np.atleast_1d(sample) for sample in batch]
-    lengths = np.array([len(sample) for sample in samples], np.int64)
-    return (np.concatenate(samples) if samples else np.zeros(0), lengths)
-
-
 class Tensor:
     """A whole batch as DALI's `TensorCPU`: `np.array(tensor)`, and what it tells of itself."""
 
@@ -300,7 +293,7 @@ class Tensor:
         """The names of the axes, such as `NHWC`."""
         return self._layout
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.array(self._array, dtype=dtype, copy=True if copy else None)
 
 

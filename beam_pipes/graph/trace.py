@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
 from beam_pipes.graph.basic import ConstantSample, constant_array
-from beam_pipes.graph.data_node import DataNode, DefinedGraph, OperatorNode, Scope, is_within
-from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, Device, Operator, nearest
+from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode, Scope
+from beam_pipes.graph.operator import DEVICES, Device, Operator, check_choice
 from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
+
+R = TypeVar("R")
 
 
 class _Current(threading.local):
     def __init__(self) -> None:
-        self.pipelines: list[DefinedGraph | None] = []
+        self.pipelines: list[OperatorGraph | None] = []
         self.scope: Scope | None = None
 
 
 _current = _Current()
 
 
-def current_pipeline() -> DefinedGraph | None:
+def current_pipeline() -> OperatorGraph | None:
     """The pipeline being defined in this thread."""
     return _current.pipelines[-1] if _current.pipelines else None
 
 
-def push_pipeline(pipeline: DefinedGraph | None) -> None:
+def push_pipeline(pipeline: OperatorGraph | None) -> None:
     """Makes `pipeline` the current one of this thread, until `pop_pipeline`."""
     _current.pipelines.append(pipeline)
 
@@ -39,49 +42,75 @@ def pop_pipeline() -> None:
     _current.pipelines.pop()
 
 
-def current_scope() -> Scope | None:
-    """The branch being defined in this thread."""
-    return _current.scope
+@contextlib.contextmanager
+def in_scope(scope: Scope | None) -> Iterator[None]:
+    """Makes `scope` the branch being defined in this thread, within `with`."""
+    before, _current.scope = _current.scope, scope
+    try:
+        yield
+    finally:
+        _current.scope = before
 
 
-def set_scope(scope: Scope | None) -> Scope | None:
-    """Makes `scope` the current branch of this thread; returns the previous one."""
-    previous = _current.scope
-    _current.scope = scope
-    return previous
+def in_branch(predicate: DataNode, branch: bool, function: Callable[[], R]) -> R:
+    """The result of a function that calls operators for the samples for which `predicate` is `branch`."""
+    with in_scope(Scope(_current.scope, predicate, branch)):
+        return function()
 
 
-def call(
+def add(
     operator_class: type[Operator],
     inputs: Sequence[object],
     keywords: Mapping[str, object],
     *,
-    device: Device | None = None,
-) -> Any:
-    """Adds an operator to the current pipeline; returns its output: a node, or several.
+    where: UserFrame | None = None,
+) -> OperatorNode:
+    """Adds an operator to the current pipeline, called on the user's line `where`.
 
     `inputs` are data nodes, or NumPy arrays and numbers that become constants. `keywords` are its arguments, and those
-    that all operators take.
+    that all operators take. Errors name that line.
     """
-    where = user_frame()
-    own, common = _split_keywords(operator_class, keywords, where)
-    device = common.pop("device", None) or device
-    pipeline = current_pipeline()
-    nodes = tuple(_as_node(value, operator_class, position, where) for position, value in enumerate(inputs))
-    argument_inputs = {name: value for name, value in own.items() if isinstance(value, DataNode)}
-    constants = {name: value for name, value in own.items() if name not in argument_inputs}
+    where = where or user_frame()
     try:
-        name = common.get("name")
-        if pipeline is not None:
-            name = pipeline.name_for(operator_class, name, where)
-        operator = operator_class(constants, name=name or "", nodes=tuple(argument_inputs))
+        return _added(operator_class, inputs, keywords, where)
     except GraphError as error:
         raise located(error, where) from error.__cause__
+
+
+def call(operator_class: type[Operator], inputs: Sequence[object], keywords: Mapping[str, object]) -> object:
+    """`add`, and what the user gets: a node, or several."""
+    node = add(operator_class, inputs, keywords)
+    return node.operator.result(node.outputs)
+
+
+def constant(value: object) -> DataNode:
+    """The node of an array or a number, the same for every sample."""
+    return add(ConstantSample, (), {"value": constant_array(value)}).outputs[0]
+
+
+DataNode.call_operator = staticmethod(add)
+
+
+def _added(
+    operator_class: type[Operator],
+    inputs: Sequence[object],
+    keywords: Mapping[str, object],
+    where: UserFrame,
+) -> OperatorNode:
+    own, common = _split_keywords(operator_class, keywords)
+    pipeline = current_pipeline()
+    nodes = tuple(_as_node(value, operator_class, position) for position, value in enumerate(inputs))
+    argument_inputs = {name: value for name, value in own.items() if isinstance(value, DataNode)}
+    constants = {name: value for name, value in own.items() if name not in argument_inputs}
+    name = common.get("name")
+    if pipeline is not None:
+        name = pipeline.name_for(operator_class, name)
+    operator = operator_class(constants, name=name or "", nodes=tuple(argument_inputs))
     node = OperatorNode(
         operator=operator,
         inputs=nodes,
         argument_inputs=argument_inputs,
-        device=_place(operator, nodes, argument_inputs, device, where),
+        device=_place(operator, nodes, argument_inputs, common.get("device"), where),
         where=where,
         scope=_current.scope,
         name=name or "",
@@ -97,36 +126,20 @@ def call(
     node.outputs = tuple(DataNode(node, index, node.output_device, specs[index]) for index in range(count))
     if pipeline is not None:
         pipeline.add(node)
-    return operator.result(node.outputs)
-
-
-DataNode.call_operator = staticmethod(call)
+    return node
 
 
 def _split_keywords(
-    operator_class: type[Operator], keywords: Mapping[str, object], where: UserFrame
+    operator_class: type[Operator], keywords: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, Any]]:
     """The operator's own arguments, and those that every operator takes."""
-    general = {*COMMON_ARGUMENTS, *(["seed"] if operator_class.random else [])} - operator_class.arguments.keys()
-    left_out = general.union(operator_class.without_effect)
+    general = operator_class.common_arguments()
+    left_out = {*general, *operator_class.without_effect}
     own = {name: value for name, value in keywords.items() if name not in left_out}
     common = {name: value for name, value in keywords.items() if name in general and value is not None}
-    title = operator_class.title()
-    device = common.get("device")
-    if device is not None and device not in DEVICES:
-        raise OperatorArgumentError(
-            f"{title}: device should be one of {', '.join(DEVICES)}, got {device!r}.{nearest(str(device), DEVICES)} "
-            f"({where})",
-            operator=title,
-            where=where,
-        )
-    policy = common.get("on_error")
-    if policy is not None and policy not in POLICIES:
-        raise OperatorArgumentError(
-            f"{title}: on_error should be one of {', '.join(POLICIES)}, got {policy!r}. ({where})",
-            operator=title,
-            where=where,
-        )
+    for name, choices in (("device", DEVICES), ("on_error", POLICIES)):
+        if name in common:
+            check_choice(f"{operator_class.title()}: {name}", common[name], choices)
     return own, common
 
 
@@ -134,23 +147,22 @@ def _split_keywords(
 POLICIES = ("fail", "drop", "dead_letter")
 
 
-def _as_node(value: object, operator_class: type[Operator], position: int, where: UserFrame) -> DataNode:
+def _as_node(value: object, operator_class: type[Operator], position: int) -> DataNode:
     if isinstance(value, DataNode):
         return value
     pipeline = current_pipeline()
-    if pipeline is not None and pipeline.debug_run is not None and isinstance(value, (list, tuple)):
-        return pipeline.debug_run.constant_batch(value)
+    if isinstance(value, (list, tuple)) and pipeline is not None and (batch := pipeline.batch_of(value)) is not None:
+        return batch
     numbers = (bool, int, float, np.ndarray, np.generic)
     is_list = isinstance(value, (list, tuple)) and all(isinstance(one, numbers[:3]) for one in value)
     if is_list or isinstance(value, numbers) or hasattr(value, "__dlpack__"):
-        return call(ConstantSample, (), {"value": constant_array(value)})  # type: ignore[no-any-return]
+        return constant(value)
     names = operator_class.inputs
     name = names[min(position, len(names) - 1)] if names else str(position)
     raise OperatorArgumentError(
         f"{operator_class.title()}: the input {name!r} should be a data node, an array or a number, got "
-        f"{type(value).__name__}: {value!r:.60}. ({where})",
+        f"{type(value).__name__}: {value!r:.60}.",
         operator=operator_class.title(),
-        where=where,
     )
 
 
@@ -173,9 +185,7 @@ def _place(
                 f"{operator.title()} before, where the data is still on the host."
             )
         raise PlacementError(
-            f"{operator.name}: it runs on {offered}, and not on {chosen}.{hint} ({where})",
-            operator=operator.name,
-            where=where,
+            f"{operator.name}: it runs on {offered}, and not on {chosen}.{hint}", operator=operator.name
         )
     if chosen in ("cpu", "mixed") and on_device:
         raise PlacementError(
@@ -201,7 +211,7 @@ def _place(
 
 def _check_call(node: OperatorNode) -> None:
     """Checks the number of inputs, their places, and what side effects need."""
-    operator, where = node.operator, node.where
+    operator = node.operator
     least, most = len(operator.inputs) - operator.optional_inputs, len(operator.inputs)
     count = len(node.inputs)
     if count < least or (count > most and not operator.variadic):
@@ -210,44 +220,35 @@ def _check_call(node: OperatorNode) -> None:
             expected = f"at least {least}"
         named = f" ({', '.join(operator.inputs)})" if operator.inputs else ""
         raise OperatorArgumentError(
-            f"{operator.name}: it takes {expected} input{'' if expected == '1' else 's'}{named}, got {count}. "
-            f"({where})",
+            f"{operator.name}: it takes {expected} input{'' if expected == '1' else 's'}{named}, got {count}.",
             operator=operator.name,
-            where=where,
         )
     if operator.side_effects and node.pipeline is None:
         raise GraphError(
             f"{operator.name} has side effects, and there is no current pipeline that would run it. Call it within "
-            f"`with pipe:`, a function with @pipeline_def, or define_graph. ({where})",
+            "`with pipe:`, a function with @pipeline_def, or define_graph.",
             operator=operator.name,
-            where=where,
         )
     for feed in (*node.inputs, *node.argument_inputs.values()):
         if feed.source.pipeline is not None and node.pipeline is not None and feed.source.pipeline is not node.pipeline:
             raise GraphError(
                 f"{operator.name} takes {feed.name!r} of another pipeline ({feed.source.where}). Data nodes belong to "
-                f"the pipeline in which they were made. ({where})",
+                "the pipeline in which they were made.",
                 operator=operator.name,
-                where=where,
             )
-        if not operator.reads_branches and not is_within(node.scope, feed.source.scope):
+        if not operator.reads_branches and feed.source.scope not in (None, *node.branches):
             raise GraphError(
                 f"{operator.name} takes {feed.name!r}, which was made in one branch of a condition "
-                f"({feed.source.where}) and is used outside of it. Give the variable a value in both branches. "
-                f"({where})",
+                f"({feed.source.where}) and is used outside of it. Give the variable a value in both branches.",
                 operator=operator.name,
-                where=where,
             )
 
 
 def _infer(node: OperatorNode, count: int) -> tuple[TensorSpec, ...]:
     operator = node.operator
     for name, feed in node.argument_inputs.items():
-        _check_argument_spec(operator, name, feed.spec, node.where)
-    try:
-        inferred = operator.infer(*(feed.spec for feed in node.inputs))
-    except GraphError as error:
-        raise located(error, node.where) from error.__cause__
+        _check_argument_spec(operator, name, feed.spec)
+    inferred = operator.infer(*(feed.spec for feed in node.inputs))
     specs = (inferred,) if isinstance(inferred, TensorSpec) else tuple(inferred)
     if len(specs) != count:
         raise GraphError(
@@ -256,7 +257,7 @@ def _infer(node: OperatorNode, count: int) -> tuple[TensorSpec, ...]:
     return specs
 
 
-def _check_argument_spec(operator: Operator, name: str, spec: TensorSpec, where: UserFrame) -> None:
+def _check_argument_spec(operator: Operator, name: str, spec: TensorSpec) -> None:
     argument = operator.arguments[name]
     rank, dtype = argument.kind.rank, spec.dtype
     bad_dtype = dtype is not None and (
@@ -267,8 +268,7 @@ def _check_argument_spec(operator: Operator, name: str, spec: TensorSpec, where:
     if bad_dtype or bad_rank:
         raise OperatorArgumentError(
             f"{operator.name}: the argument {name!r} should be {argument.kind.words} for each sample "
-            f"({argument.kind.dtype}, rank {rank}), and the data node gives {spec}. ({where})",
+            f"({argument.kind.dtype}, rank {rank}), and the data node gives {spec}.",
             operator=operator.name,
             argument=name,
-            where=where,
         )

@@ -16,7 +16,7 @@ from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.tensors import DALIDataType as DALIDataType
 from beam_pipes.graph.tensors import to_dali_type as to_dali_type
 from beam_pipes.graph.tensors import to_numpy_type as to_numpy_type
-from beam_pipes.graph.trace import call
+from beam_pipes.graph.trace import add
 
 
 class DALIImageType(enum.Enum):
@@ -113,7 +113,7 @@ def Constant(  # noqa: N802 - DALI's name
         ) from None
     if shape is not None:
         array = np.reshape(array, shape) if array.size > 1 else np.broadcast_to(array, shape)
-    node: DataNode = call(ConstantSample, (), {"value": array, "layout": layout})
+    node = add(ConstantSample, (), {"value": array, "layout": layout}).outputs[0]
     if not array.ndim:
         node.__class__ = ScalarConstant
     return node.gpu() if device == "gpu" else node

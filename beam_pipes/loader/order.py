@@ -14,12 +14,15 @@ A *block* is a run of consecutive records (here: a shard). Blocks are permuted; 
 permutation form a *window*; all records of a window are permuted together. So a reader that holds one window while
 it fetches the next one reads every block once per epoch.
 
+The order of a shard, for readers that each take a part of every epoch.
+
 A balanced order, for rows of unequal cost: each batch takes one row of each class of costs, at random within the class.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -35,7 +38,7 @@ Indices = npt.NDArray[np.int64]
 IndexLike = Sequence[int] | Array
 
 _MASK_64 = (1 << 64) - 1
-_GAMMA = 0x9E3779B97F4A7C15  # of SplitMix64
+GAMMA = 0x9E3779B97F4A7C15  # of SplitMix64
 _CHUNK = 1 << 14  # intermediate arrays stay in the L2 cache: 45 M indices/s against 25 M/s at a million at once
 _SMALL_SIZE = 4096  # below, a permutation is kept as a whole: 32 KiB at most
 _MAX_SIZE = 1 << 62  # both halves of the network fit 31 bits
@@ -64,7 +67,7 @@ def derive_key(seed: int, *words: int) -> int:
 
 
 def _mix(value: int) -> int:
-    value = (value + _GAMMA) & _MASK_64
+    value = (value + GAMMA) & _MASK_64
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK_64
     return value ^ (value >> 31)
@@ -76,8 +79,8 @@ _RoundKey = tuple[Array, Array]
 
 def mixed(keys: RowKeys, words: int | Array) -> RowKeys:
     """Keys derived from keys and words, which are broadcast together: pseudorandom, and equal for equal inputs."""
-    mixed_words = np.uint64(_mix(words & _MASK_64)) if isinstance(words, int) else _mix_all(words)
-    return _mix_all(keys ^ mixed_words)
+    mixed_words = np.uint64(_mix(words & _MASK_64)) if isinstance(words, int) else splitmix64(words)
+    return splitmix64(keys ^ mixed_words)
 
 
 def row_keys(epoch: int, rows: Indices) -> RowKeys:
@@ -85,8 +88,9 @@ def row_keys(epoch: int, rows: Indices) -> RowKeys:
     return mixed(rows.astype(np.uint64), derive_key(epoch))
 
 
-def _mix_all(values: Array) -> RowKeys:
-    values = values.astype(np.uint64) + np.uint64(_GAMMA)
+def splitmix64(values: Array) -> RowKeys:
+    """One round of SplitMix64 on each value: 64 pseudorandom bits."""
+    values = values.astype(np.uint64, copy=False) + np.uint64(GAMMA)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     made: RowKeys = values ^ (values >> np.uint64(31))
@@ -155,7 +159,7 @@ class KeyedPermutation:
         self._small: Indices | None = None  # all of it, once most of it is asked for
         self._keys = []
         for index in range(rounds):
-            word = _mix((key + index * _GAMMA) & _MASK_64)
+            word = _mix((key + index * GAMMA) & _MASK_64)
             self._keys.append((_number(word >> 32), _number((word & 0xFFFFFFFF) | 1)))
         self._shift = _number(32 - self._low_bits)
         self._high, self._wide_high = _number(self._high_size), _number(self._high_size, np.uint64)
@@ -255,6 +259,69 @@ class _Scratch:
         np.bitwise_xor(hashed, np.right_shift(hashed, _HASH_SHIFT, out=spare), out=hashed)
         np.multiply(hashed, key[1], out=hashed)
         return hashed
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardOrder:
+    """Which record a shard reads at which position of which epoch.
+
+    Shard s of n has the places s, s + n, s + 2n … of the epoch. With `sticky` these are records s, s + n, … and only
+    their order changes.
+    """
+
+    size: int
+    seed: int
+    shard_id: int = 0
+    num_shards: int = 1
+    shuffle: bool = False
+    sticky: bool = False
+
+    def size_of(self, shard_id: int) -> int:
+        """Records of one shard: they differ by one at most."""
+        return len(range(shard_id, self.size, self.num_shards))
+
+    @property
+    def shard_size(self) -> int:
+        """Records of this shard."""
+        return self.size_of(self.shard_id)
+
+    def is_dealt_as(self, other: ShardOrder) -> bool:
+        """Whether position i of this shard's epoch is the same position of the whole epoch in both."""
+        return (self.size, self.shard_id, self.num_shards) == (other.size, other.shard_id, other.num_shards)
+
+    def records(self, epoch: int, positions: Indices) -> Indices:
+        """The records at positions of this shard's epoch, counted from 0."""
+        if not self.shuffle or not len(positions):
+            return self._records(epoch, positions)
+        first, last = int(positions.min()) // _PART, int(positions.max()) // _PART
+        if last - first > 1:
+            return self._records(epoch, positions)
+        parts = [_part(self, epoch, part) for part in range(first, last + 1)]
+        together: Indices = (parts[0] if len(parts) == 1 else np.concatenate(parts))[positions - first * _PART]
+        return together
+
+    def _records(self, epoch: int, positions: Indices) -> Indices:
+        if self.sticky:
+            own = self._order(self.shard_size, epoch, stream=1 + self.shard_id).records(positions)
+            return own * self.num_shards + self.shard_id
+        return self._order(self.size, epoch, stream=0).records(positions * self.num_shards + self.shard_id)
+
+    def _order(self, size: int, epoch: int, *, stream: int) -> KeyedPermutation | SequentialOrder:
+        if not self.shuffle:
+            return SequentialOrder(size)
+        return KeyedPermutation(size, seed=self.seed, epoch=epoch, stream=stream)
+
+
+# Places that are permuted at once: 256 take 0.15 ms, and 8,192 take 0.32.
+_PART = 8192
+
+
+@functools.lru_cache(maxsize=16)
+def _part(order: ShardOrder, epoch: int, part: int) -> Indices:
+    """The records at places `part * _PART` and following ones; read only."""
+    found = order._records(epoch, np.arange(part * _PART, min((part + 1) * _PART, order.shard_size)))
+    found.flags.writeable = False
+    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

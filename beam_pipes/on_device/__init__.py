@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from beam_pipes.graph.iterator import DALIDataset as DALIDataset
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
     from beam_pipes.on_device.graph_iterator import JaxGenericIterator as JaxGenericIterator
     from beam_pipes.on_device.graph_iterator import JaxGenericPeekableIterator as JaxGenericPeekableIterator
@@ -24,10 +23,11 @@ if TYPE_CHECKING:
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
     from beam_pipes.on_device.lambda_loader import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.optimize import Suggestion as Suggestion
+    from beam_pipes.on_device.python_source import DALIDataset as DALIDataset
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _FILE_OF_NAME = {
-    "DALIDataset": ".graph.iterator",
+    "DALIDataset": "python_source",
     "DataLoader": "data_loader",
     "JaxDataLoader": "jax_loader",
     "JaxGenericIterator": "graph_iterator",

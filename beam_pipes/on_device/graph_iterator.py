@@ -24,10 +24,11 @@ import torch
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.extras import require
 from beam_pipes.graph.basic import ToHost
-from beam_pipes.graph.data_node import DataNode, OperatorNode
-from beam_pipes.graph.device_program import A, Backend, DeviceProgram, R, Rows
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.device_program import A, Backend, DeviceProgram, R
 from beam_pipes.graph.feeding import Work
-from beam_pipes.graph.iterator import Ahead, DALIClassificationIterator, DALIGenericIterator, GraphIterator, Made
+from beam_pipes.graph.host_run import HostRun, Rows
+from beam_pipes.graph.iterator import Ahead, Batch, DALIClassificationIterator, DALIGenericIterator, GraphIterator
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def
 from beam_pipes.graph.tensors import TensorList, no_samples
@@ -71,40 +72,26 @@ class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
     def fetched(self, array: A) -> np.ndarray:
         """An array of the library as NumPy's."""
 
-    def _host_nodes(self) -> Sequence[OperatorNode]:
-        return [node for node in self.pipe.host_nodes() if node.device != "gpu"]
-
-    def host_part(self, work: Work) -> Made:
-        pipe, plan = self.pipe, self.pipe.plan()
-        run = pipe.host_run(work)
-        for node in self._host_nodes():
-            spent = [one for one in plan.spent_after.get(node, ()) if one not in self._kept]
-            run.run(node, spent)
-        return Made(work, run)
+    def _host_part(self, work: Work) -> HostRun:
+        return self.pipe.host_part(work, for_device=self._kept)
 
     def _made_ahead(self, works: Iterator[Work]) -> Ahead:
-        options = self.pipe.options
         if self.pipe.feeding.is_pushed:
             return super()._made_ahead(works)
-        in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
-        host = OrderedPrefetcher(
-            self.host_part,
-            works,
-            workers=1 if in_order else options.num_threads,
-            depth=max(1, options.prefetch_queue_depth),
-        )
-        return Stage(lambda made: (made.work, (made.run.tally, self.batch_of(made))), host, self._device_buffer)
+        depth = max(1, self.pipe.options.prefetch_queue_depth)
+        host = OrderedPrefetcher(lambda work: (work, self._host_part(work)), works, workers=self._workers, depth=depth)
+        return Stage(lambda made: (made[0], (made[1].tally, self.batch_of(made[1]))), host, self._device_buffer)
 
-    def batch_of(self, made: Made) -> dict[str, object]:
-        on_device = self.program.run(made.run)
-        batch: dict[str, object] = {}
+    def batch_of(self, run: HostRun) -> Batch:
+        on_device = self.program.run(run)
+        batch: Batch = {}
         for name, node in zip(self.names, self.pipe.plan().outputs, strict=True):
             if node.device == "gpu":
-                batch.update(self._device_output(name, node, on_device[node], made))
+                batch.update(self._device_output(name, node, on_device[node], run))
             else:
-                shaped = self.shaped(name, self.pipe.checked(made.run.output(node), node), node.spec)
+                shaped = self.shaped(name, self.pipe.checked(run.output(node), node), node.spec)
                 batch.update({key: self._all_placed(key, value) for key, value in shaped.items()})
-        for key, value in self._valid(made.run).items():
+        for key, value in self._valid(run).items():
             batch[key] = self.placed(key, value)
         return batch
 
@@ -112,7 +99,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
         return [self.placed(key, one) for one in value] if isinstance(value, list) else self.placed(key, value)
 
     def _device_output(
-        self, name: str, node: DataNode, parts: list[tuple[Rows, A]], made: Made
+        self, name: str, node: DataNode, parts: list[tuple[Rows, A]], run: HostRun
     ) -> Mapping[str, object]:
         back = isinstance(node.source.operator, ToHost)
         if parts and len({(tuple(array.shape[1:]), str(array.dtype)) for _, array in parts}) == 1:
@@ -127,7 +114,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
         for rows, array in parts:
             for at, row in enumerate(rows.tolist()):
                 samples[row] = array[at]
-        ordered = [samples[row] for row in made.run.rows_of(None).tolist()]
+        ordered = [samples[row] for row in run.rows_of(None).tolist()]
         if not ordered:
             none = self.shaped(name, no_samples(node.spec), node.spec)
             return none if back else {key: self._all_placed(key, value) for key, value in none.items()}
@@ -318,7 +305,7 @@ class JaxGenericIterator(DALIGenericIterator):
         if count > 1 and sharding is None and not self._stacks:
             raise OperatorArgumentError(f"{count} pipelines need sharding=…, or pmap_compatible=True.")
 
-    def shaped(self, batches: list[dict[str, Any]]) -> Any:
+    def shaped(self, batches: list[Batch]) -> object:
         if self._sharding is None and not self._stacks:
             return batches[0]
         return {name: self._joined(name, [batch[name] for batch in batches]) for name in batches[0]}

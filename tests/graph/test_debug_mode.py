@@ -78,7 +78,7 @@ def test_a_list_of_another_length_is_refused() -> None:
     def my_pipe() -> Any:
         return fn.flip([np.zeros((1, 1))] * 3)
 
-    with pytest.raises(GraphError, match="a list of 3 arrays was given for a batch of 4 samples"):
+    with pytest.raises(GraphError, match=r"a list of 3 arrays was given for a batch of 4 samples. \(test_debug_mode"):
         my_pipe().run()
 
 

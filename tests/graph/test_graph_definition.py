@@ -132,7 +132,7 @@ def test_the_current_pipeline_is_known_while_it_is_defined() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Pipeline(batch_sise=3), r"a pipeline has no option 'batch_sise'. Did you mean 'batch_size'\?"),
+        (lambda: Pipeline(batch_sise=3), r"there is no argument 'batch_sise'. Did you mean 'batch_size'\?"),
         (lambda: Pipeline(batch_size=0), "batch_size should be an integer of at least 1, got 0"),
         (lambda: Pipeline(last="keep"), "last should be one of drop, pad, partial, got 'keep'"),
         (lambda: Pipeline(on_error="ignore"), "on_error should be one of fail, drop, dead_letter, got 'ignore'"),

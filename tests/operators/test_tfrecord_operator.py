@@ -301,3 +301,15 @@ def test_records_of_one_length_that_are_laid_out_differently_are_told_apart_in_e
 
     expected = [bytes([i]) * 8 if i != odd_one else b"none" for i in range(12)]
     assert epochs == [expected] * 3
+
+
+def test_a_serialized_reader_has_its_features(path: str) -> None:
+    pipe = Pipeline(batch_size=4)
+    with pipe:
+        found = fn.readers.tfrecord(path=path, features=FEATURES)
+        pipe.set_outputs(*found.values())
+    text = pipe.serialize()
+    again = Pipeline.deserialize(text)
+    assert again.serialize() == text
+    for ours, theirs in zip(again.run(), pipe.run(), strict=True):
+        assert [one.tolist() for one in ours] == [one.tolist() for one in theirs]

@@ -117,7 +117,7 @@ class Shear(AffineMap):
     angles = Argument("floats", default=None, doc="the same as angles in degrees, whose tangents are the parts")
     center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
 
-    def matrix(self, *, shear: Array | None, angles: Any, center: Array | None) -> Array:
+    def matrix(self, *, shear: Array | None, angles: Array, center: Array | None) -> Array:
         if (shear is None) == (angles is None):
             raise ValueError("give one of shear and angles")
         parts = np.tan(np.radians(angles)) if shear is None else shear

@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.operator import Constant, Node, Operator
-from beam_pipes.graph.reader import Fed, FeedPlace, Stream
+from beam_pipes.graph.reader import BatchPlace, Fed, Stream
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, TensorList
@@ -188,7 +188,7 @@ class _SourceStream(Stream):
         """Whether the end of the data is an end until the pipeline is reset."""
         return self.operator._cycle == "no"
 
-    def _of_samples(self, samples: list[Any]) -> list[TensorList] | None:
+    def _of_samples(self, samples: Sequence[Any]) -> list[TensorList] | None:
         """Samples as columns."""
         if not samples:
             return None
@@ -207,7 +207,7 @@ class CalledStream(_SourceStream):
         super().__init__(operator)
         self._is_told = _takes_an_argument(operator.source)
 
-    def next(self, place: FeedPlace) -> list[TensorList] | None:
+    def next(self, place: BatchPlace) -> list[TensorList] | None:
         operator = self.operator
         if operator.batch:
             told: object = BatchInfo(place.iteration, place.epoch) if operator.batch_info else place.iteration
@@ -244,7 +244,7 @@ class IteratedStream(_SourceStream):
         self._is_once = isinstance(source, Iterator) and not inspect.isfunction(type(source).__iter__)
         self._was_asked = False
 
-    def next(self, place: FeedPlace) -> list[TensorList] | None:
+    def next(self, place: BatchPlace) -> list[TensorList] | None:
         iterator = self._iterator if place.epoch == self._epoch else None
         begins = iterator is None
         if iterator is None:
@@ -304,7 +304,7 @@ class PushedStream(_SourceStream):
         """Adds a batch to the waiting ones."""
         self.waiting.append(self.operator.columns(batch))
 
-    def next(self, place: FeedPlace) -> list[TensorList]:
+    def next(self, place: BatchPlace) -> list[TensorList]:
         if not self.waiting and self._last is not None and self.operator.repeat_last:
             return self._last
         if not self.waiting:

@@ -39,7 +39,7 @@ class Drawing(Operator):
             return tuple(int(extent) for extent in self.constants["shape"])
         return () if like is None else like.shape
 
-    def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]], **arguments: Any) -> dict[str, Array]:
+    def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]], **arguments: object) -> dict[str, Array]:
         """The draws for a device, made on the host: the same numbers."""
         # A shape without memory: nobody looks at the values.
         like = [TensorList(np.broadcast_to(np.zeros((), np.bool_), (len(samples), *shape))) for shape in shapes]

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from beam_pipes.graph.functions import common_arguments, documentation
+from beam_pipes.graph.functions import documentation
 from beam_pipes.graph.operator import Argument, Operator
 from beam_pipes.transforms.operators import (
     ALIASES,
@@ -158,7 +158,7 @@ def _keywords(operator: type[Operator], *, of_class: bool = False) -> list[str]:
     made = [_keyword(argument, of_class) for argument in first]
     made += [] if operator.variadic and not of_class else ["*"]
     made += [_keyword(argument, of_class) for argument in own if argument not in first]
-    return made + [_COMMON[name] for name in common_arguments(operator)]
+    return made + [_COMMON[name] for name in operator.common_arguments()]
 
 
 def _keyword(argument: Argument, optional: bool) -> str:

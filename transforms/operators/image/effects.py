@@ -161,7 +161,7 @@ class Paste(Operator):
         shape = inputs[0].shape
         return inputs[0] if shape is None else inputs[0].replace(shape=(None, None, *shape[2:]))
 
-    def run(self, sample: Sample, image: Array, **given: Any) -> Array:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Any:
         if given["ratio"] < 1:
             raise ValueError(f"ratio should be at least 1, got {given['ratio']}")
         size = [int(max(np.float32(given["ratio"]) * one, given["min_canvas_size"])) for one in image.shape[:2]]
@@ -232,10 +232,10 @@ class MultiPaste(Operator):
                 raise OperatorError(f"{self.name}: sample {at} of the batch: {error}.", operator=self.name) from error
         return TensorList(made)
 
-    def run(self, sample: Sample, *images: Array, in_ids: None, **given: Any) -> Array:
+    def run(self, sample: Sample, *images: Array, in_ids: None, **given: Any) -> Any:
         return self._pasted(images, images[0], **given)
 
-    def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Array | None, **given: Any) -> Array:
+    def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Array | None, **given: Any) -> Any:
         if output_size is None and any(one.shape != own.shape for one in images):
             found = ", ".join(str(one.shape) for one in (own, *images))
             raise ValueError(f"images should have one shape where output_size is not given, got {found}")
@@ -308,7 +308,7 @@ class SaltAndPepper(Mapped):
         self._layout = inputs[0].layout
         return inputs[0]
 
-    def run(self, sample: Sample, data: Array, **given: Any) -> Array:
+    def run(self, sample: Sample, data: Array, **given: Any) -> Any:
         names = self._layout or " " * (data.ndim - 1) + "C"
         shape = [
             1 if name == "C" and not self.per_channel else size for name, size in zip(names, data.shape, strict=True)

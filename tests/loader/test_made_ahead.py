@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from beam_pipes.graph.feeding import BatchPlace, Cursor, Work
-from beam_pipes.graph.iterator import QUICK_SECS, MadeAhead
-
-
-def works(count: int) -> Iterator[Work]:
-    for number in range(count):
-        yield Work(BatchPlace(0, number, number, 1), {}, Cursor(0, number + 1))
+from beam_pipes.loader.prefetch import QUICK_SECS, MadeAhead
 
 
 class Maker:
@@ -26,16 +20,15 @@ class Maker:
         self.made: list[int] = []
         self.ahead: dict[int, bool] = {}
 
-    def __call__(self, work: Work) -> int:
-        number = work.place.iteration
+    def __call__(self, number: int) -> int:
         time.sleep(self.secs_of(number))
         self.made.append(number)
         self.ahead[number] = threading.current_thread() is not threading.main_thread()
         return number
 
 
-def given(maker: Maker, count: int, **options: Any) -> tuple[list[int], MadeAhead[int]]:
-    ahead = MadeAhead(maker, works(count), **{"workers": 2, "depth": 3, **options})
+def given(maker: Maker, count: int, **options: Any) -> tuple[list[int], MadeAhead[int, int]]:
+    ahead = MadeAhead(maker, iter(range(count)), **{"workers": 2, "depth": 3, **options})
     return [batch for _, batch in ahead], ahead
 
 
@@ -68,12 +61,12 @@ def test_a_loop_may_begin_without_threads() -> None:
 
 @pytest.mark.parametrize("is_quick", [False, True])
 def test_an_error_is_raised_where_its_batch_was_due(is_quick: bool) -> None:
-    def fail(work: Work) -> int:
-        if work.place.iteration == 7:
+    def fail(number: int) -> int:
+        if number == 7:
             raise ValueError("seven")
-        return work.place.iteration
+        return number
 
-    ahead = MadeAhead(fail, works(20), workers=2, depth=3, is_quick=is_quick)
+    ahead = MadeAhead(fail, iter(range(20)), workers=2, depth=3, is_quick=is_quick)
     assert [next(ahead)[1] for _ in range(7)] == list(range(7))
     with pytest.raises(ValueError, match="seven"):
         next(ahead)
@@ -82,7 +75,7 @@ def test_an_error_is_raised_where_its_batch_was_due(is_quick: bool) -> None:
 @pytest.mark.parametrize("is_quick", [False, True])
 def test_closing_ends_threads_and_the_iteration(is_quick: bool) -> None:
     before = set(threading.enumerate())
-    ahead = MadeAhead(Maker(lambda number: 0.001), works(20), workers=2, depth=3, is_quick=is_quick)
+    ahead = MadeAhead(Maker(lambda number: 0.001), iter(range(20)), workers=2, depth=3, is_quick=is_quick)
     next(ahead)
     ahead.close()
     assert set(threading.enumerate()) <= before and list(ahead) == []
