@@ -17,10 +17,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from beam_pipes.building.reading import ShardFigures, StageFigures
-from beam_pipes.cache.checked_json import strict_json
+from beam_pipes.cache.checked_json import JsonObject, strict_json
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import DeclarationError, visible
 
@@ -77,7 +77,7 @@ class Counts:
         self._figures = ShardFigures(stages=stages)
         self._figures.add(ShardFigures.of(account, secs))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """All counts, with the rate (records a second) and the seconds left (None before the first shard is done)."""
         elapsed = time.monotonic() - self._started
         built = self.done_shards - self.reused_shards

@@ -7,8 +7,6 @@ back into their order, `Partial` is a value that only one branch has, the result
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from beam_pipes.cache.exact import natural_array
@@ -38,7 +36,7 @@ class BatchConstant(Operator):
         return TensorList([_to_numpy(self.samples[row]) for row in samples.rows.tolist()])
 
 
-def _to_numpy(value: Any) -> Array:
+def _to_numpy(value: object) -> Array:
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 

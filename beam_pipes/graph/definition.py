@@ -19,7 +19,7 @@ from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode
 from beam_pipes.graph.feeding import LAST
 from beam_pipes.graph.operator import check_choice, nearest
 from beam_pipes.graph.spec import TensorSpec, here, located
-from beam_pipes.graph.tensors import TensorList, to_numpy_type
+from beam_pipes.graph.tensors import Given, TensorList, to_numpy_type
 from beam_pipes.graph.trace import POLICIES, constant, in_scope, pop_pipeline, push_pipeline
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
@@ -83,7 +83,7 @@ class PipelineOptions:
             check_choice(name, getattr(self, name), choices)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> PipelineOptions:
+    def of(cls, given: Mapping[str, Given]) -> PipelineOptions:
         """Options by their names, including DALI's."""
         given = dict(given)
         if "max_batch_size" in given:

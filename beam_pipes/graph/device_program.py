@@ -20,7 +20,7 @@ from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import Plan
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.host_run import NO_VALUE, HostRun, Rows
-from beam_pipes.graph.tensors import Array
+from beam_pipes.graph.tensors import Array, Operand
 
 D = TypeVar("D", bound="DeviceArray")
 
@@ -34,7 +34,7 @@ class DeviceArray(Protocol):
     @property
     def dtype(self) -> object: ...
 
-    def __getitem__(self: D, place: Any, /) -> D: ...
+    def __getitem__(self: D, place: Operand, /) -> D: ...
 
     def reshape(self: D, shape: Sequence[int], /) -> D: ...
 

@@ -113,7 +113,7 @@ class Arithmetic(Operator):
         ufunc = getattr(np, "fmod" if name == "remainder" else name)
         return ufunc(*operands, dtype=compute, casting="unsafe")
 
-    def run_arrays(self, xp: Namespace, *inputs: Value) -> Any:
+    def run_arrays(self, xp: Namespace, *inputs: Value) -> object:
         # Samples broadcast from the right, as arrays do: new axes go behind the one that counts samples.
         rank = max(array.ndim for array in inputs)
         wide = [xp.reshape(a, (a.shape[0],) + (1,) * (rank - a.ndim) + tuple(a.shape[1:])) for a in inputs]
@@ -263,7 +263,7 @@ class Subscript(Operator):
     def run(self, sample: Sample, data: Array, *bounds: Array) -> Array:
         return np.asarray(data[self._key([int(bound) for bound in bounds])])
 
-    def run_arrays(self, xp: Namespace, data: Any, *bounds: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Any, *bounds: Any) -> object:
         if not bounds:
             if xp is np:
                 return data[(slice(None),) + self._key([])]

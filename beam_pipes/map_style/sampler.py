@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence, Sized
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +31,7 @@ class Sampler:
         self.seed = check_count(seed, "seed", type(self).__name__, at_least=0)
         self.epoch = check_count(epoch, "epoch", type(self).__name__, at_least=0)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         raise DatasetError(f"{type(self).__name__} should define __iter__, giving indices or lists of indices")
 
     def __len__(self) -> int:

@@ -16,8 +16,9 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from beam_pipes.cache.spec import FeatureValue
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_error, read_range, slice_chunks
 from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_cuts
@@ -216,7 +217,7 @@ class Tar(FileSource):
         return {"source": "Tar", "version": 1, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
 
 
-def sample_file(sample: Mapping[str, Any], suffixes: Sequence[str]) -> FileContent | None:
+def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> FileContent | None:
     """The first member of a sample with one of these suffixes, as a file; None if there is none.
 
     `{"__key__": "cat/1", "cls": 0, "jpg": b"\\xff…"}` with `IMAGE_SUFFIXES` → `FileContent("cat/1.jpg", b"\\xff…")`

@@ -95,7 +95,7 @@ def shift_clock(shift_secs: int = SHIFT_SECS) -> None:
 
     class date(real_date, metaclass=AnyOf):  # type: ignore[misc,valid-type]
         @classmethod
-        def today(cls) -> Any:
+        def today(cls) -> object:
             return cls.fromordinal((real_datetime.now() + shift).toordinal())
 
     class datetime(real_datetime, metaclass=AnyOf):  # type: ignore[misc,valid-type]
@@ -108,7 +108,7 @@ def shift_clock(shift_secs: int = SHIFT_SECS) -> None:
             return real_datetime.utcnow.__func__(cls) + shift  # type: ignore[attr-defined]
 
         @classmethod
-        def today(cls) -> Any:
+        def today(cls) -> object:
             return cls.now()
 
     for cls in (date, datetime):

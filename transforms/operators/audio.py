@@ -262,7 +262,7 @@ class ToDecibels(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0].replace(dtype=np.dtype("float32"))
 
-    def run_arrays(self, xp: Namespace, data: Value) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> object:
         values = cast_to(xp, data, np.dtype("float32"))
         if self.reference:
             scaled = values * (1.0 / self.reference)
@@ -364,7 +364,7 @@ class AudioResample(Mapped):
         out_rate: float | None,
         scale: float | None,
         out_length: Any,
-    ) -> Any:
+    ) -> object:
         given = [scale, out_length, None if in_rate is None or out_rate is None else out_rate / in_rate]
         if sum(one is not None for one in given) != 1 or not wave.size:
             raise ValueError("give scale, out_length, or in_rate and out_rate, and a wave with samples")
@@ -457,7 +457,7 @@ class PreemphasisFilter(Mapped):
         if self.border not in ("clamp", "reflect", "zero"):
             raise self.argument_error(f"border should be 'clamp', 'reflect' or 'zero', got {self.border!r}.")
 
-    def run(self, sample: Sample, wave: Array, *, preemph_coeff: float) -> Any:
+    def run(self, sample: Sample, wave: Array, *, preemph_coeff: float) -> object:
         values = wave.astype(np.float32)
         before = np.roll(values, 1)
         second = values[1:2] if len(values) > 1 else values[:1]
@@ -504,7 +504,7 @@ class PowerSpectrum(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec.of_rank("float32", inputs[0].ndim, inputs[0].layout)
 
-    def run(self, sample: Sample, data: Array) -> Any:
+    def run(self, sample: Sample, data: Array) -> object:
         spectrum = np.abs(np.fft.rfft(data, n=self.nfft, axis=self.axis))
         return (spectrum**self.power).astype(np.float32)
 

@@ -17,7 +17,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Node, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array
+from beam_pipes.graph.tensors import Array, Given
 from beam_pipes.transforms.operators.arrays import Mapped, saturated
 
 
@@ -50,7 +50,7 @@ class AffineMap(Operator):
             raise self.argument_error(f"{error}.") from error
         return TensorSpec.of("float32", own.shape)
 
-    def run(self, sample: Sample, transform: Array | None = None, **given: Any) -> Any:
+    def run(self, sample: Sample, transform: Array | None = None, **given: Given) -> object:
         made = self.matrix(**given)
         if transform is not None:
             made = joined(made, transform) if self.reverse_order else joined(np.asarray(transform, np.float64), made)
@@ -186,7 +186,7 @@ class CoordTransform(Operator):
         shape = inputs[0].shape
         return inputs[0].replace(dtype=self.dtype, shape=None if shape is None else (*shape[:-1], None))
 
-    def run(self, sample: Sample, data: Array, *, M: Array | None, T: Array | None, MT: Array | None) -> Any:  # noqa: N803 - DALI's names
+    def run(self, sample: Sample, data: Array, *, M: Array | None, T: Array | None, MT: Array | None) -> object:  # noqa: N803 - DALI's names
         ndim = data.shape[-1]
         if MT is not None:
             if MT.size % (ndim + 1):
@@ -211,7 +211,7 @@ class CoordFlip(Mapped):
     center_y = Argument("float", default=0.5, doc="where y is mirrored at")
     center_z = Argument("float", default=0.5, doc="where z is mirrored at")
 
-    def run(self, sample: Sample, data: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, data: Array, **given: Given) -> object:
         made = data.copy()
         for at, name in enumerate(self.layout or "xyz"[: data.shape[-1]]):
             if given[f"flip_{name}"]:
@@ -339,7 +339,7 @@ class RandomBBoxCrop(Operator):
         *,
         crop_shape: Array | None,
         input_shape: Array | None,
-    ) -> Any:
+    ) -> object:
         corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
         if self._layout == "xyWH":
             corners = np.cumsum(corners, axis=1)

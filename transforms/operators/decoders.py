@@ -13,7 +13,7 @@ from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant, Device, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, Value
+from beam_pipes.graph.tensors import Array, Given, Value
 from beam_pipes.graph.types import DALIImageType
 from beam_pipes.transforms.operators.image.affine import with_size
 from beam_pipes.transforms.operators.image.crops import Cropping
@@ -142,7 +142,7 @@ class ImageCrop(Image, Cropping):
         spec = super().infer(*inputs)
         return with_size(spec, "HWC", *self.prepare(spec), self.dtype)
 
-    def run(self, sample: Sample, data: Array, **given: Any) -> Array:
+    def run(self, sample: Sample, data: Array, **given: Given) -> Array:
         return self.cut_one(super().run(sample, data), "HWC", given)
 
 
@@ -157,7 +157,7 @@ class ImageSlice(Image, Slice):
         return Slice.infer(self, super().infer(*inputs), *inputs[1:])
 
     def run(  # type: ignore[override]
-        self, sample: Sample, data: Array, *windows: Array, **given: Any
+        self, sample: Sample, data: Array, *windows: Array, **given: Given
     ) -> Value:
         return Slice.run(self, sample, super().run(sample, data), *windows, **given)
 

@@ -380,7 +380,7 @@ class PythonFunction(Operator):
         return made
 
     @property
-    def run_batch(self) -> Any:
+    def run_batch(self) -> object:
         return self._run_batch if self.batch_processing else None
 
     def _run_batch(self, samples: Samples, *columns: TensorList) -> TensorList | tuple[TensorList, ...]:

@@ -86,7 +86,7 @@ class Normalize(Operator):
         return self._normalized(xp, values, mean, variance, stddev)
 
     @property
-    def run_batch(self) -> Any:
+    def run_batch(self) -> object:
         return self._over_batch if self.mixes_samples else None
 
     @property
@@ -160,7 +160,7 @@ class Reduction(Operator):
     def _axes(self, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim)) if self._known is None else positive_axes(self, self._known, ndim)
 
-    def run_arrays(self, xp: Namespace, data: Array, *means: Array) -> Any:
+    def run_arrays(self, xp: Namespace, data: Array, *means: Array) -> object:
         axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
         wide = data if dtype_of(data).kind in "iub" else data.astype(np.float64)
         made = saturated(np, self.function(wide, axis=axes, keepdims=True), self.result_dtype(dtype_of(data)))
@@ -222,7 +222,7 @@ class Variance(Reduction):
     ddof = Constant("int", default=0, doc="sums are divided by the number of elements less this")
     function: Any = staticmethod(lambda variance: variance)
 
-    def run_arrays(self, xp: Namespace, data: Array, *means: Array) -> Any:
+    def run_arrays(self, xp: Namespace, data: Array, *means: Array) -> object:
         mean = means[0]
         axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
         shape = [1 if at in axes else extent for at, extent in enumerate(data.shape)]

@@ -211,7 +211,7 @@ class FullLike(Mapped):
 
     inputs: ClassVar[tuple[str, ...]] = ("data", "fill_value")
 
-    def run(self, sample: Sample, data: Array, fill_value: Array) -> Any:
+    def run(self, sample: Sample, data: Array, fill_value: Array) -> object:
         return np.broadcast_to(saturated(np, fill_value, data.dtype), data.shape).copy()
 
 
@@ -278,7 +278,7 @@ class LookupTable(Operator):
         self._table = saturated(np, table, self.dtype)
         return inputs[0].replace(dtype=self.dtype)
 
-    def run_arrays(self, xp: Namespace, data: Value) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> object:
         most = len(self._table) - 1  # the place of the default
         return self._table[np.where((data < 0) | (data > most), most, data).astype(np.int64)]
 
@@ -351,6 +351,6 @@ class Numpy(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec(self.dtype)
 
-    def run(self, sample: Sample, data: Array) -> Any:
+    def run(self, sample: Sample, data: Array) -> object:
         found = np.load(io.BytesIO(data.tobytes()), allow_pickle=False)
         return found if self.dtype is None else saturated(np, found, self.dtype)

@@ -6,13 +6,13 @@ Windows of arrays, and the policies for windows beyond the array.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, Namespace, Value
+from beam_pipes.graph.tensors import Array, Given, Namespace, Value
 from beam_pipes.transforms.operators.arrays import axes_in, positive_axes, saturated
 
 _BOUNDS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
@@ -101,7 +101,7 @@ class Slice(Operator):
         return max(stop - begin, 0)
 
     def _bounds(
-        self, at: int, extent: int, anchor: Value | None, shape_input: Value | None, **given: Any
+        self, at: int, extent: int, anchor: Value | None, shape_input: Value | None, **given: Given
     ) -> tuple[int, int]:
         """(start, stop) of one axis."""
         begin = 0.0
@@ -133,7 +133,7 @@ class Slice(Operator):
         lead: int,
         anchor: Value | None,
         shape_input: Value | None,
-        given: dict[str, Any],
+        given: dict[str, Given],
     ) -> Value:
         extents = data.shape[lead:]
         axes = self._axes(self._layout, len(extents))
@@ -145,11 +145,11 @@ class Slice(Operator):
         return cut if self.dtype is None else saturated(xp, cut, self.dtype)
 
     def run(
-        self, sample: object, data: Array, anchor: Array | None = None, shape_input: Array | None = None, **given: Any
+        self, sample: object, data: Array, anchor: Array | None = None, shape_input: Array | None = None, **given: Given
     ) -> Value:
         return self._cut(np, data, 0, anchor, shape_input, given)
 
-    def run_arrays(self, xp: Namespace, data: Value, *windows: Value, **given: Any) -> Value | list[Value]:
+    def run_arrays(self, xp: Namespace, data: Value, *windows: Value, **given: Given) -> Value | list[Value]:
         if windows and xp is np:
             return [self.run(None, one, *window, **given) for one, *window in zip(data, *windows, strict=True)]
         if windows:

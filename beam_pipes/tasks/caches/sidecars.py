@@ -16,6 +16,7 @@ import numpy as np
 
 from beam_pipes.cache import Cache, FeatureSpec, RecordWriter, Split, shard_file_name
 from beam_pipes.cache.exact import NotExactError, cast_exactly
+from beam_pipes.cache.spec import FeatureValue
 from beam_pipes.cache.storage import storage_for, temporary_path
 from beam_pipes.errors import CacheNotFoundError, TaskError
 from beam_pipes.tasks.caches.places import (
@@ -170,7 +171,7 @@ def _write_lists(path: str, examples: Iterator[Mapping[str, object]], split: Spl
     os.replace(temporary, path)
 
 
-def _fill(features: Mapping[str, messages.Feature], name: str, spec: FeatureSpec, value: Any) -> None:
+def _fill(features: Mapping[str, messages.Feature], name: str, spec: FeatureSpec, value: FeatureValue) -> None:
     if spec.is_text:
         texts = value if spec.shape else [value]
         features[name].bytes_list.value.extend(t.encode() if isinstance(t, str) else t for t in texts)

@@ -28,10 +28,11 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
@@ -113,7 +114,7 @@ def byte_pairs(tokenizer_json: str, *, proved: bool = False) -> BytePairs:
     )
 
 
-def _pattern(pre_tokenizer: Mapping[str, Any] | None) -> str:
+def _pattern(pre_tokenizer: JsonObject | None) -> str:
     parts = [pre_tokenizer or {}]
     if parts[0].get("type") == "Sequence":
         parts = list(parts[0]["pretokenizers"])

@@ -4,14 +4,12 @@ and `color_space_conversion`. `brightness`, `contrast`, `hsv`, `hue` and `satura
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, Namespace, Value
+from beam_pipes.graph.tensors import Array, Given, Namespace, Value
 from beam_pipes.graph.types import DALIImageType
 from beam_pipes.transforms.operators.arrays import Mapped, cast_to, dtype_of, saturated, value_range
 from beam_pipes.transforms.operators.decoders import CHANNELS, YCBCR
@@ -27,14 +25,14 @@ class LinearColours(Mapped):
     rounds_by_place = True
     dtype = Constant("dtype", default=None, doc=_DTYPE_DOC)
 
-    def _applied(self, xp: Namespace, values: Value, own: np.dtype, **given: Any) -> Value:
+    def _applied(self, xp: Namespace, values: Value, own: np.dtype, **given: Given) -> Value:
         dtype = own if self.dtype is None else self.dtype
         brightness, contrast = given.get("brightness", 1.0), given.get("contrast", 1.0)
         centre = middle_of(own) if given.get("contrast_center") is None else given["contrast_center"]
         added = brightness * (centre - contrast * centre) + given.get("brightness_shift", 0.0) * value_range(dtype)
         return saturated(xp, values * (brightness * contrast) + added, dtype)
 
-    def run(self, sample: Sample, image: Array, **given: Any) -> Value:
+    def run(self, sample: Sample, image: Array, **given: Given) -> Value:
         if image.dtype == np.uint8:
             # One of 256 values each: computed once, looked up for every element.
             return self._applied(np, np.arange(256, dtype=np.float32), image.dtype, **given)[image]

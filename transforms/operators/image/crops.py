@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, Namespace, Value
+from beam_pipes.graph.tensors import Array, Given, Namespace, Value
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, with_size
 from beam_pipes.transforms.operators.image.exact_linear import as_planes
@@ -71,13 +71,13 @@ class Cropping(Operator):
                     )
         return found[0], found[1]
 
-    def _size(self, given: dict[str, Any]) -> tuple[int, int]:
+    def _size(self, given: dict[str, Given]) -> tuple[int, int]:
         """(height, width) of the window, fractions cut off as DALI does: 20.7 → 20; 0 for that of the image."""
         if given["crop"] is not None:
             return int(given["crop"][0]), int(given["crop"][-1])
         return int(given["crop_h"]), int(given["crop_w"])
 
-    def bounds(self, extents: tuple[int, int], given: dict[str, Any]) -> list[tuple[int, int]]:
+    def bounds(self, extents: tuple[int, int], given: dict[str, Given]) -> list[tuple[int, int]]:
         """(start, stop) of rows and columns, for an image of (height, width) `extents`."""
         made = []
         places = (given["crop_pos_y"], given["crop_pos_x"])
@@ -90,12 +90,12 @@ class Cropping(Operator):
             made.append((start, start + size))
         return made
 
-    def cut_one(self, image: Array, names: str, given: dict[str, Any]) -> Array:
+    def cut_one(self, image: Array, names: str, given: dict[str, Given]) -> Array:
         """The window of one image on the host."""
         spans = self.bounds((image.shape[names.index("H")], image.shape[names.index("W")]), given)
         return np.asarray(self._at(np, image, names, 0, spans))
 
-    def cut_all(self, xp: Namespace, images: Value, names: str, given: dict[str, Any]) -> Value:
+    def cut_all(self, xp: Namespace, images: Value, names: str, given: dict[str, Given]) -> Value:
         """The windows of images of one shape; by gathering if their positions differ."""
         axes = [1 + names.index("H"), 1 + names.index("W")]
         extents = (images.shape[axes[0]], images.shape[axes[1]])
@@ -175,11 +175,11 @@ class Crop(Cropping):
         self._known = self.prepare(spec)
         return self._layout
 
-    def run(self, sample: Sample, image: Array, **given: Any) -> Array:
+    def run(self, sample: Sample, image: Array, **given: Given) -> Array:
         cut = self.cut_one(image, layout_of(self._layout, image.ndim), given)
         return cut if self.dtype is None else saturated(np, cut, self.dtype)
 
-    def run_arrays(self, xp: Namespace, images: Value, **given: Any) -> Value:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Given) -> Value:
         cut = self.cut_all(xp, images, layout_of(self._layout, images.ndim - 1), given)
         return cut if self.dtype is None else saturated(xp, cut, self.dtype)
 
@@ -267,7 +267,7 @@ class CropMirrorNormalize(Cropping):
         known |= {"H": height, "W": width, "C": channels}
         return TensorSpec(self.dtype, tuple(known.get(name) for name in self.output_layout), self.output_layout)
 
-    def run(self, sample: Sample, image: Array, *, mirror: int, mean: Array, std: Array, **given: Any) -> Array:
+    def run(self, sample: Sample, image: Array, *, mirror: int, mean: Array, std: Array, **given: Given) -> Array:
         names = layout_of(self._layout, image.ndim)
         cut = self.cut_one(image, names, given)
         if names == "HWC":
@@ -303,7 +303,7 @@ class CropMirrorNormalize(Cropping):
         return factor.astype(np.float32), (self.shift - mean * factor).astype(np.float32)
 
     def run_arrays(
-        self, xp: Namespace, images: Value, *, mirror: Value, mean: Value, std: Value, **given: Any
+        self, xp: Namespace, images: Value, *, mirror: Value, mean: Value, std: Value, **given: Given
     ) -> Value:
         names = layout_of(self._layout, images.ndim - 1)
         cut = self.cut_all(xp, images, names, given)

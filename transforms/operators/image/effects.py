@@ -14,7 +14,7 @@ from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, TensorList
+from beam_pipes.graph.tensors import Array, Given, TensorList
 from beam_pipes.transforms.operators.arrays import Mapped, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc
 
@@ -103,7 +103,9 @@ class Erase(Mapped):
             )
         return inputs[0]
 
-    def run(self, sample: Sample, data: Array, *, anchor: Array | None, shape: Array | None, fill_value: Array) -> Any:
+    def run(
+        self, sample: Sample, data: Array, *, anchor: Array | None, shape: Array | None, fill_value: Array
+    ) -> object:
         names = self._layout or "HWC"[: data.ndim]
         axes = [names.index(one) for one in self.axis_names or names.replace("C", "")]
         if self.axis_names is None and self.axes is not None:
@@ -134,7 +136,7 @@ class GridMask(_OfImages):
     shift_x = Argument("float", default=0.0, doc="pixels by which it is moved to the right")
     shift_y = Argument("float", default=0.0, doc="pixels by which it is moved down")
 
-    def run(self, sample: Sample, image: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Given) -> object:
         tile, (height, width) = np.float32(given["tile"]), image.shape[:2]
         if tile < 1:
             raise ValueError(f"tile should be at least 1, got {tile:g}")
@@ -161,7 +163,7 @@ class Paste(Operator):
         shape = inputs[0].shape
         return inputs[0] if shape is None else inputs[0].replace(shape=(None, None, *shape[2:]))
 
-    def run(self, sample: Sample, image: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Given) -> object:
         if given["ratio"] < 1:
             raise ValueError(f"ratio should be at least 1, got {given['ratio']}")
         size = [int(max(np.float32(given["ratio"]) * one, given["min_canvas_size"])) for one in image.shape[:2]]
@@ -216,10 +218,12 @@ class MultiPaste(Operator):
         return inputs[0].replace(dtype=self.dtype or inputs[0].dtype, shape=shape)
 
     @property
-    def run_batch(self) -> Any:
+    def run_batch(self) -> object:
         return self._run_batch if self.mixes_samples else None
 
-    def _run_batch(self, samples: Samples, images: TensorList, *, in_ids: Sequence[Array], **given: Any) -> TensorList:
+    def _run_batch(
+        self, samples: Samples, images: TensorList, *, in_ids: Sequence[Array], **given: Given
+    ) -> TensorList:
         made = []
         for at, ids in enumerate(in_ids):
             own = {name: None if values is None else values[at] for name, values in given.items()}
@@ -232,10 +236,10 @@ class MultiPaste(Operator):
                 raise OperatorError(f"{self.name}: sample {at} of the batch: {error}.", operator=self.name) from error
         return TensorList(made)
 
-    def run(self, sample: Sample, *images: Array, in_ids: None, **given: Any) -> Any:
+    def run(self, sample: Sample, *images: Array, in_ids: None, **given: Given) -> object:
         return self._pasted(images, images[0], **given)
 
-    def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Array | None, **given: Any) -> Any:
+    def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Array | None, **given: Given) -> Any:
         if output_size is None and any(one.shape != own.shape for one in images):
             found = ", ".join(str(one.shape) for one in (own, *images))
             raise ValueError(f"images should have one shape where output_size is not given, got {found}")
@@ -288,7 +292,7 @@ class Shot(Mapped):
     random = True
     factor = Argument("float", default=20.0, doc="by how much an event adds; 0 changes nothing")
 
-    def run(self, sample: Sample, data: Array, *, factor: float) -> Any:
+    def run(self, sample: Sample, data: Array, *, factor: float) -> object:
         if not factor:
             return data
         return saturated(np, sample.generator.poisson(np.maximum(data / factor, 0)) * factor, data.dtype)
@@ -308,7 +312,7 @@ class SaltAndPepper(Mapped):
         self._layout = inputs[0].layout
         return inputs[0]
 
-    def run(self, sample: Sample, data: Array, **given: Any) -> Any:
+    def run(self, sample: Sample, data: Array, **given: Given) -> object:
         names = self._layout or " " * (data.ndim - 1) + "C"
         shape = [
             1 if name == "C" and not self.per_channel else size for name, size in zip(names, data.shape, strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import Array, Namespace, Value
+from beam_pipes.graph.tensors import Array, Given, Namespace, Value
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, placed_like, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc, with_size
@@ -124,7 +124,7 @@ class Resize(Operator):
     def _filters(self) -> dict[str, DALIInterpType]:
         return {"min_filter": self.min_filter or self.interp_type, "mag_filter": self.mag_filter or self.interp_type}
 
-    def run(self, sample: Sample, image: Array, **given: Any) -> Array:
+    def run(self, sample: Sample, image: Array, **given: Given) -> Array:
         names = layout_of(self._layout, image.ndim)
         target = target_of((image.shape[names.index("H")], image.shape[names.index("W")]), **given, **self._shared())
         dtype = image.dtype if self.dtype is None else self.dtype
@@ -134,7 +134,7 @@ class Resize(Operator):
             lambda one: resized(one, target, antialias=self.antialias, dtype=dtype, **self._filters),
         )
 
-    def run_arrays(self, xp: Namespace, images: Value, **given: Any) -> Value:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Given) -> Value:
         names = layout_of(self._layout, images.ndim - 1)
         dtype = dtype_of(images) if self.dtype is None else self.dtype
         axes = [1 + names.index("H"), 1 + names.index("W")]
@@ -170,7 +170,7 @@ class ResizeCropMirror(Resize, Cropping):
         spec = super().infer(*inputs)
         return with_size(spec, self._layout, *self.prepare(spec), self.dtype)
 
-    def run(self, sample: Sample, image: Array, **given: Any) -> Array:
+    def run(self, sample: Sample, image: Array, **given: Given) -> Array:
         mirror = given.pop("mirror")
         window = {name: given.pop(name) for name in Cropping.arguments if name in given}
         names = layout_of(self._layout, image.ndim)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant
 from beam_pipes.graph.reader import Reader, RecordStore
@@ -195,7 +196,7 @@ class COCO(Reader):
         return Described([f"{one['file_name']}@0" for one in chosen], _by_name([self.annotations_file, *paths]), load)
 
 
-def _polygons(found: Sequence[Mapping[str, Any]], size: Array) -> list[Array]:
+def _polygons(found: Sequence[JsonObject], size: Array) -> list[Array]:
     rows, vertices = [], [np.zeros((0, 2), np.float32)]
     begin = 0
     for number, one in enumerate(found):
@@ -208,7 +209,7 @@ def _polygons(found: Sequence[Mapping[str, Any]], size: Array) -> list[Array]:
     return [np.array(rows, np.int32).reshape(-1, 3), np.concatenate(vertices)]
 
 
-def _labels_of_pixels(found: Sequence[Any], labels: Sequence[int], image: Mapping[str, Any]) -> Array:
+def _labels_of_pixels(found: Sequence[JsonObject], labels: Sequence[int], image: JsonObject) -> Array:
     """Objects drawn over each other, from the lowest label to the highest."""
     masks = require("pycocotools.mask", purpose="pixelwise_masks of fn.readers.coco")
     height, width = image["height"], image["width"]
