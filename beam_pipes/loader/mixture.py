@@ -78,6 +78,8 @@ def integer_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:
 
 def _as_fraction(rate: float | int | Fraction, index: int) -> Fraction:
     try:
+        if isinstance(rate, str):  # Fraction would read it
+            raise TypeError
         # repr() gives the decimal that was typed: 0.1 means one tenth, not 3602879701896397/2^55.
         # NumPy's integers as Python's, whose products do not overflow.
         exact = int(rate) if isinstance(rate, np.integer) else rate

@@ -68,7 +68,8 @@ def checked_result(result: object, rows: int) -> Batch:
         if np.shape(array)[:1] != (rows,) and name + LENGTHS not in result:
             raise LoaderError(
                 f"transform should keep the rows of a batch as the first axis of every array: {name!r} has the shape "
-                f"{np.shape(array)} for {rows} rows. Leave out records when the cache is built.",
+                f"{np.shape(array)} for {rows} rows. Give each row a value, and leave out records when the cache is "
+                "built.",
                 feature=name,
             )
     return result  # type: ignore[return-value]

@@ -394,7 +394,7 @@ def test_an_error_while_reading_reaches_the_consumer(tmp_path):
         ),
         pytest.param(
             {"batch_size": 4, "transform": lambda batch: {"sum": batch["x"].sum()}},
-            r"as the first axis of every array: 'sum' has the shape \(\) for 0 rows",
+            r"as the first axis of every array: 'sum' has the shape \(\) for 0 rows. Give each row a value, and",
             id="transform_scalar",
         ),
         pytest.param(
@@ -424,7 +424,7 @@ def test_a_transform_that_drops_rows_is_refused_where_it_drops_the_first(row_spl
     loader = Loader(row_split, batch_size=4, shuffle=False, transform=lambda batch: {"id": batch["id"][::2]})
 
     with pytest.raises(
-        LoaderError, match=r"'id' has the shape \([24],\) for [48] rows. Leave out records when the cache"
+        LoaderError, match=r"'id' has the shape \([24],\) for [48] rows. .* leave out records when the cache"
     ):
         read(loader)
 

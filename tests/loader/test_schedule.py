@@ -123,6 +123,7 @@ def test_a_source_with_rate_zero_is_never_taken():
         pytest.param((0, 0), "at least one positive rate", id="all_zero"),
         pytest.param((1, -1), "rate of source 1 should not be negative, got -1", id="negative"),
         pytest.param((1, "many"), "rate of source 1 should be a number, got 'many'", id="text"),
+        pytest.param((1, "2"), "rate of source 1 should be a number, got '2'", id="number_as_text"),
         pytest.param((1, float("nan")), "rate of source 1 should be a number, got nan", id="nan"),
         pytest.param((1, 1e-9), "rate 1e-09 of source 1 is too small beside the others", id="tiny"),
     ],
