@@ -125,11 +125,17 @@ class CodeClosure:
         return parts
 
     def _forget_states(self, every: list[Entity]) -> None:
-        """Of a name that the code itself assigns to, such as a model that is loaded when it is first needed, the value
-        depends on what ran before: the statement that makes it counts."""
+        """Of a name that the code itself assigns to, such as a model that is loaded when it is first needed, or of a
+        dict that it fills as it goes, the value depends on what ran before: the statement that makes it counts. So it
+        is with attributes of classes, whose statements count in any case."""
+        changed = frozenset[str]().union(*(entity.code.facts.attributes for entity in every))
+        for of, place in [*self._constants]:
+            if "." in place and place.rpartition(".")[2] in changed:
+                del self._constants[of, place]
+                self.values.pop((of, place), None)
         for entity in every:
-            module = _module_of(entity.thing)
-            for name in entity.code.facts.states:
+            module, facts = _module_of(entity.thing), entity.code.facts
+            for name in [*facts.states, *(name for name in facts.filled if _begins_empty(module, name))]:
                 if (module, name) in self._constants:
                     key, stable, _ = self._constants[module, name]
                     self._constants[module, name] = key, stable, _made_by(module, name)
@@ -333,6 +339,19 @@ def _names(statement: ast.stmt) -> list[str]:
     imported = [each.asname or each.name for each in nodes if isinstance(each, ast.alias)]
     defined = [each.name for each in nodes if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
     return [*imported, *defined, *(each.id for each in nodes if isinstance(each, ast.Name))]
+
+
+def _begins_empty(module: str, name: str) -> bool:
+    """Whether a module makes a name once, as an empty container: `known = {}`, `seen = set()`, `counts = Counter()`."""
+    made = assignments(getattr(sys.modules.get(module), "__dict__", {}), name)
+    value = made[0].value if len(made) == 1 and isinstance(made[0], (ast.Assign, ast.AnnAssign)) else None
+    if isinstance(value, ast.Call):
+        kind = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+        return kind == "defaultdict" or (kind in _CONTAINERS and not value.args and not value.keywords)
+    return isinstance(value, ast.Dict) and not value.keys or isinstance(value, ast.List) and not value.elts
+
+
+_CONTAINERS = ("Counter", "OrderedDict", "deque", "dict", "list", "set")
 
 
 def _made_by(module: str, name: str) -> list[str]:

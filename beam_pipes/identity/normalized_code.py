@@ -38,6 +38,8 @@ class CodeFacts(NamedTuple):
     keywords: frozenset[str]
     has_double_star: bool
     states: frozenset[str] = frozenset()  # names of its module that the code assigns to: `global model; model = …`
+    filled: frozenset[str] = frozenset()  # names of its module whose containers it changes: `known[word] = …`
+    attributes: frozenset[str] = frozenset()  # those it sets or changes, not `self.x = …`: `Tokenizer.calls += 1`
 
 
 class NormalizedCode(NamedTuple):
@@ -47,6 +49,25 @@ class NormalizedCode(NamedTuple):
     free_names: tuple[str, ...]
 
 
+# Methods by which a dict, list, set, Counter or deque is filled and emptied.
+_CHANGING = frozenset(
+    {
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "remove",
+        "setdefault",
+        "update",
+    }
+)
+
+
 def code_facts(node: Node) -> CodeFacts:
     """References, parameters and keywords of a function, class or statement."""
     normalizer = _Normalizer(kept_parameters=None, free_names=())
@@ -54,11 +75,26 @@ def code_facts(node: Node) -> CodeFacts:
     parameters: set[str] = set()
     keywords: set[str] = set()
     states: set[str] = set()
+    changed: set[str] = set()
+    attributes: set[str] = set()
+    own: set[str] = set()
     double_star = False
     for each in ast.walk(node):
         if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             arguments = each.args
             parameters.update(a.arg for a in [*arguments.args, *arguments.kwonlyargs])
+            own.update(a.arg for a in [*arguments.posonlyargs, *filter(None, [arguments.vararg, arguments.kwarg])])
+        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            own.add(each.id)
+        elif isinstance(each, (ast.Subscript, ast.Attribute)):
+            inner = _container(each)
+            if isinstance(inner, ast.Name):
+                changed.add(inner.id)
+            elif isinstance(inner, ast.Attribute):
+                attributes.add(inner.attr)
+            if isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load):
+                if not (isinstance(each.value, ast.Name) and each.value.id == "self"):
+                    attributes.add(each.attr)
         elif isinstance(each, ast.Global):
             states.update(each.names)
         elif isinstance(each, ast.keyword):
@@ -67,7 +103,25 @@ def code_facts(node: Node) -> CodeFacts:
             else:
                 keywords.add(each.arg)
     references = tuple(normalizer.references)
-    return CodeFacts(references, frozenset(parameters), frozenset(keywords), double_star, frozenset(states))
+    return CodeFacts(
+        references,
+        frozenset(parameters),
+        frozenset(keywords),
+        double_star,
+        frozenset(states),
+        frozenset(changed - own - parameters),
+        frozenset(attributes),
+    )
+
+
+def _container(node: ast.Subscript | ast.Attribute) -> ast.expr | None:
+    """What `known[word] = …`, `del known[word]` or `known.add` changes, of nested containers the outermost one."""
+    if isinstance(node, ast.Attribute):
+        return node.value if node.attr in _CHANGING else None
+    inner: ast.expr = node
+    while isinstance(inner, ast.Subscript):
+        inner = inner.value
+    return None if isinstance(node.ctx, ast.Load) else inner
 
 
 def normalize(node: Node, *, kept_parameters: frozenset[str] | None, free_names: Sequence[str] = ()) -> NormalizedCode:

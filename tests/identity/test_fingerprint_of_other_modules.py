@@ -241,3 +241,70 @@ def test_what_the_code_itself_assigns_is_state_and_not_a_constant(
     assert after.parts == before.parts
     assert told == {("made_state", "limit"): 5}
     assert before.digest not in (configured.digest, started.digest)
+
+
+FILLED = """
+import collections
+from collections import Counter
+
+lengths = {}
+words: set[str] = set()
+occurrences = Counter()
+nested = collections.defaultdict(dict)
+options = {"size": 1}
+given = {}
+
+class Lengths:
+    known = {}
+    calls = 0
+    latest = ""
+    factor = 1
+    size = 1
+
+    def __init__(self):
+        self.size = 1
+        self.known["a"] = 1
+        type(self).latest = "a"
+        Lengths.calls += 1
+
+def stage(line):
+    local = {}
+    Lengths().known.setdefault(line, Lengths.factor)
+    local[line] = options.setdefault("factor", 1)
+    for word in line.split():
+        if word not in lengths:
+            lengths[word] = len(word)
+        words.add(word)
+        occurrences.update([word])
+        nested[word]["length"] = len(word)
+    return [lengths[word] * options["size"] + given.get(word, 0) for word in line.split()]
+"""
+
+
+def test_what_the_code_itself_fills_is_state_and_not_a_constant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dict of what was computed before, as notebooks have it. One that does not begin empty may hold settings."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_filled.py").write_text(FILLED)
+    made = importlib.import_module("made_filled")
+    try:
+        made.options["factor"] = 1
+        before = fingerprint(made.stage)
+        made.stage("a bb ccc")
+        after, told = fingerprint(made.stage), set_values([made.stage])
+        made.given["a"] = 1
+        filled_by_program = fingerprint(made.stage)
+        made.options["size"] = 2
+        set_by_program = fingerprint(made.stage)
+        made.Lengths.factor = 2
+        of_class = fingerprint(made.stage)
+        made.Lengths.size = 2
+        of_class_beside_its_objects = fingerprint(made.stage)
+    finally:
+        sys.modules.pop("made_filled", None)
+
+    assert after.parts == before.parts
+    assert {name for _, name in told} == {"options", "given"}
+    all_of_them = before, filled_by_program, set_by_program, of_class, of_class_beside_its_objects
+    assert len({each.digest for each in all_of_them}) == 5
