@@ -53,7 +53,7 @@ def set_values(stages: Iterable[object]) -> dict[tuple[str, str], object]:
     Constants of modules, and attributes of classes that differ from the class's body. A process that imports `helpers`
     itself has the values that the module was written with. Raises `DeclarationError` as `fingerprint` does.
     """
-    collector = _Collector()
+    collector = _ValuesCollector()
     for stage in stages:
         collector.add(stage, _name_of(stage))
     return collector.values()
@@ -249,6 +249,13 @@ class _Collector:
             count += 1
             name = f"{asset.name}#{count}"
         return {"$asset": digest[:32]}
+
+
+class _ValuesCollector(_Collector):
+    """Reads no assets: of the result of an analyzer there is no content before its analysis."""
+
+    def _on_asset(self, asset: Asset) -> object:
+        return {"$asset": asset.name}
 
 
 def _sorted_refs(refs: Mapping[str, object]) -> list[list[str]]:
