@@ -175,7 +175,8 @@ class DeclarationHandle:
         }
 
 
-# More bytes than this are a table that the module reads or computes, not what a program sets.
+# What travels goes with every task. Larger values are mostly tables that a module reads or computes; one that a program
+# has set is not seen by workers.
 _MOST_SET_BYTES = 1 << 20
 # Handles whose values this process has, because it made them or has set them.
 _set_here: set[str] = set()

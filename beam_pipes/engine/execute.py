@@ -111,8 +111,8 @@ class UnitRunner:
         for index, items in enumerate(self._inputs(batch)):
             if not items:
                 continue
-            # Kept apart until the record is through: if its last input fails, nothing of it may be left in a column.
             context.index = index
+            # Kept apart until the record is through: if its last input fails, nothing of it may be left in a column.
             gathered: list[object] = []
             named: dict[str, list[object]] = {}
             try:

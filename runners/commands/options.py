@@ -68,7 +68,8 @@ class Running:
         """The options object of the runner. Raises `DeclarationError`."""
         if self.runner not in RUNNERS:
             raise DeclarationError(f"unknown runner {self.runner!r}; choose one of: {', '.join(RUNNERS)}.")
-        of_servers = {field.name: getattr(self, field.name) for field in dataclasses.fields(Running)[2:]}
+        names = [field.name for field in dataclasses.fields(Running) if field.name not in ("runner", "workers")]
+        of_servers = {name: getattr(self, name) for name in names}
         given = {name: value for name, value in of_servers.items() if value is not None and value is not False}
         _require_own(self.runner, list(given))
         if self.runner == "local":

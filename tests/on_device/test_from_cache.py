@@ -731,39 +731,3 @@ def test_a_tensor_of_torch_takes_the_batch_over_and_a_transforms_array_is_copied
     assert not constant.any()
     assert Loader(split, batch_size=4)._reader.gives_own_arrays
     assert not Loader(split, batch_size=4, transform=with_constant)._reader.gives_own_arrays
-
-
-def test_a_loader_of_tensors_is_not_read_by_index(tmp_path):
-    split = beam_pipes.cache.write_cache(tmp_path / "cache", {"train": [{"x": 1}] * 8})["train"]
-    import torch
-
-    for loader in (DataLoader.from_cache(split, batch_size=4), TorchDataLoader(Loader(split, batch_size=4))):
-        words = rf"^{type(loader).__name__} is read in order, .* in the place of torch's DataLoader, not inside one; "
-        with pytest.raises(LoaderError, match=words):
-            next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
-        with pytest.raises(LoaderError, match=r"write random_access\(split\)"):
-            loader[0]
-
-
-def test_who_skips_batches_as_torch_does_is_told_of_the_state(tmp_path):
-    import accelerate
-
-    split = beam_pipes.cache.write_cache(tmp_path / "cache", {"train": [{"x": 1}] * 8})["train"]
-    loader = TorchDataLoader(Loader(split, batch_size=4))
-
-    with pytest.raises(
-        AttributeError, match=r"no 'dataset': it is not torch's DataLoader, .*load_state_dict\(state\) "
-    ):
-        accelerate.skip_first_batches(loader, 1)
-    with pytest.raises(AttributeError, match=r"has no 'map'\. tf.data transformations go before the conversion"):
-        loader.map(len)
-
-
-def test_functions_of_tensorflow_that_take_a_dataset_are_given_its_name(tmp_path):
-    split = beam_pipes.cache.write_cache(tmp_path / "cache", {"train": [{"x": 1}] * 8})["train"]
-    loader = DataLoader.from_cache(split, batch_size=4)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-
-    with pytest.raises(AttributeError, match="takes a tf.data.Dataset: pass loader.dataset"):
-        strategy.experimental_distribute_dataset(loader)
-    assert len(list(strategy.experimental_distribute_dataset(loader.dataset))) == 2
