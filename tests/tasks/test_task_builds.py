@@ -35,12 +35,14 @@ ONE = LocalOptions(workers=1)
 
 @pytest.fixture(autouse=True)
 def clean(tmp_path: Path) -> Iterator[None]:
-    before, names = tasks.get_global_cache_dirs(), set(tasks.TaskRegistry.names())
+    """No tasks of other files, which patterns of names would find."""
+    before, others = tasks.get_global_cache_dirs(), dict(tasks.TaskRegistry._REGISTRY)
     tasks.set_global_cache_dirs([])
+    tasks.TaskRegistry.reset()
     yield
     tasks.set_global_cache_dirs(before)
-    for name in set(tasks.TaskRegistry.names()) - names:
-        tasks.TaskRegistry.remove(name)
+    tasks.TaskRegistry.reset()
+    tasks.TaskRegistry._REGISTRY.update(others)
 
 
 def register(name: str, source, steps, *, after=(), features=None, **kwargs) -> tasks.Task:
