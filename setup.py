@@ -39,7 +39,7 @@ AUDIO = ["soundfile>=0.12"]
 CHINESE = ["pypinyin>=0.50"]
 COCO = ["pycocotools>=2.0.8"]
 VIDEO = ["av>=14", "opencv-python-headless>=4.10"]
-IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "simplejpeg>=1.8"]
+IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "scipy>=1.11", "simplejpeg>=1.8"]
 GRAPH = [
     "array-api-compat>=1.11",
     "diastatic-malt>=2.15.3",

@@ -49,6 +49,7 @@ EXTRA_OF_MODULE = {
     "pyarrow": "sources",
     "pyarrow.parquet": "sources",
     "rich": "cli",
+    "scipy.sparse": "images",
     "sentencepiece": "text",
     "simplejpeg": "images",
     "pycocotools.mask": "coco",

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.graph.types import DALIInterpType
-from beam_pipes.transforms.operators.image.exact_linear import linearly_resized
+from beam_pipes.transforms.operators.image.exact_linear import linearly_resized, sparse_product_by_operator
 from beam_pipes.transforms.operators.image.resampling import weights
 
 extents = st.integers(1, 60)
@@ -87,6 +88,20 @@ def test_a_large_image_is_resized_piece_by_piece_to_the_same() -> None:
     made = linearly_resized(large, (100, 1440), (0.0, 900.0), (0.0, 1440.0), (True, True))
 
     assert np.array_equal(linearly_resized(small, (100, 40), (0.0, 900.0), (0.0, 40.0), (True, True)), made[:, 40:80])
+
+
+def test_scipys_operator_gives_what_its_loop_gives() -> None:
+    rng = np.random.default_rng(8)
+    matrix = scipy.sparse.random_array((7, 9), density=0.4, format="csr", dtype=np.float32, rng=rng)
+    lines = rng.integers(0, 9, (9, 5)).astype(np.float32)
+    parts = (matrix.indptr, matrix.indices, matrix.data, lines.ravel())
+    by_loop, by_operator = np.ones(35, np.float32), np.ones(35, np.float32)
+
+    scipy.sparse._sparsetools.csr_matvecs(7, 9, 5, *parts, by_loop)
+    sparse_product_by_operator(scipy.sparse, 7, 9, 5, *parts, by_operator)
+
+    np.testing.assert_allclose(by_loop, by_operator, rtol=1e-6)
+    np.testing.assert_allclose(by_loop, 1 + (matrix @ lines).ravel(), rtol=1e-6)
 
 
 def test_threads_do_not_share_what_they_calculate_in() -> None:

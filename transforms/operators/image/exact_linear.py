@@ -1,52 +1,59 @@
-"""Linear resampling of uint8 images in products of small matrices of float32 that hold integers: exact on any machine.
+"""Linear resampling of uint8 images in sparse products of float32 that hold integers: exact on any machine.
 
 Weights along rows are multiples of 2^-16, what comes out of that pass is rounded to eighths, and weights along columns
 are multiples of 2^-13. So every sum is an integer below 2^24 times a power of two: float32 holds it, and neither the
 order of additions nor the processor changes a bit. Intermediate rounding costs at most 1/16, where Pillow's costs 1/2.
 
-Windows of the source that follow each other at one distance, `Bands`, make as many pixels each, so that one NumPy call
-multiplies them all and threads do not contend for the interpreter lock.
+Each pass is one product of SciPy: a few source lines, weighted and added, make a line. Its loop runs along whole lines
+and without the interpreter lock. Rows and columns change places between the passes, so that both go along lines, and
+an image is made some rows at a time, so that what lies between the passes stays in the processor's cache.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import threading
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
 
+from beam_pipes.extras import require
 from beam_pipes.graph.tensors import Array
 from beam_pipes.transforms.operators.arrays import opencv
 
 _ROW_BITS, _EIGHTHS, _COLUMN_BITS = 16, 3, 13
-# Pixels that one product makes, of which that number is taken which suits the scale: with fewer, calls cost more, with
-# more, zeros do.
-_ROWS_AT_ONCE, _COLUMNS_AT_ONCE = range(4, 9), range(12, 21)
-# Multiplications from which on OpenBLAS uses threads of its own, which would stand in the way of ours.
-_MOST_PRODUCTS = 1 << 18
 # Bytes of an image that are converted to float32 at once, and up to which a thread keeps memory for the next one: fresh
 # pages cost as much as the arithmetic.
 _MOST_SCRATCH_BYTES = 1 << 22
 
 
-class _Bands(NamedTuple):
-    """A matrix without most of its zeros: `matrices[i]` is for `extent` source pixels from `first + i * stride` on.
+class _Weights(NamedTuple):
+    """A sparse matrix: pixel i is the sum of `values[p] * source[places[p]]` for p from `ends[i]` to `ends[i + 1]`."""
 
-    The first and the last pixels may lie beyond the image; their weights are zero.
-    """
+    ends: Array
+    places: Array
+    values: Array
 
-    first: int
-    stride: int
-    matrices: Array
-
-    @property
-    def length(self) -> int:
-        """Source pixels of all bands."""
-        return (len(self.matrices) - 1) * self.stride + int(self.matrices.shape[2])
+    def product(self, pixels: slice, first: int, lines: Array) -> Array:
+        """(n, m) float32, the source from line `first` on → (len(pixels), m)."""
+        ends = self.ends[pixels.start : pixels.stop + 1]
+        inside = slice(ends[0], ends[-1])
+        made = np.zeros((len(ends) - 1, lines.shape[1]), np.float32)
+        _sparse_product()(
+            len(made),
+            len(lines),
+            lines.shape[1],
+            ends - ends[0],
+            self.places[inside] - np.int32(first),
+            self.values[inside],
+            lines.ravel(),
+            made.ravel(),
+        )
+        return made
 
 
 def linearly_resized(
@@ -62,60 +69,39 @@ def linearly_resized(
     `resampling.resample`, and equal to it for all but some hundredths of the pixels.
     """
     height, width, channels = image.shape
-    down = _bands(size[0], *rows, height, stretched[0], _ROW_BITS, _ROW_BITS - _EIGHTHS, _ROWS_AT_ONCE)
-    across = _bands(size[1], *columns, width, stretched[1], _COLUMN_BITS, _COLUMN_BITS + _EIGHTHS, _COLUMNS_AT_ONCE)
-    tall = _rows_resized(image, down, across.first, across.length)
-    np.rint(tall, out=tall)
-    count, extent = across.matrices.shape[1:]
-    weights = np.ascontiguousarray(across.matrices.transpose(0, 2, 1))
-    made = scratch("made", (channels, tall.shape[1], len(across.matrices), count))
-    step = max(1, _MOST_PRODUCTS // (extent * count))
-    for top in range(0, tall.shape[1], step):
-        some = tall[:, top : top + step]
-        windows = as_strided(
-            some,
-            (channels, len(across.matrices), some.shape[1], extent),
-            (some.strides[0], 4 * across.stride, some.strides[1], 4),
-            writeable=False,
-        )
-        np.matmul(windows, weights, out=made[:, top : top + step].transpose(0, 2, 1, 3))
-    made += np.float32(0.5)
-    whole = made.reshape(channels, tall.shape[1], -1)[:, : size[0], : size[1]]
-    planes = scratch("planes", whole.shape, np.uint8)
-    np.copyto(planes, whole, casting="unsafe")
-    return of_planes(planes)
+    down = _weights(size[0], *rows, height, stretched[0], _ROW_BITS, _ROW_BITS - _EIGHTHS)
+    across = _weights(size[1], *columns, width, stretched[1], _COLUMN_BITS, _COLUMN_BITS + _EIGHTHS)
+    left, right = int(across.places[0]), int(across.places[-1]) + 1
+    made = np.empty((*size, channels), np.uint8)
+    # As many rows at once as keep the lines they are made of, and themselves, within the limit, and at least one.
+    most_lines, most_rows = (_MOST_SCRATCH_BYTES // (4 * channels * extent) for extent in (right - left, size[1]))
+    start = 0
+    while start < size[0]:
+        first = int(down.places[down.ends[start]])
+        fit = int(np.searchsorted(down.places[down.ends[start + 1 :] - 1], first + most_lines))
+        end = min(size[0], start + max(1, min(fit, most_rows)))
+        last = int(down.places[down.ends[end] - 1]) + 1
+        source = scratch("source", (last - first, (right - left) * channels))
+        np.copyto(source.reshape(last - first, right - left, channels), image[first:last, left:right])
+        tall = down.product(slice(start, end), first, source)
+        np.rint(tall, out=tall)
+        turned = scratch("turned", (right - left, end - start, channels))
+        _turned(tall.reshape(end - start, right - left, channels), turned)
+        wide = across.product(slice(0, size[1]), left, turned.reshape(right - left, -1))
+        wide += np.float32(0.5)
+        whole = scratch("whole", (size[1], end - start, channels), np.uint8)
+        np.copyto(whole.reshape(wide.shape), wide, casting="unsafe")
+        _turned(whole, made[start:end])
+        start = end
+    return made
 
 
-def _rows_resized(image: Array, down: _Bands, left: int, wide: int) -> Array:
-    """(H, W, C) uint8 → (C, h, `wide`) float32 in eighths, of `wide` columns from `left` on."""
-    height, width, channels = image.shape
-    bands, count, extent = down.matrices.shape
-    tall = scratch("tall", (channels, bands, count, wide))
-    room = _MOST_SCRATCH_BYTES // (4 * channels * wide) - extent
-    at_once = bands if room >= (bands - 1) * down.stride else max(1, room // max(1, down.stride) + 1)
-    first_column, last_column = max(left, 0), min(left + wide, width)
-    inside = slice(first_column - left, last_column - left)
-    for begin in range(0, bands, at_once):
-        end = min(begin + at_once, bands)
-        top = down.first + begin * down.stride
-        part = scratch("part", (channels, (end - begin - 1) * down.stride + extent, wide))
-        first_row, last_row = max(top, 0), min(top + part.shape[1], height)
-        # What lies beyond the image has no weight, and may be no infinity.
-        part[:, : first_row - top], part[:, last_row - top :] = 0.0, 0.0
-        part[:, :, : inside.start], part[:, :, inside.stop :] = 0.0, 0.0
-        pixels = image[first_row:last_row, first_column:last_column]
-        np.copyto(part[:, first_row - top : last_row - top, inside], as_planes(pixels))
-        step = max(1, _MOST_PRODUCTS // (count * extent))
-        for start in range(0, wide, step):
-            some = part[:, :, start : start + step]
-            windows = as_strided(
-                some,
-                (channels, end - begin, extent, some.shape[2]),
-                (some.strides[0], down.stride * some.strides[1], some.strides[1], 4),
-                writeable=False,
-            )
-            np.matmul(down.matrices[begin:end], windows, out=tall[:, begin:end, :, start : start + step])
-    return tall.reshape(channels, bands * count, wide)
+def _turned(image: Array, made: Array) -> None:
+    """(H, W, C) → (W, H, C), into `made`."""
+    if (cv2 := opencv()) is None:
+        made[...] = image.transpose(1, 0, 2)
+    else:
+        cv2.transpose(image, made)
 
 
 class _Kept(threading.local):
@@ -155,39 +141,50 @@ def as_planes(image: Array, *, mirrored: bool = False) -> Array:
     return planes
 
 
-def of_planes(planes: Array) -> Array:
-    """(C, H, W) uint8 → (H, W, C), an array of its own."""
-    cv2 = opencv()
-    if cv2 is None or len(planes) == 1:
-        return np.array(planes.transpose(1, 2, 0), order="C")
-    made: Array = cv2.merge(list(planes))
-    return made
+@functools.cache
+def _sparse_product() -> Callable[[int, int, int, Array, Array, Array, Array, Array], None]:
+    """SciPy's loop behind `csr_array @ dense`; the operator, should a version of SciPy keep the loop elsewhere.
+
+    What the operator checks and copies is known here, and costs a tenth of an image's time.
+    """
+    sparse = require("scipy.sparse", purpose="fn.resize")
+    try:
+        loop: Callable[[int, int, int, Array, Array, Array, Array, Array], None]
+        loop = importlib.import_module("scipy.sparse._sparsetools").csr_matvecs
+    except (ImportError, AttributeError):
+        return functools.partial(sparse_product_by_operator, sparse)
+    return loop
+
+
+def sparse_product_by_operator(
+    sparse: Any,
+    rows: int,
+    columns: int,
+    width: int,
+    ends: Array,
+    places: Array,
+    values: Array,
+    lines: Array,
+    made: Array,
+) -> None:
+    """Adds to `made` (rows, width) the product of a CSR matrix (rows, columns) and `lines` (columns, width), flat."""
+    matrix = sparse.csr_array((values, places, ends), shape=(rows, columns))
+    made += (matrix @ lines.reshape(columns, width)).ravel()
 
 
 @functools.lru_cache(maxsize=16)
-def _bands(
-    size: int, start: float, end: float, length: int, stretched: bool, bits: int, shift: int, counts: range
-) -> _Bands:
-    """Integers that sum to 2^bits for each of `size` pixels, times 2^-shift; one of `counts` pixels in a matrix."""
+def _weights(size: int, start: float, end: float, length: int, stretched: bool, bits: int, shift: int) -> _Weights:
+    """Integers that sum to 2^bits for each of `size` pixels, times 2^-shift; beyond an edge lies the pixel at it."""
     scale = (end - start) / size
     reach = max(scale, 1.0) if stretched else 1.0
     centres = start + (np.arange(size) + 0.5) * scale - 0.5
     taps = np.floor(centres - reach)[:, None] + np.arange(math.ceil(2 * reach) + 2)
     values = np.maximum(0.0, 1.0 - np.abs(taps - centres[:, None]) / reach)
     values /= values.sum(axis=1, keepdims=True)
-    whole = np.rint(values * (1 << bits))
-    pixels = np.arange(size)
-    whole[pixels, values.argmax(axis=1)] += (1 << bits) - whole.sum(axis=1)
-    # Bands are a whole number of source pixels apart: that number of pixels drifts least for which that is nearly so.
-    least = max(counts.start, math.ceil(1 / scale))
-    count = min(range(least, least + len(counts)), key=lambda one: abs(one * scale - round(one * scale)))
-    stride = round(count * scale)
-    places = np.clip(taps, 0, length - 1).astype(np.int64) - (pixels // count * stride)[:, None]
-    first = int(places[:, 0].min())
-    made = np.zeros((-(-size // count) * count, int(places[:, -1].max()) - first + 1), np.float32)
-    if taps[0, 0] < 0 or taps[-1, -1] >= length:
-        np.add.at(made, (pixels[:, None], places - first), whole)  # the pixel at the edge counts several times
-    else:
-        made[pixels[:, None], places - first] = whole
-    made *= np.float32(2.0**-shift)
-    return _Bands(first, stride, made.reshape(-1, count, made.shape[1]))
+    most = values.argmax(axis=1)
+    values = np.rint(values * (1 << bits))
+    values[np.arange(size), most] += (1 << bits) - values.sum(axis=1)
+    used = np.flatnonzero(values)
+    ends = np.searchsorted(used, taps.shape[1] * np.arange(size + 1)).astype(np.int32)
+    places = np.clip(taps.take(used), 0, length - 1).astype(np.int32)
+    return _Weights(ends, places, (values.take(used) * 2.0**-shift).astype(np.float32))
