@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +93,33 @@ def opencv() -> Any:
         return require("cv2", purpose="fn")
     except MissingExtraError:
         return None
+
+
+#: Bytes up to which a thread keeps memory for its next sample: fresh pages cost as much as simple arithmetic.
+MOST_SCRATCH_BYTES: Final = 1 << 22
+
+
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.arrays: dict[str, Array] = {}
+
+    def fingerprint_config(self) -> dict[str, object]:
+        """Nothing: the kept tables do not affect results, so a cache does not become stale."""
+        return {}
+
+
+_kept = _Kept()
+
+
+def scratch(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
+    """An uninitialised array of this thread, shared with later callers that use the same `name`."""
+    size = math.prod(shape)
+    if size * np.dtype(dtype).itemsize > MOST_SCRATCH_BYTES:
+        return np.empty(shape, dtype)
+    found = _kept.arrays.get(name)
+    if found is None or len(found) < size:
+        found = _kept.arrays[name] = np.empty(size, dtype)
+    return np.reshape(found[:size], shape)
 
 
 @overload

@@ -20,7 +20,7 @@ from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.transforms.audio.spectra import SCALES, triangles
-from beam_pipes.transforms.operators.arrays import Mapped, cast_to, opencv, placed_like, saturated
+from beam_pipes.transforms.operators.arrays import Mapped, cast_to, opencv, placed_like, saturated, scratch
 
 
 class MelFilterBank(Operator):
@@ -227,15 +227,16 @@ def _powers(frames: Array, weights: Array, points: int) -> Array:
     if cv2 is None or points % 2 or cv2.getOptimalDFTSize(points) != points:
         spectrum = np.fft.rfft(frames * weights, n=points, axis=-1)
         return np.real(spectrum) ** 2 + np.imag(spectrum) ** 2
-    # A tenth of NumPy's time. Of a row come the first real part, real and imaginary ones in turn, the last real one.
-    squares = np.empty((*frames.shape[:2], points), np.float32)
-    np.multiply(frames, weights, out=squares[:, :, : len(weights)])
-    squares[:, :, len(weights) :] = 0.0
-    rows = squares.reshape(-1, points)
-    np.square(cv2.dft(rows, rows, flags=cv2.DFT_ROWS), out=rows)
     made = np.empty((*frames.shape[:2], points // 2 + 1), np.float32)
-    made[..., 0], made[..., -1] = squares[..., 0], squares[..., -1]
-    np.add(squares[..., 1:-1:2], squares[..., 2:-1:2], out=made[..., 1:-1])
+    # A tenth of NumPy's time, and wave by wave, in memory that stays in a cache. A row holds the first real part, real
+    # and imaginary ones in turn, and the last real one.
+    rows = scratch("spectrum", (frames.shape[1], points))
+    for wave, power in zip(frames, made, strict=True):
+        np.multiply(wave, weights, out=rows[:, : len(weights)])
+        rows[:, len(weights) :] = 0.0
+        np.square(cv2.dft(rows, rows, flags=cv2.DFT_ROWS), out=rows)
+        power[:, 0], power[:, -1] = rows[:, 0], rows[:, -1]
+        np.add(rows[:, 1:-1:2], rows[:, 2:-1:2], out=power[:, 1:-1])
     return made
 
 
@@ -270,8 +271,12 @@ class ToDecibels(Operator):
             most = xp.max(xp.reshape(values, (values.shape[0], -1)), axis=1)
             most = xp.where(most == 0, xp.ones_like(most), most)
             scaled = values / xp.reshape(most, (-1,) + (1,) * (values.ndim - 1))
-        least = xp.full_like(scaled, 10.0 ** (self.cutoff_db / self.multiplier))
-        return xp.log10(xp.where(scaled > least, scaled, least)) * self.multiplier
+        least = np.float32(10.0 ** (self.cutoff_db / self.multiplier))
+        if isinstance(scaled, np.ndarray):  # in place: memory that is fresh costs half as much as the logarithm
+            np.fmax(scaled, least, out=scaled)
+            return np.multiply(np.log10(scaled, out=scaled), np.float32(self.multiplier), out=scaled)
+        limited = xp.where(scaled > float(least), scaled, xp.full_like(scaled, float(least)))
+        return xp.log10(limited) * self.multiplier
 
 
 class Audio(Operator):

@@ -5,8 +5,8 @@ are multiples of 2^-13. So every sum is an integer below 2^24 times a power of t
 order of additions nor the processor changes a bit. Intermediate rounding costs at most 1/16, where Pillow's costs 1/2.
 
 Each pass is one product of SciPy: a few source lines, weighted and added, make a line. Its loop runs along whole lines
-and without the interpreter lock. Rows and columns change places between the passes, so that both go along lines, and
-an image is made some rows at a time, so that what lies between the passes stays in the processor's cache.
+and without the interpreter lock. Rows and columns change places between the passes, so that both go along lines. A
+large image is made some rows at a time, in memory that is used again.
 """
 
 from __future__ import annotations
@@ -14,21 +14,16 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes.extras import require
 from beam_pipes.graph.tensors import Array
-from beam_pipes.transforms.operators.arrays import opencv
+from beam_pipes.transforms.operators.arrays import MOST_SCRATCH_BYTES, opencv, scratch
 
 _ROW_BITS, _EIGHTHS, _COLUMN_BITS = 16, 3, 13
-# Bytes of an image that are converted to float32 at once, and up to which a thread keeps memory for the next one: fresh
-# pages cost as much as the arithmetic.
-_MOST_SCRATCH_BYTES = 1 << 22
 
 
 class _Weights(NamedTuple):
@@ -74,7 +69,7 @@ def linearly_resized(
     left, right = int(across.places[0]), int(across.places[-1]) + 1
     made = np.empty((*size, channels), np.uint8)
     # As many rows at once as keep the lines they are made of, and themselves, within the limit, and at least one.
-    most_lines, most_rows = (_MOST_SCRATCH_BYTES // (4 * channels * extent) for extent in (right - left, size[1]))
+    most_lines, most_rows = (MOST_SCRATCH_BYTES // (4 * channels * extent) for extent in (right - left, size[1]))
     start = 0
     while start < size[0]:
         first = int(down.places[down.ends[start]])
@@ -102,29 +97,6 @@ def _turned(image: Array, made: Array) -> None:
         made[...] = image.transpose(1, 0, 2)
     else:
         cv2.transpose(image, made)
-
-
-class _Kept(threading.local):
-    def __init__(self) -> None:
-        self.arrays: dict[str, Array] = {}
-
-    def fingerprint_config(self) -> dict[str, object]:
-        """Nothing: the kept tables do not affect results, so a cache does not become stale."""
-        return {}
-
-
-_kept = _Kept()
-
-
-def scratch(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
-    """An uninitialised array of this thread, shared with later callers that use the same `name`."""
-    size = math.prod(shape)
-    if size * np.dtype(dtype).itemsize > _MOST_SCRATCH_BYTES:
-        return np.empty(shape, dtype)
-    found = _kept.arrays.get(name)
-    if found is None or len(found) < size:
-        found = _kept.arrays[name] = np.empty(size, dtype)
-    return np.reshape(found[:size], shape)
 
 
 def as_planes(image: Array, *, mirrored: bool = False) -> Array:
