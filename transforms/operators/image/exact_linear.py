@@ -149,14 +149,17 @@ def _weights(size: int, start: float, end: float, length: int, stretched: bool, 
     """Integers that sum to 2^bits for each of `size` pixels, times 2^-shift; beyond an edge lies the pixel at it."""
     scale = (end - start) / size
     reach = max(scale, 1.0) if stretched else 1.0
-    centres = start + (np.arange(size) + 0.5) * scale - 0.5
-    taps = np.floor(centres - reach)[:, None] + np.arange(math.ceil(2 * reach) + 2)
-    values = np.maximum(0.0, 1.0 - np.abs(taps - centres[:, None]) / reach)
-    values /= values.sum(axis=1, keepdims=True)
-    most = values.argmax(axis=1)
+    pixels = np.arange(size)
+    centres = start + (pixels + 0.5) * scale - 0.5
+    # (taps, size): NumPy's loops go along pixels, of which there are more.
+    taps = np.floor(centres - reach) + np.arange(math.ceil(2 * reach) + 2)[:, None]
+    values = np.maximum(0.0, 1.0 - np.abs(taps - centres) / reach)
+    values /= values.sum(axis=0)
+    most = values.argmax(axis=0)
     values = np.rint(values * (1 << bits))
-    values[np.arange(size), most] += (1 << bits) - values.sum(axis=1)
+    values[most, pixels] += (1 << bits) - values.sum(axis=0)
+    count, taps, values = len(taps), taps.T.ravel(), values.T.ravel()
     used = np.flatnonzero(values)
-    ends = np.searchsorted(used, taps.shape[1] * np.arange(size + 1)).astype(np.int32)
+    ends = np.searchsorted(used, count * np.arange(size + 1)).astype(np.int32)
     places = np.clip(taps.take(used), 0, length - 1).astype(np.int32)
     return _Weights(ends, places, (values.take(used) * 2.0**-shift).astype(np.float32))
