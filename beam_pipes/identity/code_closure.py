@@ -344,11 +344,26 @@ def _names(statement: ast.stmt) -> list[str]:
 def _begins_empty(module: str, name: str) -> bool:
     """Whether a module makes a name once, as an empty container: `known = {}`, `seen = set()`, `counts = Counter()`."""
     made = assignments(getattr(sys.modules.get(module), "__dict__", {}), name)
-    value = made[0].value if len(made) == 1 and isinstance(made[0], (ast.Assign, ast.AnnAssign)) else None
+    value = _value_of(made[0], name) if len(made) == 1 else None
     if isinstance(value, ast.Call):
         kind = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
         return kind == "defaultdict" or (kind in _CONTAINERS and not value.args and not value.keywords)
     return isinstance(value, ast.Dict) and not value.keys or isinstance(value, ast.List) and not value.elts
+
+
+def _value_of(statement: ast.stmt, name: str) -> ast.expr | None:
+    """What a statement assigns to one of its names: `known, seen = {}, set()` gives `seen` the expression `set()`."""
+    if isinstance(statement, ast.AnnAssign):
+        return statement.value
+    if not isinstance(statement, ast.Assign):
+        return None
+    for target in statement.targets:
+        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
+            if len(target.elts) == len(statement.value.elts):
+                for one, value in zip(target.elts, statement.value.elts, strict=True):
+                    if isinstance(one, ast.Name) and one.id == name:
+                        return value
+    return statement.value
 
 
 _CONTAINERS = ("Counter", "OrderedDict", "deque", "dict", "list", "set")

@@ -247,7 +247,7 @@ FILLED = """
 import collections
 from collections import Counter
 
-lengths = {}
+lengths, initials = {}, list()
 words: set[str] = set()
 occurrences = Counter()
 nested = collections.defaultdict(dict)
@@ -275,6 +275,7 @@ def stage(line):
         if word not in lengths:
             lengths[word] = len(word)
         words.add(word)
+        initials.append(word[0])
         occurrences.update([word])
         nested[word]["length"] = len(word)
     return [lengths[word] * options["size"] + given.get(word, 0) for word in line.split()]
