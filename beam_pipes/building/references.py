@@ -9,6 +9,7 @@ functions of all these are pickled together with what they refer to, by cloudpic
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import functools
 import importlib
@@ -28,8 +29,9 @@ from beam_pipes.building.analysis.declared import bind_results, bound_results
 from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
 from beam_pipes.engine.graph import is_beam_transform
 from beam_pipes.errors import BeamPipesError, DeclarationError
-from beam_pipes.identity.code_closure import is_users
-from beam_pipes.identity.fingerprint import set_values
+from beam_pipes.identity.canonical import digest_of
+from beam_pipes.identity.code_closure import is_plain, is_users
+from beam_pipes.identity.fingerprint import canonical, set_values
 from beam_pipes.identity.source_code import builders, import_user_module, user_code_failed
 
 
@@ -175,16 +177,29 @@ class DeclarationHandle:
         }
 
 
-# What travels goes with every task. Larger values are mostly tables that a module reads or computes; one that a program
-# has set is not seen by workers.
+# What travels goes with every task. Larger values are mostly tables that a module reads or computes, and of those a
+# worker looks whether it has the same.
 _MOST_SET_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class _Large:
+    """Stands for a value that is too large to go with every task."""
+
+    size: int
+    digest: str
+
+
 # Handles whose values this process has, because it made them or has set them.
 _set_here: set[str] = set()
 _setting = threading.Lock()
 
 
 def _set_by_program(declaration: Declaration) -> dict[tuple[str, str], bytes]:
-    """Module and name → pickled value, of the plain data in modules that workers import."""
+    """Module and name → pickled value, of what a program has set in modules that workers import.
+
+    Raises `DeclarationError` for what has been put in the place of a function and cannot be pickled.
+    """
     stages = [*declaration.source.stages().values(), *(unit.stage for unit in declaration.graph.units)]
     try:
         values = set_values(stages)
@@ -193,9 +208,17 @@ def _set_by_program(declaration: Declaration) -> dict[tuple[str, str], bytes]:
     found = {}
     for (module, name), value in values.items():
         if is_users(module) and can_be_imported(module):
-            data = pickle.dumps(value, protocol=pickle.DEFAULT_PROTOCOL)
-            if len(data) <= _MOST_SET_BYTES:
-                found[module, name] = data
+            try:
+                data = by_value(value)
+            except Exception as error:
+                raise DeclarationError(
+                    f"{module}.{name} is not what the module defines: this program has put {value!r:.80} in its place, "
+                    f"which cannot be sent to workers ({type(error).__name__}: {error}). Pass it to the stage as an "
+                    "argument, or use workers=1."
+                ) from error
+            if len(data) > _MOST_SET_BYTES and is_plain(value):
+                data = pickle.dumps(_Large(len(data), digest_of(canonical(value))))
+            found[module, name] = data
     return found
 
 
@@ -213,6 +236,15 @@ def _set(handle: str, values: Mapping[tuple[str, str], bytes]) -> None:
                 before = getattr(owner, last, None)
             except (ImportError, AttributeError):
                 continue  # what needs it says so
+            if isinstance(value, _Large):
+                if digest_of(canonical(before)) != value.digest:
+                    raise DeclarationError(
+                        f"{module}.{name} is {value.size:,} bytes of data that the program which builds has set or "
+                        "changed, and this worker process, which imports the module, has other data. Let the module "
+                        "make the data when it is imported, pass it to the stage as an argument or a file "
+                        "(beam_pipes.Asset), or use workers=1."
+                    )
+                continue
             if not isinstance(owner, (ModuleType, type)):
                 if hasattr(owner, "__dict__"):
                     vars(owner)[last] = value  # of a frozen dataclass too

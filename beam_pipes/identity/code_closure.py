@@ -25,7 +25,13 @@ from typing import cast
 from beam_pipes.errors import DeclarationError
 from beam_pipes.identity.canonical import Asset, Canonicalizer, K, function_behind, qualified_name
 from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, normalize
-from beam_pipes.identity.source_code import assignments, class_node, function_node, functions_of
+from beam_pipes.identity.source_code import (
+    assignments,
+    class_node,
+    function_node,
+    functions_of,
+    is_defined_plainly,
+)
 
 FRAMEWORK = frozenset({"beam_pipes"})
 _MISSING = object()
@@ -225,6 +231,8 @@ class CodeClosure:
         self._note(entity, written, found, constant)
 
     def _note(self, entity: Entity, written: str, found: object, constant: tuple[str, str]) -> None:
+        if _is_replaced(*constant, found):
+            self.values[constant] = found
         if (behind := function_behind(found)) is not None:
             found = behind
         if callable(found) and hasattr(found, "__wrapped__"):
@@ -254,8 +262,9 @@ class CodeClosure:
             converted = self._strict_values.convert(value, f"{module}.{name}")
             if is_plain(value):
                 self.values[constant] = value
-            elif _is_settings(value):
-                self.values.update({(module, f"{name}.{field}"): each for field, each in vars(value).items()})
+            else:
+                fields = _settings(value, name) or {}
+                self.values.update({(module, field): each for field, each in fields.items()})
             return converted
         except DeclarationError:
             # A lock, a logger, a client: the statement that makes it counts.
@@ -282,13 +291,31 @@ def is_plain(value: object, *, depth: int = 8) -> bool:
 _NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
 
 
-def _is_settings(value: object) -> bool:
-    """Whether an object holds plain data only. One with more may hold what belongs together: a flag and a model."""
+def _settings(value: object, name: str, *, depth: int = 4) -> dict[str, object] | None:
+    """The fields of an object that holds plain data only, and objects like it: `{"options.inner.size": 2}`.
+
+    None for another object: one that holds more may hold what belongs together, such as a flag and a model.
+    """
     cls = type(value)
-    if not is_users(cls.__module__) and qualified_name(cls) not in _NAMESPACES:
-        return False
     fields = getattr(value, "__dict__", None)
-    return isinstance(fields, dict) and is_plain(fields)
+    if not isinstance(fields, dict) or not (is_users(cls.__module__) or qualified_name(cls) in _NAMESPACES):
+        return None
+    found: dict[str, object] = {}
+    for key, each in fields.items():
+        if is_plain(each):
+            found[f"{name}.{key}"] = each
+        elif (inner := _settings(each, f"{name}.{key}", depth=depth - 1) if depth else None) is not None:
+            found |= inner
+        else:
+            return None
+    return found
+
+
+def _is_replaced(module: str, name: str, found: object) -> bool:
+    """Whether a program has put something else in the place of a module's function or class: `helpers.clean = mine`."""
+    own = (getattr(found, "__module__", None), getattr(found, "__qualname__", None)) == (module, name)
+    scope = getattr(sys.modules.get(module), "__dict__", {})
+    return not own and is_users(module) and scope.get(name) is found and is_defined_plainly(scope, name)
 
 
 def set_attributes(cls: type, nodes: Iterable[Node]) -> dict[str, object]:

@@ -137,6 +137,20 @@ def function_node(function: FunctionType) -> FunctionNode | None:
     return file.functions.get((code.co_firstlineno, code.co_name))
 
 
+def is_defined_plainly(module_globals: dict[str, object], name: str) -> bool:
+    """Whether a module's file makes a name by one `def` or `class` at its top, undecorated, and by nothing else."""
+    file = source_file(str(module_globals.get("__file__")), module_globals)
+    if file is None or name in file.assignments:
+        return False
+    found = [
+        node
+        for node in [*file.functions.values(), *file.classes.get(name, [])]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name
+    ]
+    at_top = [node for node in found if not node.col_offset]
+    return len(at_top) == 1 and not at_top[0].decorator_list
+
+
 def class_node(cls: type) -> ast.ClassDef | None:
     """The definition of a class; None if its source is not available."""
     module = sys.modules.get(cls.__module__)

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -26,7 +27,15 @@ from beam_pipes.building.plan import make_plan
 from beam_pipes.building.reading import graph_runner, read_batches
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.errors import CacheBusyError, SourceError, StageError, TooManyDeadLettersError, WorkerDiedError
+from beam_pipes.errors import (
+    BeamPipesError,
+    CacheBusyError,
+    DeclarationError,
+    SourceError,
+    StageError,
+    TooManyDeadLettersError,
+    WorkerDiedError,
+)
 from beam_pipes.loader import Loader
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
@@ -378,11 +387,14 @@ class Options:
     unit: str = "m"
 
 OPTIONS = Options()
-ARGUMENTS = types.SimpleNamespace(prefix="-")
+ARGUMENTS = types.SimpleNamespace(prefix="-", of_model=types.SimpleNamespace(depth=1))
+
+def rounded(number):
+    return number
 
 def scale(number: int) -> dict[str, object]:
     return {"number": FACTOR * number + Settings.shift, "name": NAMES.get(number, "none"), "same": len(KEPT),
-            "set": f"{ARGUMENTS.prefix}{OPTIONS.power}{OPTIONS.unit}"}
+            "set": f"{ARGUMENTS.prefix}{OPTIONS.power}{OPTIONS.unit}{ARGUMENTS.of_model.depth}{rounded(1)}"}
 """
 
 
@@ -398,6 +410,8 @@ def test_workers_have_what_a_program_has_set_in_a_module(
         made.FACTOR, made.Settings.shift, made.NAMES[1] = 100, 5, "one"
         made.SAME.append(made.FACTOR)
         made.OPTIONS, made.ARGUMENTS.prefix = made.Options(power=2), "+"
+        made.ARGUMENTS.of_model.depth = 3
+        made.rounded = lambda number: number + 7
         declaration = declare("scaled", Memory(list(range(8)), records_per_shard=2), [made.scale])
 
         build(declaration, tmp_path / "cache", options=LocalOptions(workers=workers))
@@ -408,7 +422,67 @@ def test_workers_have_what_a_program_has_set_in_a_module(
     assert [int(each["number"]) for each in examples] == [100 * number + 5 for number in range(8)]
     assert [each["name"] for each in examples] == ["none", "one", *["none"] * 6]
     assert {int(each["same"]) for each in examples} == {1}
-    assert {each["set"] for each in examples} == {"+2m"}
+    assert {each["set"] for each in examples} == {"+2m38"}
+
+
+LARGE = """
+TABLE = {}
+
+def known(number: int) -> dict[str, object]:
+    return {"is_known": number in TABLE}
+
+def table():
+    return dict.fromkeys(range(300_000))
+"""
+
+
+def test_workers_refuse_other_data_than_the_program_has_where_it_is_too_large_to_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_large.py").write_text(LARGE)
+    (tmp_path / "made_same.py").write_text(LARGE + "\nTABLE = table()\n")
+    large, same = importlib.import_module("made_large"), importlib.import_module("made_same")
+    source = Memory(list(range(8)), records_per_shard=2)
+    try:
+        large.TABLE = large.table()
+        with pytest.raises(
+            BeamPipesError, match=r"made_large\.TABLE is [\d,]+ bytes of data that the program .* or changed"
+        ):
+            build(declare("large", source, [large.known]), tmp_path / "large", options=LocalOptions(workers=2))
+        build(declare("large", source, [large.known]), tmp_path / "large", options=ONE)
+        build(declare("same", source, [same.known]), tmp_path / "same", options=LocalOptions(workers=2))
+    finally:
+        del sys.modules["made_large"], sys.modules["made_same"]
+
+    for name in ("large", "same"):
+        assert all(each["is_known"] for each in Cache.open(tmp_path / name)["train"])
+
+
+def test_what_replaces_a_function_and_cannot_be_sent_to_workers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_replaced.py").write_text("def ask(x):\n    return x\n\ndef stage(x):\n    return {'x': ask(x)}\n")
+    made = importlib.import_module("made_replaced")
+    lock = threading.Lock()
+
+    def locked(x):
+        with lock:
+            return x + 1
+
+    made.ask = locked
+    try:
+        declaration = declare("replaced", Memory([1, 2], records_per_shard=1), [made.stage])
+        with pytest.raises(
+            DeclarationError, match=r"made_replaced\.ask is not what the module defines.*cannot be sent to workers"
+        ):
+            build(declaration, tmp_path / "cache", options=LocalOptions(workers=2))
+        build(declaration, tmp_path / "cache", options=ONE)
+    finally:
+        del sys.modules["made_replaced"]
+
+    assert [int(each["x"]) for each in Cache.open(tmp_path / "cache")["train"]] == [2, 3]
 
 
 def test_a_constant_with_half_a_surrogate_pair_is_no_obstacle(tmp_path: Path) -> None:
