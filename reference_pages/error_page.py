@@ -50,6 +50,10 @@ class Message:
     file: str
 
 
+# Methods that make an exception, with the operator's name in front of the message.
+MAKING = {"refuse": "InferenceError", "argument_error": "OperatorArgumentError"}
+
+
 def messages() -> list[Message]:
     """All messages of our exceptions, sorted."""
     classes = {cls.__name__ for cls in error_classes()}
@@ -63,14 +67,16 @@ def messages() -> list[Message]:
 
 
 def messages_in(source: str, file: str, classes: set[str]) -> Iterator[Message]:
-    """The messages of one file: the first argument of each call of one of the classes."""
+    """The messages of one file: the first argument of each call of one of the classes, or of what makes one."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not node.args:
             continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
-        if name not in classes:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        made = MAKING.get(called) if isinstance(node.func, ast.Attribute) else None
+        name = made or called
+        if name not in classes | set(MAKING.values()):
             continue
-        text = " ".join(_spelled(node.args[0]).split())
+        text = ("…: " if made else "") + " ".join(_spelled(node.args[0]).split())
         if sum(letter.isalpha() for letter in text) >= LEAST_LETTERS:
             yield Message(name, text, file)
 

@@ -82,7 +82,13 @@ class TFRecordFeature:
                 "number that is one."
             ) from None
         if self.shape is not None:
-            return np.array(np.broadcast_to(given, self.shape), order="C")
+            try:
+                return np.array(np.broadcast_to(given, self.shape), order="C")
+            except ValueError:
+                raise OperatorArgumentError(
+                    f"default_value={self.default_value!r:.40} has shape {list(given.shape)}, and the feature has "
+                    f"{list(self.shape)}. Give one number, or an array of that shape."
+                ) from None
         made = np.atleast_1d(given) if self.default_value is not None else np.zeros(0, self.numpy_dtype)
         row = math.prod(self.partial_shape)
         return np.resize(made, row * max(1, made.size // row)).reshape(-1, *self.partial_shape) if row != 1 else made

@@ -81,11 +81,13 @@ raise errors.LoaderError(f"batch_size {size} is too small")
 raise TaskError(message)
 raise TaskError("short")
 raise ValueError("of no class of ours, however long")
+raise self.refuse(f"expected spectrograms, got {spec}")
 """
         found = list(error_page.messages_in(source, "a.py", {"TaskError", "LoaderError"}))
         assert [(message.error, message.text) for message in found] == [
             ("TaskError", "no rate for the task …; give one"),
             ("LoaderError", "batch_size … is too small"),
+            ("InferenceError", "…: expected spectrograms, got …"),
         ]
 
     @pytest.mark.parametrize(

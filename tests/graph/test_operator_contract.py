@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_pipes.errors import GraphError, OperatorArgumentError, OperatorError
+import beam_pipes.graph.functions as tfrec
+from beam_pipes.errors import GraphError, InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import GraphIterator, Pipeline, TensorList
 from beam_pipes.graph.functions import class_of, function_of
 from beam_pipes.graph.operator import Argument, Constant, Operator
@@ -216,3 +217,39 @@ def test_the_device_buffer_holds_at_least_one_batch() -> None:
         pipe.set_outputs(fn.random.coin_flip())
     with pytest.raises(OperatorArgumentError, match="device_buffer should be at least 1, got 0"):
         JaxGraphIterator(pipe, device_buffer=0)
+
+
+@pytest.mark.parametrize(
+    ("called", "words"),
+    [
+        (lambda scalar, row: row[..., ...], r"^an index holds `\.\.\.` once at most\. \(test_operator_contract\.py:"),
+        (
+            lambda scalar, row: fn.reinterpret(scalar, dtype=np.uint8),
+            "^reinterpret: a scalar has no extent that could change with the dtype",
+        ),
+        (
+            lambda scalar, row: fn.bb_flip(fn.reshape(row, shape=[2, 3]), horizontal=1),
+            r"^bb_flip: expected boxes of four numbers, \(n, 4\), got float32\[2×3\]",
+        ),
+        (lambda scalar, row: fn.pad_batch(scalar), r"^pad_batch: expected sequences, got scalars: float32\[\]"),
+        (lambda scalar, row: fn.mel_filter_bank(scalar), r"^mel_filter_bank: expected spectrograms, got float32\[\]"),
+        (
+            lambda scalar, row: fn.resize(fn.reshape(row, shape=[2, 3, 1], layout="HWC"), size=2, roi_start=[0, 0]),
+            "^resize: roi_start and roi_end go together",
+        ),
+        (
+            lambda scalar, row: tfrec.VarLenFeature(1, 2, 3, 4),
+            r"^VarLenFeature takes \(dtype, default_value\) or \(partial_shape, dtype, default_value\)",
+        ),
+        (
+            lambda scalar, row: tfrec.FixedLenFeature([2], tfrec.int64, [1, 2, 3]),
+            r"^default_value=\[1, 2, 3\] has shape \[3\], and the feature has \[2\]\. Give one number, or an array of",
+        ),
+    ],
+)
+def test_operators_say_what_they_were_given(called: Any, words: str) -> None:
+    with Pipeline(batch_size=1):
+        scalar = fn.external_source(lambda: [1.0], dtype=np.float32, ndim=0)
+        row = fn.external_source(lambda: [np.ones(6)], dtype=np.float32, ndim=1)
+        with pytest.raises((InferenceError, OperatorArgumentError), match=words):
+            called(scalar, row)

@@ -51,13 +51,6 @@ class TFRecord(Reader):
                 raise self.argument_error(
                     f"features: {name!r} should be a tfrec.FixedLenFeature or VarLenFeature, got {feature!r:.60}."
                 )
-            try:
-                feature.default()
-            except (TypeError, ValueError) as error:
-                raise self.argument_error(
-                    f"features: the default {feature.default_value!r:.40} of {name!r} is no {feature.dtype} of its "
-                    f"shape: {error}."
-                ) from error
         if self.index_path is not None and len(self.index_path) != len(self.path):
             raise self.argument_error(
                 f"index_path should name an index for each of {len(self.path)} files, got {len(self.index_path)}."
