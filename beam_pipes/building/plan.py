@@ -9,6 +9,9 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -290,7 +293,8 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
         else:
             specs[split] = declared
     if missing:
-        examples, read, told = _sample(declaration, source, missing)
+        with _said_when_slow(declaration):
+            examples, read, told = _sample(declaration, source, missing)
         for split in missing:
             # A split that gets few records may have none among the first: its examples come from the same stages.
             found = examples[split] or [each for other in missing for each in examples[other]]
@@ -303,6 +307,37 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
                 )
             specs[split] = _inferred(found)
     return {split: specs[split] for split in declaration.splits if split in specs}
+
+
+# As long as a build hears nothing from a source shard before it says so.
+SLOW_SECS = 300.0
+
+
+@contextlib.contextmanager
+def _said_when_slow(declaration: Declaration) -> Iterator[None]:
+    """Says on standard error, every `SLOW_SECS`, where the stages are: inferring runs them here, without limits."""
+    done, caller, begun = threading.Event(), threading.get_ident(), time.monotonic()
+
+    def look() -> None:
+        while not done.wait(SLOW_SECS):
+            code, line = "a stage", 0
+            if (frame := sys._current_frames().get(caller)) is not None:
+                code, line = os.path.basename(frame.f_code.co_filename), frame.f_lineno
+            print(
+                f"beam-pipes: inferring features from the first records of declaration {declaration.name!r} has taken "
+                f"{time.monotonic() - begun:.0f} s, and is at {code}, line {line}. Limits of records do not apply to "
+                "it: declare features=... to build without it.",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    watching = threading.Thread(target=look, name="beam_pipes-inferring", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
 
 
 class _Sampled(NamedTuple):

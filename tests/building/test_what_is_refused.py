@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import time
 from pathlib import Path
 
 import pytest
 
 from beam_pipes import Loader, build, declare, drop, stage
+from beam_pipes.building import plan
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import DeclarationError, EmptySplitError, LoaderError, SpecError, TooManyDeadLettersError
@@ -194,3 +197,22 @@ def test_a_split_that_never_had_records_may_be_empty(text: Path, tmp_path: Path)
 def test_a_share_in_words_is_a_tenth(text: Path) -> None:
     with pytest.raises(DeclarationError, match=r"'tenth' or None, got 'half'"):
         made_by(good, text, max_bad="half")
+
+
+def test_inferring_features_says_where_it_is_when_it_takes_long(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def asleep(line: str) -> dict[str, object]:
+        time.sleep(1.0 if line == "line 0" else 0)
+        return {"text": line}
+
+    monkeypatch.setattr(plan, "SLOW_SECS", 0.3)
+
+    build(made_by(asleep, text), to=tmp_path / "cache", workers=1)
+
+    said = capfd.readouterr().err
+    assert re.search(
+        r"beam-pipes: inferring features from the first records of declaration 'job' has taken \d+ s, and is at "
+        r"test_what_is_refused\.py, line \d+\. Limits of records do not apply to it: declare features=\.\.\. to build ",
+        said,
+    )
