@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from beam_pipes.cache.spec import owned
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
 from beam_pipes.on_device.conversions import Nested
@@ -122,7 +123,7 @@ class PythonSource:
             self._counted = len(self._spool)
         else:
             for sample in itertools.islice(self._open(), infer_k):
-                self._head.append(sample)
+                self._head.append(_held(sample))
                 yield sample
 
     def __iter__(self) -> Iterator[object]:
@@ -265,6 +266,15 @@ class RunLimits:
             raise SpecError(f"RunLimits needs samples and bytes of at least 1 and seconds above 0, got {self}.")
 
 
+def _held(sample: object) -> object:
+    """The sample as it is now: a generator may fill the same dict, list, array or tensor for the next one."""
+    if isinstance(sample, Mapping):
+        return {name: _held(value) for name, value in sample.items()}
+    if hasattr(sample, "clone") and hasattr(sample, "numpy"):  # a tensor of torch
+        return sample.clone()
+    return owned(sample)
+
+
 def runs(samples: Iterable[object], columns: Sequence[ColumnSignature], limits: RunLimits) -> Iterator[Run]:
     """Runs of samples as columns; samples before a failing one are yielded before its error is raised."""
     stream = iter(samples)
@@ -277,7 +287,7 @@ def runs(samples: Iterable[object], columns: Sequence[ColumnSignature], limits: 
             deadline = time.perf_counter() + limits.seconds
             try:
                 for sample in stream:
-                    run.append(sample)
+                    run.append(_held(sample))
                     if len(run) >= target or time.perf_counter() > deadline:
                         break
                 else:
@@ -456,7 +466,7 @@ def sample_dataset(source: PythonSource, signature: object) -> TfDataset:
 
     def converted() -> Iterator[object]:
         for number, sample in enumerate(source):
-            row = dict(flatten_sample(sample, number))
+            row = dict(flatten_sample(_held(sample), number))
             if row.keys() != expected.keys():
                 raise keys_error(number, expected=expected, found=row)
             yield nest((path, _to_spec(row[path], spec, path, number)) for path, spec in expected.items())

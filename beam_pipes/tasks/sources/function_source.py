@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeGuard
 
+from beam_pipes.cache.spec import owned
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
@@ -83,7 +84,8 @@ class FunctionDataSource(LibrarySource):
 
         def examples() -> Iterator[object]:
             # The first pass reads what was made to look at; later ones call the function again.
-            yield from first.pop() if first else self._call(split, shuffle, seed)
+            made = first.pop() if first else self._call(split, shuffle, seed)
+            yield from (owned(normalised(example)) for example in made)
 
         name = f"source function '{function_name(self._dataset_fn)}'"
         try:
@@ -107,7 +109,7 @@ class FunctionDataSource(LibrarySource):
         self._check_split(split)
         self._shard_index(split, shard)
         made = self._call(split, False, None)
-        return examples_from_dataset(made) if _is_dataset(made) else (normalised(example) for example in made)
+        return examples_from_dataset(made) if _is_dataset(made) else (owned(normalised(example)) for example in made)
 
 
 def _is_dataset(value: object) -> TypeGuard[TfDataset]:
