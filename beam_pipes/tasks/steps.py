@@ -141,7 +141,16 @@ class Step:
         if self.has_dataset_form:
             current_seed_manager().begin_step()
             assert callable(self.preprocessor)
-            return add_kwargs_to_transform(self.preprocessor, **context.injected)(dataset)
+            made = add_kwargs_to_transform(self.preprocessor, **context.injected)(dataset)
+            if not hasattr(made, "element_spec"):
+                raise TaskError(
+                    f"preprocessor '{self.name}' of task '{context.task}' should return a tf.data.Dataset, got "
+                    f"{type(made).__name__}. Return the dataset that it makes; a function of one example becomes a "
+                    "preprocessor by @map_over_dataset or @python_map",
+                    step=self.name,
+                    task=context.task,
+                )
+            return made
         step = self.bind(context)
         return dataset_from_examples(
             lambda: _over(step, examples_from_dataset(dataset)),
