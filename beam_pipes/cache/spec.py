@@ -47,7 +47,8 @@ _OTHER_DICTS = (collections.defaultdict, collections.OrderedDict, collections.Co
 
 
 def owned(value: Record) -> Record:
-    """The value without what others may still write to: dicts, lists and arrays are copied, however deep they are.
+    """The value without what others may still write to: dicts, lists, arrays, byte buffers and messages are copied,
+    however deep they are.
 
     Whoever made a record may fill the same buffer or dict for the next one, and whoever gets it may change it in place,
     while others still hold it. A list that begins with a number or a text is a list of these; objects of other
@@ -68,6 +69,12 @@ def owned(value: Record) -> Record:
         copy = value.copy()
         copy.update((name, owned(item)) for name, item in value.items() if type(item) not in _UNCHANGEABLE)
         return copy
+    if kind is bytearray:
+        return value[:]
+    if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "CopyFrom"):
+        message = kind()
+        message.CopyFrom(value)
+        return message
     return value
 
 

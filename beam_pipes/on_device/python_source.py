@@ -10,6 +10,7 @@ which TensorFlow takes apart again in C++.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import pickle
 import tempfile
@@ -194,11 +195,24 @@ def _opener(python_iterable: Samples) -> Callable[[], Iterator[object]]:
     if isinstance(python_iterable, Iterable) and not isinstance(python_iterable, type | str | bytes | dict):
         return lambda: iter(python_iterable)
     if callable(python_iterable):
+        _check_parameters(python_iterable)
         return lambda: iter(_checked(python_iterable()))
     raise LoaderError(
         "python_iterable should be a generator function, a class or an iterable of dicts, got "
         f"{type(python_iterable).__name__}."
     )
+
+
+def _check_parameters(make: Callable[..., object]) -> None:
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        raise LoaderError(
+            f"python_iterable is called without arguments, but {getattr(make, '__name__', make)} needs some: {error}. "
+            "Bind them with functools.partial, or pass what the call returns."
+        ) from None
+    except ValueError:
+        pass  # a function of C without a signature
 
 
 def _checked(opened: object) -> Iterable[object]:

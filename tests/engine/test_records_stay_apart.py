@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from beam_pipes import Loader, build, stage, tasks
-from beam_pipes.cache import Cache
+from beam_pipes.cache import Cache, messages
 from beam_pipes.cache.spec import owned
 from beam_pipes.runners import LocalOptions, cache_tasks
 from beam_pipes.sources import Memory, TextLines
@@ -19,6 +19,7 @@ from beam_pipes.typed import Pipeline
 
 BUFFER = np.zeros(2, np.int64)
 EXAMPLE: dict[str, object] = {}
+MESSAGE = messages.Example()
 
 
 class FilledAgain(Pipeline):
@@ -35,6 +36,14 @@ class FilledAgainByName(Pipeline):
     def transform(self, line: str) -> dict[str, list[dict[str, object]]]:
         EXAMPLE["x"] = int(line)
         return {"train": [EXAMPLE]}
+
+
+class OneMessage(Pipeline):
+    input_type, output_type = str, messages.Example
+
+    def transform(self, line: str) -> list[messages.Example]:
+        MESSAGE.features.feature["x"].int64_list.value[:] = [int(line)]
+        return [MESSAGE]
 
 
 @stage
@@ -88,6 +97,16 @@ def test_a_stage_may_fill_its_buffer_again(tmp_path: Path, stages: list[object],
     build("again", TextLines(tmp_path / "in.txt"), stages, splits={"train": 1.0}, to=tmp_path / "cache")
 
     assert xs(tmp_path / "cache/train") == expected
+
+
+def test_a_stage_may_fill_its_message_again(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("0\n1\n2\n3\n")
+
+    build("again", TextLines(tmp_path / "in.txt"), [OneMessage()], splits={"train": 1.0}, to=tmp_path / "cache")
+
+    split = Cache.open(tmp_path / "cache")["train"]
+    records = [messages.Example.FromString(split.record_bytes(index)) for index in range(len(split))]
+    assert [record.features.feature["x"].int64_list.value[0] for record in records] == [0, 1, 2, 3]
 
 
 @stage(batched=True)
@@ -183,13 +202,15 @@ def test_a_step_that_fails_changes_its_examples_once(tmp_path: Path) -> None:
 
 def test_owned_copies_what_can_change() -> None:
     array, text, counted = np.arange(3), "text", collections.Counter(a=1)
-    value = {"array": array, "text": text, "lists": [[1], [2]], "pair": (array, 1), "counted": counted}
+    lists, buffer = [[1], [2]], bytearray(b"a")
+    value = {"array": array, "text": text, "lists": lists, "pair": (array, 1), "counted": counted, "buffer": buffer}
 
     kept = owned(value)
     array[:] = 9
-    value["lists"][0].append(9)
-    counted["a"] = 9
+    lists[0].append(9)
+    counted["a"] = buffer[0] = 9
 
     assert kept["array"].tolist() == kept["pair"][0].tolist() == [0, 1, 2]
     assert kept["lists"] == [[1], [2]] and kept["counted"] == collections.Counter(a=1)
+    assert kept["buffer"] == b"a"
     assert kept["text"] is text and type(kept["counted"]) is collections.Counter

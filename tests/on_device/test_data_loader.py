@@ -470,3 +470,17 @@ def test_a_generator_may_fill_its_sample_again(samples):
     loader = DataLoader(samples).batch(20).to_numpy()
 
     assert [element["x"][:, 1].tolist() for element in loader] == [list(range(20))]
+
+
+def test_a_generator_function_that_needs_arguments_is_refused():
+    def samples(count):
+        yield {"x": count}
+
+    with pytest.raises(LoaderError, match="samples needs some: missing a required argument: 'count'. Bind them with"):
+        DataLoader(samples)
+    assert xs(DataLoader(lambda: samples(3))) == [3]
+
+
+def test_keys_of_several_types_are_refused():
+    with pytest.raises(SpecError, match=r"sample 0 has keys of several types: \[1, 'a'\]. Use names, such as \"x\""):
+        DataLoader([{1: 2, "a": 3}])
