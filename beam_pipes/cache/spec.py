@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,6 +41,41 @@ Features = Mapping[str, "FeatureSpec"]
 FeaturesBySplit = Mapping[str, Features]
 
 SHAPE_SUFFIX = "/shape"
+
+_UNCHANGEABLE = frozenset([str, bytes, int, float, bool, complex, type(None)])
+_OTHER_DICTS = (collections.defaultdict, collections.OrderedDict, collections.Counter)
+
+
+def owned(value: Record) -> Record:
+    """The value without what others may still write to: dicts, lists, arrays, byte buffers and messages are copied,
+    however deep they are.
+
+    Whoever made a record may fill the same buffer or dict for the next one, and whoever gets it may change it in place,
+    while others still hold it. A list that begins with a number or a text is a list of these; objects of other
+    classes are kept as they are.
+    """
+    kind = type(value)
+    if kind in _UNCHANGEABLE:
+        return value
+    if kind is dict:
+        return {name: item if type(item) in _UNCHANGEABLE else owned(item) for name, item in value.items()}
+    if kind is list:
+        return value[:] if not value or type(value[0]) in _UNCHANGEABLE else [owned(item) for item in value]
+    if kind is tuple:
+        return tuple([owned(item) for item in value])
+    if isinstance(value, np.ndarray):
+        return value.copy(order="K")
+    if kind in _OTHER_DICTS:
+        copy = value.copy()
+        copy.update((name, owned(item)) for name, item in value.items() if type(item) not in _UNCHANGEABLE)
+        return copy
+    if kind is bytearray:
+        return value[:]
+    if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "CopyFrom"):
+        message = kind()
+        message.CopyFrom(value)
+        return message
+    return value
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest, SplitManifest, s
 from beam_pipes.cache.publish import publish, snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.shard_writer import ShardWriter
-from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec, Features, FeaturesBySplit, is_by_split
+from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec, Features, FeaturesBySplit, is_by_split, owned
 from beam_pipes.cache.storage import TEMPORARY_PREFIX, directory_path, storage_for
 from beam_pipes.cache.takedown import FILE_NAME as TAKEDOWNS
 from beam_pipes.errors import CacheError, SpecError
@@ -129,7 +129,8 @@ def _write_split(
 ) -> tuple[ExampleSpec, list[ShardEntry]]:
     stream: Iterator[Mapping[str, object]] = iter(examples)
     if features is None:
-        first = list(itertools.islice(stream, INFER_EXAMPLES))
+        # Copies: a generator may fill the same dict or array again for the next example.
+        first = [owned(example) for example in itertools.islice(stream, INFER_EXAMPLES)]
         if not first:
             raise SpecError(f"write_cache: the split {split!r} has no example to infer features from. Give features=….")
         features, stream = ExampleSpec.infer(first), itertools.chain(first, stream)

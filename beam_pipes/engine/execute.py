@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from beam_pipes.cache.messages import as_message_of
-from beam_pipes.cache.spec import Record
+from beam_pipes.cache.spec import Record, owned
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief, describe
 from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, set_context
@@ -132,14 +132,14 @@ class UnitRunner:
                                 produced = self._as_declared(produced, output_type, None)
                                 break
                         count = len(produced)
-                        gathered += produced
+                        gathered += map(owned, produced)
                     else:
                         produced = self._as_declared_by_name(produced, output_type)  # type: ignore[arg-type]
                         count = 0
                         for key, values in produced.items():
                             if values:
                                 count += len(values)
-                                named.setdefault(key, []).extend(values)
+                                named.setdefault(key, []).extend(map(owned, values))
                     if asks_stats:
                         self._ask_stats(account)
                     elif "_stats" in left:
@@ -211,7 +211,8 @@ class UnitRunner:
         self._context.counted = None
         assert self._transform_batch is not None
         try:
-            produced = self._transform_batch(flat)
+            # Copies: if one record fails, the others are run again, and must not have been changed in place before.
+            produced = self._transform_batch([owned(value) for value in flat])
         # A mistake in the declaration is none of a record: running one by one would repeat it for each.
         except DeclarationError:
             raise

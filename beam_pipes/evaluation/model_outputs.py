@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from beam_pipes.cache.exact import brief
+from beam_pipes.cache.spec import owned
 from beam_pipes.errors import EvaluationError
 from beam_pipes.tasks.in_python.examples import Example
 from beam_pipes.tasks.provider import Feature
@@ -60,7 +61,13 @@ def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> Mod
                 where=where,
             )
         pairs, auxiliary = returned
-    places = _places(list(pairs), num_examples, where)
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes | Mapping):
+        raise EvaluationError(
+            f"{where}: expected [(index, output), …], got {brief(pairs)}. Return one pair for each example",
+            where=where,
+        )
+    pairs = [owned(pair) for pair in pairs]  # one after the other: a generator may fill one array again
+    places = _places(pairs, num_examples, where)
     outputs = [pairs[place][1] for place in places]
     if auxiliary is None:
         return outputs

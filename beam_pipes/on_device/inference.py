@@ -154,6 +154,10 @@ def flatten_sample(sample: object, number: int, path: Path = ()) -> Iterator[tup
         )
     if not sample:
         raise SpecError(f"sample {number} is an empty dict; it needs at least one key.", sample=number)
+    if len(kinds := {type(key) for key in sample}) > 1 and not all(issubclass(kind, str) for kind in kinds):
+        raise SpecError(
+            f'sample {number} has keys of several types: {brief(list(sample))}. Use names, such as "x".', sample=number
+        )
     for key, value in sample.items():
         if isinstance(value, Mapping):
             yield from flatten_sample(value, number, (*path, key))

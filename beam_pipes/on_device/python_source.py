@@ -10,6 +10,7 @@ which TensorFlow takes apart again in C++.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import pickle
 import tempfile
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from beam_pipes.cache.spec import owned
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
 from beam_pipes.on_device.conversions import Nested
@@ -122,7 +124,7 @@ class PythonSource:
             self._counted = len(self._spool)
         else:
             for sample in itertools.islice(self._open(), infer_k):
-                self._head.append(sample)
+                self._head.append(_held(sample))
                 yield sample
 
     def __iter__(self) -> Iterator[object]:
@@ -193,11 +195,24 @@ def _opener(python_iterable: Samples) -> Callable[[], Iterator[object]]:
     if isinstance(python_iterable, Iterable) and not isinstance(python_iterable, type | str | bytes | dict):
         return lambda: iter(python_iterable)
     if callable(python_iterable):
+        _check_parameters(python_iterable)
         return lambda: iter(_checked(python_iterable()))
     raise LoaderError(
         "python_iterable should be a generator function, a class or an iterable of dicts, got "
         f"{type(python_iterable).__name__}."
     )
+
+
+def _check_parameters(make: Callable[..., object]) -> None:
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        raise LoaderError(
+            f"python_iterable is called without arguments, but {getattr(make, '__name__', make)} needs some: {error}. "
+            "Bind them with functools.partial, or pass what the call returns."
+        ) from None
+    except ValueError:
+        pass  # a function of C without a signature
 
 
 def _checked(opened: object) -> Iterable[object]:
@@ -265,6 +280,15 @@ class RunLimits:
             raise SpecError(f"RunLimits needs samples and bytes of at least 1 and seconds above 0, got {self}.")
 
 
+def _held(sample: object) -> object:
+    """The sample as it is now: a generator may fill the same dict, list, array or tensor for the next one."""
+    if isinstance(sample, Mapping):
+        return {name: _held(value) for name, value in sample.items()}
+    if hasattr(sample, "clone") and hasattr(sample, "numpy"):  # a tensor of torch
+        return sample.clone()
+    return owned(sample)
+
+
 def runs(samples: Iterable[object], columns: Sequence[ColumnSignature], limits: RunLimits) -> Iterator[Run]:
     """Runs of samples as columns; samples before a failing one are yielded before its error is raised."""
     stream = iter(samples)
@@ -277,7 +301,7 @@ def runs(samples: Iterable[object], columns: Sequence[ColumnSignature], limits: 
             deadline = time.perf_counter() + limits.seconds
             try:
                 for sample in stream:
-                    run.append(sample)
+                    run.append(_held(sample))
                     if len(run) >= target or time.perf_counter() > deadline:
                         break
                 else:
@@ -456,7 +480,7 @@ def sample_dataset(source: PythonSource, signature: object) -> TfDataset:
 
     def converted() -> Iterator[object]:
         for number, sample in enumerate(source):
-            row = dict(flatten_sample(sample, number))
+            row = dict(flatten_sample(_held(sample), number))
             if row.keys() != expected.keys():
                 raise keys_error(number, expected=expected, found=row)
             yield nest((path, _to_spec(row[path], spec, path, number)) for path, spec in expected.items())

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from beam_pipes.cache.spec import owned
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values, is_message, value_bytes
 from beam_pipes.sources.source import (
@@ -118,7 +119,9 @@ class Memory(Source):
             for start in range(part.start, part.end, batch_records):
                 values = list(self.values[start : min(start + batch_records, part.end)])
                 piece = MemoryPiece(file=self.name, first_ordinal=batcher.next_ordinal, values=values, start=start)
-                yield from batcher.add(piece, values, num_bytes=_num_bytes(values))
+                # Stages may change records in place: they get copies, and the values stay as they were declared.
+                records = [owned(value) for value in values]
+                yield from batcher.add(piece, records, num_bytes=_num_bytes(values))
         yield from batcher.finish()
 
     def parse(self, raw: bytes, *, file: str, position: int) -> object:

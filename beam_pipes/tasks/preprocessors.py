@@ -14,6 +14,7 @@ from beam_pipes.tasks.python_forms import (
     append_eos_to_features,
     check_is_sequence,
     eos_of,
+    features_of,
     length_before_eos,
     tokenize_features,
     with_python_form,
@@ -53,6 +54,8 @@ def tokenize(
         with_eos: append EOS to features with `add_eos`. Of several texts in a vector, which are one
             sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` appends one to each.
     """
+
+    features_of(dataset.element_spec, "tokenize")
 
     def tokenize_one(example: Mapping[str, object]) -> Mapping[str, object]:
         return tokenize_impl(example, output_features, copy_pretokenized, with_eos)
@@ -142,7 +145,7 @@ def append_eos_after_trim_impl(
 
 def _check_eos(dataset: TfDataset, output_features: OutputFeatures) -> None:
     """Raises here, since AutoGraph would wrap the error if it were raised inside `map`."""
-    spec = dataset.element_spec
+    spec = features_of(dataset.element_spec, "append_eos")
     for name, feature in output_features.items():
         if feature.add_eos and name in spec:
             eos_of(name, feature)

@@ -190,7 +190,7 @@ def tokenize_features(
 ) -> dict[str, object]:
     """Output features encoded by `encode(name, feature, value)`, others unchanged; the text as `_pretokenized`."""
     result: dict[str, object] = {}
-    for name, value in example.items():
+    for name, value in features_of(example, "tokenize").items():
         feature = output_features.get(name)
         if feature is None:
             result.setdefault(name, value)
@@ -199,6 +199,17 @@ def tokenize_features(
             result[f"{name}_pretokenized"] = value
         result[name] = encode(name, feature, value)
     return result
+
+
+def features_of(example: Mapping[str, Value], step: str) -> Mapping[str, Value]:
+    """The example, or the spec of a dataset's examples, if it is a dict of features."""
+    if isinstance(example, Mapping):
+        return example
+    raise TaskError(
+        f"{step} takes examples that are dicts of features, got {type(example).__name__}. Lines of text and single "
+        'values need a step before it that names them: a python_map which returns {"targets": line}',
+        step=step,
+    )
 
 
 def append_eos_to_features(
@@ -213,7 +224,7 @@ def append_eos_to_features(
 
     A feature with a length is cut before, by `trim(value, length)`, so that EOS fits.
     """
-    result = dict(example)
+    result = dict(features_of(example, "append_eos"))
     for name, value in example.items():
         feature = output_features.get(name)
         if feature is None or not feature.add_eos:

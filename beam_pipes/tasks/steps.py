@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
+from beam_pipes.cache.spec import owned
 from beam_pipes.engine.graph import Stage
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
@@ -140,7 +141,16 @@ class Step:
         if self.has_dataset_form:
             current_seed_manager().begin_step()
             assert callable(self.preprocessor)
-            return add_kwargs_to_transform(self.preprocessor, **context.injected)(dataset)
+            made = add_kwargs_to_transform(self.preprocessor, **context.injected)(dataset)
+            if not hasattr(made, "element_spec"):
+                raise TaskError(
+                    f"preprocessor '{self.name}' of task '{context.task}' should return a tf.data.Dataset, got "
+                    f"{type(made).__name__}. Return the dataset that it makes; a function of one example becomes a "
+                    "preprocessor by @map_over_dataset or @python_map",
+                    step=self.name,
+                    task=context.task,
+                )
+            return made
         step = self.bind(context)
         return dataset_from_examples(
             lambda: _over(step, examples_from_dataset(dataset)),
@@ -188,8 +198,8 @@ class Step:
             raise self._failure(context, position, example, error) from error
         features = context.output_features
         if type(made) is dict or isinstance(made, Mapping) or not isinstance(made, (list, tuple, type(None))):
-            return (normalised(made, features),)
-        return [normalised(one, features) for one in made or ()]
+            return (owned(normalised(made, features)),)
+        return [owned(normalised(one, features)) for one in made or ()]
 
     def _run_pipeline(
         self,
@@ -209,7 +219,7 @@ class Step:
             raise self._failure(context, position, example, error) from error
         finally:
             set_context(previous)
-        return [normalised(one, context.output_features) for one in made]
+        return [owned(normalised(one, context.output_features)) for one in made]
 
     def _failure(self, context: StepContext, position: int, example: object, error: Exception) -> TaskError:
         shown = repr(example)

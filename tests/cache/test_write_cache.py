@@ -87,3 +87,18 @@ def test_records_that_are_taken_down_do_not_come_back(tmp_path: Path, text_input
 
     with pytest.raises(CacheError, match="are taken down, but write_cache cannot tell which .* another dir"):
         write_cache(tmp_path, {"train": rows(3)})
+
+
+def filled_again() -> Iterator[dict[str, object]]:
+    array = np.zeros(2, np.int64)
+    for number in range(5):
+        array[:] = number
+        yield {"x": array}
+
+
+@pytest.mark.parametrize("features", [None, {"x": FeatureSpec("int64", shape=(2,))}])
+def test_a_generator_may_fill_its_array_again(tmp_path: Path, features: Any) -> None:
+    write_cache(tmp_path / "cache", {"train": filled_again()}, features=features)
+
+    train = Cache.open(tmp_path / "cache")["train"]
+    assert [example["x"].tolist() for example in train] == [[number, number] for number in range(5)]

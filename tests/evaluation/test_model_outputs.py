@@ -92,3 +92,21 @@ def test_output_types_have_the_numbers_and_names_of_the_reference():
         3: "prediction_with_aux",
         4: "score_with_intermediates",
     }
+
+
+def test_a_model_function_may_yield_its_answers():
+    def answers():
+        tokens = np.zeros(1, np.int32)
+        for index in (2, 0, 1):
+            tokens[:] = 10 * index
+            yield index, tokens
+
+    assert [tokens.tolist() for tokens in ordered_outputs(answers(), 3, "here")] == [[0], [10], [20]]
+
+
+@pytest.mark.parametrize("returned", [None, 3, {0: [1]}, (None, {"scores": [1]})])
+def test_what_holds_no_pairs_is_refused(returned):
+    with pytest.raises(
+        EvaluationError, match=r"here: expected \[\(index, output\), …\], got .* Return one pair for each"
+    ):
+        ordered_outputs(returned, 1, "here")

@@ -421,3 +421,66 @@ def test_an_endless_loader_has_no_count():
 def test_a_wrong_declared_count_raises_at_the_end():
     with pytest.raises(LoaderError, match="python_iterable_n_samples is 11, but the iterable ended after 10"):
         list(DataLoader(tens, python_iterable_n_samples=11))
+
+
+def one_array():
+    buffer = np.zeros(2, np.int32)
+    for i in range(20):
+        buffer[:] = i
+        yield {"x": buffer}
+
+
+def one_dict():
+    sample = {"x": [0, 0], "inner": {}}
+    for i in range(20):
+        sample["x"][:] = [i, i]
+        sample["inner"]["y"] = i
+        yield sample
+
+
+def one_tensor():
+    buffer = pytest.importorskip("torch").zeros(2)
+    for i in range(20):
+        buffer[:] = i
+        yield {"x": buffer}
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        pytest.param(None, id="in_runs"),
+        pytest.param({"x": tf.TensorSpec(None, tf.int32)}, id="one_by_one"),
+    ],
+)
+def test_a_generator_may_fill_its_array_again(signature):
+    loader = DataLoader(one_array, output_signature=signature).prefetch(20).batch(20)
+
+    assert [element["x"][:, 1].tolist() for element in loader.to_numpy()] == [list(range(20))]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param(one_dict, id="one_dict"),
+        pytest.param(one_dict(), id="one_dict_of_an_iterator"),
+        pytest.param(one_tensor, id="one_tensor"),
+    ],
+)
+def test_a_generator_may_fill_its_sample_again(samples):
+    loader = DataLoader(samples).batch(20).to_numpy()
+
+    assert [element["x"][:, 1].tolist() for element in loader] == [list(range(20))]
+
+
+def test_a_generator_function_that_needs_arguments_is_refused():
+    def samples(count):
+        yield {"x": count}
+
+    with pytest.raises(LoaderError, match="samples needs some: missing a required argument: 'count'. Bind them with"):
+        DataLoader(samples)
+    assert xs(DataLoader(lambda: samples(3))) == [3]
+
+
+def test_keys_of_several_types_are_refused():
+    with pytest.raises(SpecError, match=r"sample 0 has keys of several types: \[1, 'a'\]. Use names, such as \"x\""):
+        DataLoader([{1: 2, "a": 3}])

@@ -37,6 +37,7 @@ BYTES = ByteVocabulary()
 IDS = PassThroughVocabulary(100, eos_id=1)
 FEATURES = {"inputs": Feature(BYTES, add_eos=False), "targets": Feature(BYTES)}
 ID_FEATURES = {"inputs": Feature(IDS, add_eos=False), "targets": Feature(IDS)}
+TARGETS = {"targets": Feature(IDS, add_eos=False)}
 
 
 @pytest.fixture(autouse=True)
@@ -522,3 +523,44 @@ def test_a_split_without_python_examples_is_a_dataset_of_what_the_other_splits_h
     assert not task.needs_tensorflow
     assert list(task.get_dataset(split="empty", shuffle=False)) == []
     assert list(task.examples(split="empty")) == []
+
+
+def test_an_iterator_that_was_read_before_is_refused() -> None:
+    examples = iter([{"targets": [1]}, {"targets": [2]}])
+    task = Task("once", FunctionDataSource(lambda split, shuffle_files: examples, splits=["train"]), TARGETS)
+    message = "gave the same iterator twice, which can be read only once. Make it a generator function, or return a new"
+
+    with pytest.raises(TaskError, match=message):
+        task.get_dataset(None, "train")
+    assert [example["targets"].tolist() for example in task.examples()] == [[1], [2]]
+    with pytest.raises(TaskError, match=message):
+        list(task.examples())
+
+
+@pytest.mark.parametrize("made", [None, {"targets": [1]}, "text"])
+def test_a_source_function_gives_examples(made: object) -> None:
+    task = Task("wrong", FunctionDataSource(lambda split, shuffle_files: made, splits=["train"]), FEATURES)
+
+    with pytest.raises(TaskError, match="should return a tf.data.Dataset or an iterable of examples, got .* for split"):
+        list(task.examples())
+
+
+@pytest.mark.parametrize(
+    "step", [preprocessors.tokenize, preprocessors.append_eos, preprocessors.append_eos_after_trim]
+)
+def test_examples_without_names_are_refused(step) -> None:
+    rows = FunctionDataSource(lambda split, shuffle_files: ["a line"], splits=["train"])
+    task = Task("unnamed", rows, {"targets": Feature(BYTES)}, [step])
+    message = "takes examples that are dicts of features, got {}. Lines of text and single values need a step before it"
+
+    with pytest.raises(TaskError, match=message.format("bytes")):
+        list(task.examples())
+    with pytest.raises(TaskError, match=message.format("TensorSpec")):
+        task.get_dataset(None, "train")
+
+
+def test_a_preprocessor_returns_a_dataset() -> None:
+    task = Task("forgets", NUMBERS, FEATURES, [lambda dataset: None])
+
+    with pytest.raises(TaskError, match="of task 'forgets' should return a tf.data.Dataset, got NoneType. Return the"):
+        task.get_dataset(None, "train")

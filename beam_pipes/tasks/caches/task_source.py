@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from beam_pipes.cache.spec import owned
 from beam_pipes.errors import BeamPipesError, SourceError, TaskError
 from beam_pipes.sources.byte_stream import hash_range
 from beam_pipes.sources.digests import Cut, DigestCache
@@ -182,7 +183,8 @@ class TaskSource(Source):
             position = part.start
             for values, num_bytes in _chunks(self._examples(part), batch_records, batch_bytes):
                 piece = _ExamplePiece(file=part.file, first_ordinal=batcher.next_ordinal, values=values, start=position)
-                yield from batcher.add(piece, values, num_bytes=num_bytes)
+                # Steps may change examples in place: a dead letter still holds what was read.
+                yield from batcher.add(piece, [owned(value) for value in values], num_bytes=num_bytes)
                 position += len(values)
         yield from batcher.finish()
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeGuard
 
+from beam_pipes.cache.exact import brief
+from beam_pipes.cache.spec import owned
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
@@ -19,6 +22,10 @@ class DatasetFnCallable(Protocol):
     """What makes the examples of a split: a `tf.data.Dataset`, or any iterable of examples."""
 
     def __call__(self, split: str, shuffle_files: bool, seed: int | None = None) -> TfDataset | Iterable[object]: ...
+
+
+#: The iterator that was read last, of each source.
+_read: weakref.WeakKeyDictionary[FunctionDataSource, object] = weakref.WeakKeyDictionary()
 
 
 class FunctionDataSource(LibrarySource):
@@ -79,11 +86,14 @@ class FunctionDataSource(LibrarySource):
         made = self._call(split, shuffle, seed)
         if _is_dataset(made):
             return made
+        if isinstance(made, Iterator) and self._call(split, shuffle, seed) is made:
+            raise self._read_twice()  # here, where TensorFlow does not wrap it
         first = [made]
 
         def examples() -> Iterator[object]:
             # The first pass reads what was made to look at; later ones call the function again.
-            yield from first.pop() if first else self._call(split, shuffle, seed)
+            made = first.pop() if first else self._call(split, shuffle, seed)
+            yield from (owned(normalised(example)) for example in self._unread(made))
 
         name = f"source function '{function_name(self._dataset_fn)}'"
         try:
@@ -96,9 +106,28 @@ class FunctionDataSource(LibrarySource):
             return dataset_from_examples(lambda: known, features={}, name=name).take(0)
 
     def _call(self, split: str, shuffle: bool, seed: int | None) -> TfDataset | Iterable[object]:
-        if "seed" in parameters(self._dataset_fn):
-            return self._dataset_fn(split=split, shuffle_files=shuffle, seed=seed)
-        return self._dataset_fn(split=split, shuffle_files=shuffle)
+        options = {"seed": seed} if "seed" in parameters(self._dataset_fn) else {}
+        made = self._dataset_fn(split=split, shuffle_files=shuffle, **options)
+        if _is_dataset(made) or (isinstance(made, Iterable) and not isinstance(made, str | bytes | Mapping)):
+            return made
+        raise TaskError(
+            f"source function '{function_name(self._dataset_fn)}' should return a tf.data.Dataset or an iterable of "
+            f"examples, got {brief(made)} for split {split!r}. Return a list of dicts, or yield them"
+        )
+
+    def _unread(self, made: Iterable[object]) -> Iterable[object]:
+        """`made`, unless it is an iterator that an earlier pass has read: examples would be missing."""
+        if isinstance(made, Iterator):
+            if _read.get(self) is made:
+                raise self._read_twice()
+            _read[self] = made
+        return made
+
+    def _read_twice(self) -> TaskError:
+        return TaskError(
+            f"source function '{function_name(self._dataset_fn)}' gave the same iterator twice, which can be read only "
+            "once. Make it a generator function, or return a new iterator or a list every time"
+        )
 
     def list_shards(self, split: str) -> Sequence[str]:
         return [split]
@@ -107,7 +136,11 @@ class FunctionDataSource(LibrarySource):
         self._check_split(split)
         self._shard_index(split, shard)
         made = self._call(split, False, None)
-        return examples_from_dataset(made) if _is_dataset(made) else (normalised(example) for example in made)
+        return (
+            examples_from_dataset(made)
+            if _is_dataset(made)
+            else (owned(normalised(example)) for example in self._unread(made))
+        )
 
 
 def _is_dataset(value: object) -> TypeGuard[TfDataset]:
