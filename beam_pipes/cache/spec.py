@@ -59,6 +59,8 @@ def owned(value: Record) -> Record:
         return value
     if kind is dict:
         return {name: item if type(item) in _UNCHANGEABLE else owned(item) for name, item in value.items()}
+    if kind is np.ndarray:
+        return value.copy(order="K")
     if kind is list:
         return value[:] if not value or type(value[0]) in _UNCHANGEABLE else [owned(item) for item in value]
     if kind is tuple:

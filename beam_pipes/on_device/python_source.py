@@ -282,6 +282,8 @@ class RunLimits:
 
 def _held(sample: object) -> object:
     """The sample as it is now: a generator may fill the same dict, list, array or tensor for the next one."""
+    if type(sample) is np.ndarray:
+        return sample.copy(order="K")
     if isinstance(sample, Mapping):
         return {name: _held(value) for name, value in sample.items()}
     if hasattr(sample, "clone") and hasattr(sample, "numpy"):  # a tensor of torch
