@@ -9,6 +9,7 @@ Reading is `tarfile`'s. A large archive is split where a sample begins: the rest
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -23,6 +24,7 @@ from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_error, read_range, slice_chunks
 from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch, StoredPiece
+from beam_pipes.sources.schema import number_of_json
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
 
@@ -40,7 +42,7 @@ def _text(content: bytes) -> str:
 
 
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {
-    "json": json.loads,
+    "json": functools.partial(json.loads, parse_float=number_of_json),
     "txt": _text,
     "text": _text,
     "cls": lambda content: int(content.decode("ascii")),
@@ -214,7 +216,7 @@ class Tar(FileSource):
         return self._value(samples[0], file=file, position=position)
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        return {"source": "Tar", "version": 1, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
+        return {"source": "Tar", "version": 2, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
 
 
 def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> FileContent | None:
