@@ -504,7 +504,10 @@ def _checked_columns(columns: Sequence[str], where: str, *, file: str | None = N
     if not names or not all(isinstance(name, str) for name in names) or (file is None and not all(names)):
         raise SourceError(f"{where} should be a list of names, got {columns!r:.200}", file=file)
     # Of a file, the one who reads it can say what its columns are called.
-    own = [name or f"column_{number}" for number, name in enumerate(names, 1)]
+    own = [
+        name if name and name not in names[:number] else f"{name or 'column'}_{number + 1}"
+        for number, name in enumerate(names)
+    ]
     advice = f". Name them in the file, or for the source: columns={own!r:.200}" if file is not None else ""
     if not all(names):
         raise SourceError(
