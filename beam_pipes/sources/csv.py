@@ -15,6 +15,7 @@ from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
+    advice_if_compressed,
     codec_of,
     decompressed,
     hash_range,
@@ -287,7 +288,8 @@ class CSV(LineSource):
         """The columns that a header names, checked against those declared."""
         fields = self.dialect.row(header)
         if isinstance(fields, str):
-            raise SourceError(f"the header of {file} cannot be parsed: {fields}", file=file, offset=0)
+            advice = advice_if_compressed(header)
+            raise SourceError(f"the header of {file} cannot be parsed: {fields}{advice}", file=file, offset=0)
         found = tuple(fields)
         if self.columns is not None and len(found) == len(self.columns):
             # Names that a header leaves out, such as that of an index, or has twice are those declared.

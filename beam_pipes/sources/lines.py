@@ -23,6 +23,7 @@ from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
     Frame,
+    advice_if_compressed,
     codec_of,
     frame_chunks,
     frames_of,
@@ -364,7 +365,8 @@ def decoded(raw: bytes, *, file: str, position: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}",
+            f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}"
+            + (advice_if_compressed(raw) if position == 0 else ""),
             file=file,
             offset=position,
         ) from error

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING
 
 from beam_pipes.cache.spec import FeatureValue
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_error, read_range, slice_chunks
+from beam_pipes.sources.byte_stream import (
+    advice_if_compressed,
+    codec_of,
+    decompressed,
+    open_input,
+    read_error,
+    read_range,
+    slice_chunks,
+)
 from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.schema import number_of_json
@@ -182,8 +190,8 @@ class Tar(FileSource):
                     )
         except tarfile.TarError as error:
             raise SourceError(
-                f"input {part.file} is not a tar archive, or is damaged or truncated, at or after byte {at}: {error}. "
-                "Create or download it again, or leave it out with exclude=",
+                f"input {part.file} is not a tar archive, or is damaged or truncated, at or after byte {at}: {error}"
+                f"{advice_if_compressed(stream.beginning)}. Create or download it again, or leave it out with exclude=",
                 file=part.file,
                 offset=at,
             ) from error
@@ -266,6 +274,7 @@ class _Chunks(io.RawIOBase):
         self._chunks = chunks
         self._left = memoryview(b"")
         self._position = 0
+        self.beginning = b""
 
     def readable(self) -> bool:
         return True
@@ -297,6 +306,7 @@ class _Chunks(io.RawIOBase):
             if not (chunk := next(self._chunks, b"")):
                 break
             self._left = memoryview(chunk)
+            self.beginning = self.beginning or chunk[:16]
         part, self._left = self._left[:most], self._left[most:]
         self._position += len(part)
         return part
