@@ -425,6 +425,8 @@ def duplicates_command(
     from beam_pipes.transforms.dedup import cache_duplicates
 
     found = cache_duplicates(Cache.open(path))
+    if not found and (name is not None or tsv is not None):
+        raise DeclarationError(f"no analyzer of {path!r} has looked for duplicates: leave --name and --tsv out.")
     if name is not None and name not in found or tsv is not None and name is None and len(found) != 1:
         raise DeclarationError(f"--name should be one of {sorted(found)}, analyzers of {path!r}; got {name!r}.")
     if not found:
