@@ -30,7 +30,15 @@ from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
 from beam_pipes.cache.locks import in_words, this_process
-from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, DeclarationError, JobLostError, visible
+from beam_pipes.errors import (
+    AnalysisError,
+    BeamPipesError,
+    BuildError,
+    DeclarationError,
+    JobLostError,
+    StageError,
+    visible,
+)
 from beam_pipes.extras import require
 from beam_pipes.identity.source_code import python_path
 from beam_pipes.runners.jobs import (
@@ -46,6 +54,7 @@ from beam_pipes.runners.jobs import (
     last_words,
     lost,
     records_in,
+    step_of,
     unlike,
 )
 from beam_pipes.runners.options import BeamOptions, JobState, without_secrets
@@ -372,11 +381,14 @@ def beam_pipeline(options: BeamOptions) -> Iterator[tuple[beam.Pipeline, tuple[s
         try:
             yield beam.Pipeline(runner=runner, options=pipeline_options(list(beam_args))), beam_args
         except Exception as error:
-            raise _ours(error) from error
+            raise _ours(error, in_process=runner == IN_PROCESS_RUNNER) from error
 
 
-def _ours(error: BaseException) -> Exception:
-    """The error of ours inside what Beam raised, or a `BuildError` with Beam's own words."""
+def _ours(error: BaseException, *, in_process: bool) -> Exception:
+    """The error of ours inside what Beam raised, or a `BuildError` with Beam's own words.
+
+    What a step raises in this process, or in its workers, would be raised again: nothing was lost.
+    """
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, BeamPipesError):
@@ -386,6 +398,16 @@ def _ours(error: BaseException) -> Exception:
     if told is not None:
         return told
     words = last_words(str(error)) or "no message"
+    step = step_of(words) if in_process else None
+    if step is not None:
+        where, what = step
+        if "Traceback (most recent call last)" not in str(error):  # else all of it comes from another process, as text
+            what = f"{type(error).__name__}: {what.rstrip('.') or 'no message'}"
+        return StageError(
+            f"the step {where!r} of the pipeline failed: {what.rstrip('.')}. Nothing was published. Correct the step, "
+            "or what it is given, and run the build again.",
+            stage=where,
+        )
     return lost(f"the Beam job failed: {type(error).__name__}: {words.rstrip('.')}")
 
 

@@ -42,7 +42,7 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.lineage import LINEAGE
 from beam_pipes.cache.locks import in_words, is_dead
 from beam_pipes.cache.publish import SNAPSHOTS
-from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.cache.storage import directory_path, existing_directory, storage_for
 from beam_pipes.errors import (
     BeamPipesError,
     BuildError,
@@ -275,9 +275,8 @@ def read_jobs(path: str | os.PathLike[str]) -> list[JobOnRecord]:
 
     Raises `CacheNotFoundError` if there is no directory.
     """
-    root, storage = directory_path(path), storage_for(path)
-    if not storage.is_directory(root):
-        raise CacheNotFoundError(f"{str(path)!r} does not exist: nothing was built there.", path=str(path))
+    root = existing_directory(path)
+    storage = storage_for(root)
     here = os.uname().nodename
     return [
         JobOnRecord(
@@ -470,6 +469,12 @@ _FRAME = re.compile(r"\s*(at [\w$./]+\(.*|\.\.\. \d+ more|\W*)")
 def last_words(text: str) -> str:
     """The last line of a text, or of a Java traceback, that says what went wrong; empty if none does."""
     return next((line.strip() for line in reversed(text.splitlines()) if not _FRAME.fullmatch(line)), "")
+
+
+def step_of(words: str) -> tuple[str, str] | None:
+    """`"no x [while running 'Map']"` → `("Map", "no x")`; None for words that name no step of a pipeline."""
+    found = _WHERE.search(words)
+    return None if found is None else (found["label"], words[: found.start()])
 
 
 # The last line of a traceback, as Python writes it. Beam adds the PTransform to the message.

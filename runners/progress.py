@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 import time
@@ -218,6 +219,11 @@ def _stages(stream: TextIO) -> Progress:
 
 
 def _notebook(stream: TextIO) -> Progress:
+    if importlib.util.find_spec("IPython") is None:
+        raise DeclarationError(
+            "progress 'notebook' is for the cells of notebooks and needs IPython, which is not installed; choose one "
+            f"of: {', '.join(kind for kind in KINDS if kind != 'notebook')}."
+        )
     made: Progress = importlib.import_module("beam_pipes.runners.progress_views").NotebookView()
     return made
 

@@ -21,7 +21,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from beam_pipes.errors import visible
+from beam_pipes.errors import OutputError, visible
 from beam_pipes.runners.progress import Counts
 
 # Drawing costs about 3 ms, so 1.5 % of a core.
@@ -167,6 +167,18 @@ class Terminal(Console):
 
     def on_broken_pipe(self) -> None:
         raise  # the error that is being handled
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        try:
+            super().print(*objects, **options)
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # a full disk behind `> file`
+            raise OutputError(
+                f"what this command prints cannot be written to its output: {error.strerror or error}. Free some "
+                "space, or redirect it to another place; apart from that the command did what it does.",
+                errno=error.errno,
+            ) from error
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Texts with their control characters escaped: names and messages come from data, which is not trusted."""

@@ -215,8 +215,8 @@ class Encode(beam.DoFn):  # type: ignore[misc]
         except Exception as error:
             if self._declaration.on_error == "fail":
                 raise StageError(
-                    f"the element {brief(element)} cannot be stored: {text_of(error)} Correct the step before "
-                    "WriteToCache or the features, or allow failures with on_error='dead_letter' (kept) or "
+                    f"the element {brief(element)} cannot be stored: {text_of(error).rstrip('.')}. Correct the step "
+                    "before WriteToCache or the features, or allow failures with on_error='dead_letter' (kept) or "
                     "on_error='drop' (counted).",
                     stage=WRITE,
                 ) from error

@@ -39,7 +39,7 @@ from beam_pipes.cache.locks import BUILD_LOCK
 from beam_pipes.cache.manifest import FILE_NAME
 from beam_pipes.cache.publish import SNAPSHOTS, remember_shards, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.cache.storage import directory_path, existing_directory, storage_for
 from beam_pipes.cache.storage_protocol import HeldLock, Storage
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError, DeclarationError
 
@@ -264,9 +264,7 @@ def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = Fals
 
     Raises `CacheNotFoundError` if there is no directory, `CacheBusyError` while a build is writing there.
     """
-    storage, root = storage_for(path), directory_path(path)
-    if not storage.is_directory(root):
-        raise CacheNotFoundError(f"{str(path)!r} does not exist: nothing was built there.", path=str(path))
+    root = existing_directory(path)
     with build_lock(root):
         if not dry_run:
             remove_temporaries(root)

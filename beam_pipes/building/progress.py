@@ -16,7 +16,7 @@ from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.leftovers import LAUNCHES, lock_holder, unfinished_uses, with_launches
 from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.cache.storage import existing_directory, storage_for
 from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError
@@ -210,9 +210,8 @@ class Status:
 
 def read_status(path: str | os.PathLike[str]) -> Status:
     """The status of a cache directory. Raises `CacheNotFoundError` if there is no directory."""
-    root, storage = directory_path(path), storage_for(path)
-    if not storage.is_directory(root):
-        raise CacheNotFoundError(f"{str(path)!r} does not exist: nothing was built there.", path=str(path))
+    root = existing_directory(path)
+    storage = storage_for(root)
     last_build: tuple[str, ...] = ()
     try:
         cache = Cache.open(root)

@@ -265,7 +265,7 @@ def decode_lineage(data: bytes, *, path: str) -> ShardLineage:
     if version not in (1, VERSION):
         raise UnsupportedFormatError(
             f"{path}: expected lineage of version 1 or {VERSION}, found version {version}. Read it with the version of "
-            "beam-pipes that wrote it, or build the cache again.",
+            "beam-pipes that wrote it, or build to another directory.",
             path=path,
             found=version,
         )

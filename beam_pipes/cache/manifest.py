@@ -337,7 +337,8 @@ class Manifest:
         if version != FORMAT_VERSION:
             raise UnsupportedFormatError(
                 f"{path}: expected format version {FORMAT_VERSION}, found {version}. Read it with the version of "
-                "beam-pipes that wrote it, or build the cache again.",
+                "beam-pipes that wrote it, or build to another directory: a build here would replace what that version "
+                "reads.",
                 path=path,
                 expected=FORMAT_VERSION,
                 found=version,

@@ -370,6 +370,16 @@ def directory_path(path: str | os.PathLike[str]) -> str:
     return text.rstrip("/") if is_remote(text) else absolute_path(text)
 
 
+def existing_directory(path: str | os.PathLike[str]) -> str:
+    """The directory, as `directory_path` has it. Raises `CacheNotFoundError` if it is not there, or is a file."""
+    root, named = directory_path(path), os.fspath(path)
+    if storage_for(root).is_directory(root):
+        return root
+    if not is_remote(root) and os.path.exists(root):
+        raise CacheNotFoundError(f"expected the directory of a cache, and {named!r} is a file.", path=named)
+    raise CacheNotFoundError(f"{named!r} does not exist: nothing was built there.", path=named)
+
+
 def absolute_path(path: str | os.PathLike[str]) -> str:
     """A path that stays valid when user code changes the working directory; remote ones are returned as they are.
 

@@ -36,7 +36,11 @@ class MediaFiles(NamedTuple):
 def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
     """The files of a directory, by suffix. Raises `DeclarationError` if none has one of these."""
     if not is_remote(root) and not os.path.isdir(root):
-        raise DeclarationError(f"{root!r} should be a directory of {what}, but is not a directory. {_one(what)}")
+        found = "is a file" if os.path.exists(root) else "does not exist"
+        raise DeclarationError(
+            f"{root!r} should be a directory of {what}, but {found}. {_one(what)} Names of archives end in "
+            ".tar, .tar.gz, .tar.bz2 or .tar.zst."
+        )
     by_suffix: dict[str, list[FoundFile]] = {}
     others: Counter[str] = Counter()
     for file in select(root).find():

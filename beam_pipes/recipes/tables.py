@@ -20,7 +20,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ def row_example(
     types: Mapping[str, str],
     label: str | None = None,
     classes: Result | None = None,
+    left_out: Sequence[str] | None = None,
 ) -> list[dict[str, object]]:
     """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
 
@@ -67,13 +68,22 @@ def row_example(
         types: column → dtype, of the columns that are stored. Missing values are NaN in floats and `""` in text.
         label: the column that is stored as `label`.
         classes: the values of this column, if they are text; a label is a position in their sorted list.
+        left_out: columns that are not stored; a row with others than these and `types` fails. None: any may be there.
 
     Raises `TaskError` if an integer or a bool is missing.
     """
     numbers = None if classes is None else class_numbers(classes)
+    known = None if left_out is None else {*types, *left_out}
     examples = []
     for row in rows:
         assert isinstance(row, Mapping)  # sources of tables give nothing else
+        if known is not None and not known.issuperset(row):
+            name = next(name for name in row if name not in known)
+            raise TaskError(
+                f"the row has the column {name!r}, which has no type, because none of the rows that types were "
+                f"inferred from has it. Leave it out (--type {name}=skip), or give it a type in the declaration "
+                "(--print-python)."
+            )
         example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
         if label is not None:
             value = example.pop(label)
@@ -149,7 +159,7 @@ def table(
         raise DeclarationError(f"delimiter is for CSV, and these files are {kind}. Omit it.")
     reading = {} if delimiter is None else {"delimiter": delimiter}
     inferred = _types_of_parquet(data) if kind == "parquet" else infer_types(_sampled(data, kind, **reading))
-    chosen = _chosen(inferred, types or {}, label=label, by=by)
+    chosen = _chosen(inferred, types or {}, label=label, by=by, may_skip_others=kind == "json")
     if by is not None and by == label:
         common = dataclasses.replace(common, by=LABEL)
     module = Module()
@@ -175,6 +185,8 @@ def table(
         types=Code("types"),
         label=label,
         classes=Code("classes.result") if is_named else None,
+        # Rows of JSON lines have columns of their own; all others have those of the source.
+        left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" else None,
     )
     module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_named else None)
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
@@ -183,10 +195,11 @@ def table(
 
 
 def _chosen(
-    inferred: Mapping[str, str], given: Mapping[str, str], *, label: str | None, by: str | None
+    inferred: Mapping[str, str], given: Mapping[str, str], *, label: str | None, by: str | None, may_skip_others: bool
 ) -> dict[str, str]:
-    """Column → dtype of what is stored."""
-    for option, column in (("label", label), ("by", by), *(("types", column) for column in given)):
+    """Column → dtype of what is stored. `may_skip_others`: rows that were not sampled may have more columns."""
+    checked = [column for column, dtype in given.items() if dtype != "skip" or not may_skip_others]
+    for option, column in (("label", label), ("by", by), *(("types", column) for column in checked)):
         if column is not None and column not in inferred:
             raise DeclarationError(
                 f"{option}: there is no column {column!r}; there are {', '.join(inferred) or 'none'}."
@@ -329,9 +342,12 @@ def _head(file: FoundFile) -> bytes:
 
 def _types_of_parquet(data: Paths) -> dict[str, str]:
     parquet = require("pyarrow.parquet", purpose="Parquet")
-    with open_input(select(data).find()[0].path) as handle:
-        schema = parquet.read_schema(handle)
-    return {field.name: _type_of_arrow(field.type) for field in schema}
+    files = select(data).find()
+    types: dict[str, str] = {}
+    for path in (files[-1].path, files[0].path):  # where both have a column, its type is that of the first file
+        with open_input(path) as handle:
+            types = {**types, **{field.name: _type_of_arrow(field.type) for field in parquet.read_schema(handle)}}
+    return types
 
 
 def _type_of_arrow(kind: pyarrow.DataType) -> str:

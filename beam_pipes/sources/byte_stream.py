@@ -33,6 +33,29 @@ def codec_of(name: str) -> str | None:
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
+# How compressed files begin, what they are, and the suffix by which they are decompressed, where any is.
+_BEGINNINGS = {
+    b"\x1f\x8b": ("gzip", ".gz"),
+    b"BZh": ("bzip2", ".bz2"),
+    b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
+    b"\xfd7zXZ\0": ("xz", None),
+    b"PK\x03\x04": ("zip", None),
+    b"\x04\x22\x4d\x18": ("lz4", None),
+}
+
+
+def advice_if_compressed(beginning: bytes) -> str:
+    """What to add to a message about a file that cannot be read, because it is compressed and its name does not say so.
+
+    `b"\\x1f\\x8b…"` → `". It begins as gzip data do: …"`; nothing for other bytes.
+    """
+    for magic, (codec, suffix) in _BEGINNINGS.items():
+        if beginning.startswith(magic):
+            what = f"give the file a name that ends in {suffix}" if suffix else "no source decompresses it: do so first"
+            return f". It begins as {codec} data do: {what}"
+    return ""
+
+
 def open_input(path: str) -> IO[bytes]:
     """An input file on any storage; reads are not buffered further."""
     return storage_for(path).open_read(path)

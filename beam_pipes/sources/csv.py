@@ -15,6 +15,7 @@ from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
+    advice_if_compressed,
     codec_of,
     decompressed,
     hash_range,
@@ -287,7 +288,8 @@ class CSV(LineSource):
         """The columns that a header names, checked against those declared."""
         fields = self.dialect.row(header)
         if isinstance(fields, str):
-            raise SourceError(f"the header of {file} cannot be parsed: {fields}", file=file, offset=0)
+            advice = advice_if_compressed(header)
+            raise SourceError(f"the header of {file} cannot be parsed: {fields}{advice}", file=file, offset=0)
         found = tuple(fields)
         if self.columns is not None and len(found) == len(self.columns):
             # Names that a header leaves out, such as that of an index, or has twice are those declared.
@@ -504,7 +506,10 @@ def _checked_columns(columns: Sequence[str], where: str, *, file: str | None = N
     if not names or not all(isinstance(name, str) for name in names) or (file is None and not all(names)):
         raise SourceError(f"{where} should be a list of names, got {columns!r:.200}", file=file)
     # Of a file, the one who reads it can say what its columns are called.
-    own = [name or f"column_{number}" for number, name in enumerate(names, 1)]
+    own = [
+        name if name and name not in names[:number] else f"{name or 'column'}_{number + 1}"
+        for number, name in enumerate(names)
+    ]
     advice = f". Name them in the file, or for the source: columns={own!r:.200}" if file is not None else ""
     if not all(names):
         raise SourceError(

@@ -23,6 +23,7 @@ from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
     Frame,
+    advice_if_compressed,
     codec_of,
     frame_chunks,
     frames_of,
@@ -32,7 +33,7 @@ from beam_pipes.sources.byte_stream import (
 )
 from beam_pipes.sources.file_source import FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch, content_digest
-from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, json_converters
+from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, json_converters, number_of_json
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
 
@@ -364,7 +365,8 @@ def decoded(raw: bytes, *, file: str, position: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}",
+            f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}"
+            + (advice_if_compressed(raw) if position == 0 else ""),
             file=file,
             offset=position,
         ) from error
@@ -439,7 +441,7 @@ class TextLines(LineSource):
 
 
 # What json.loads calls, without looking for blanks around the object: half the time of a short line.
-_scan_object = json.JSONDecoder().raw_decode
+_scan_object = json.JSONDecoder(parse_float=number_of_json).raw_decode
 
 
 @dataclass(frozen=True)
@@ -449,8 +451,9 @@ class JSONLines(LineSource):
     `b'{"text": "hi", "n": 3}\\n'` → `{"text": "hi", "n": 3}`
 
     With a `schema` (see `schema.py`) values have exactly its keys, converted; without one, they are unchanged. A line
-    that is not a JSON object in UTF-8, or does not fit the schema, is a bad record. Blank lines are skipped. Large
-    files are split, as those of `TextLines`.
+    that is not a JSON object in UTF-8, has a number that no float holds (`1e400`), or does not fit the schema, is a bad
+    record; `NaN` and `Infinity` mean themselves. Blank lines are skipped. Large files are split, as those of
+    `TextLines`.
     """
 
     _: KW_ONLY
@@ -502,7 +505,7 @@ class JSONLines(LineSource):
             raw = raw[len(BOM) :]
         text = decoded(raw, file=file, position=position)
         try:
-            value = json.loads(text)
+            value = json.loads(text, parse_float=number_of_json)
         except (ValueError, RecursionError) as error:
             raise SourceError(
                 f"expected a JSON object, found {text!r:.80}: {error}", file=file, offset=position
@@ -523,7 +526,7 @@ class JSONLines(LineSource):
     def fingerprint_config(self) -> Mapping[str, object]:
         return {
             "source": "JSONLines",
-            "version": 1,
+            "version": 2,  # 1 took numbers that no float holds for infinite
             "schema": describe_schema(self.schema),
             "max_line_bytes": self.max_line_bytes,
         }

@@ -6,6 +6,8 @@ Names are relative to the *base*: the directory itself, the file's directory, th
 wildcard, or what the entries of a list have in common; `relative_to` sets it. Record ids and fingerprints are derived
 from them, so an input may be moved as a whole. They have `/` between their parts, and globs are matched with them.
 
+A file that several entries match, as `corpus` and `corpus/a*.txt` do, is read once; the same entry twice is refused.
+
 Regular files only. A name with a part that begins with a dot is hidden: left out unless `hidden=True` or given as a
 single file. Symbolic links are followed, loops are not. Directories are walked, by `Helpers` once there are many files.
 Inputs on `gs://`, `s3://`, `az://` and `hf://` are listed, which says the size, generation and checksums of every
@@ -22,6 +24,7 @@ import os
 import re
 import stat
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,8 +61,18 @@ def select(
     patterns = _strings("pattern", [pattern] if isinstance(pattern, str) else pattern)
     if not patterns:
         raise SourceError("pattern should be a glob such as '**/*.txt', got an empty list")
+    absolute = tuple(map(_absolute, entries))
+    counts = Counter(path.rstrip("/") for path in absolute)
+    if twice := [path for path, count in counts.items() if count > 1]:
+        # Not read twice: ids of records would repeat. Not read once without a word: a path may be repeated on purpose.
+        raise SourceError(
+            f"paths should name each input once, found {twice[0]!r} {counts[twice[0]]} times: a file is read "
+            "once, however often it is named. Name it once; to see its records more often than others, build it "
+            "into a cache of its own and load that at a higher rate of a Mixture",
+            inputs=tuple(twice),
+        )
     return Selection(
-        entries=tuple(map(_absolute, entries)),
+        entries=absolute,
         patterns=patterns,
         exclude=_strings("exclude", [exclude] if isinstance(exclude, str) else exclude),
         recursive=bool(recursive),

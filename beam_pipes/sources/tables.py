@@ -335,8 +335,13 @@ def _messages(path: str, file: str) -> Iterator[_Message]:
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # Arrow says by one without that a file ends early
             raise read_error(file, error, offset=0) from error
+        advice = ""
+        if row == 0 and next(read_range(path, file, 0, 6), b"") == b"ARROW1":
+            advice = ". It is in Arrow's file format: write it with pyarrow.ipc.new_stream, or as Parquet"
         raise SourceError(
-            f"input {file} cannot be read as a stream of Arrow, at or after row {row}: {error}", file=file, offset=row
+            f"input {file} cannot be read as a stream of Arrow, at or after row {row}: {error}{advice}",
+            file=file,
+            offset=row,
         ) from error
 
 

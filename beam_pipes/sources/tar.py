@@ -9,6 +9,7 @@ Reading is `tarfile`'s. A large archive is split where a sample begins: the rest
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -20,9 +21,18 @@ from typing import TYPE_CHECKING
 
 from beam_pipes.cache.spec import FeatureValue
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_error, read_range, slice_chunks
+from beam_pipes.sources.byte_stream import (
+    advice_if_compressed,
+    codec_of,
+    decompressed,
+    open_input,
+    read_error,
+    read_range,
+    slice_chunks,
+)
 from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch, StoredPiece
+from beam_pipes.sources.schema import number_of_json
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
 
@@ -40,7 +50,7 @@ def _text(content: bytes) -> str:
 
 
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {
-    "json": json.loads,
+    "json": functools.partial(json.loads, parse_float=number_of_json),
     "txt": _text,
     "text": _text,
     "cls": lambda content: int(content.decode("ascii")),
@@ -180,8 +190,8 @@ class Tar(FileSource):
                     )
         except tarfile.TarError as error:
             raise SourceError(
-                f"input {part.file} is not a tar archive, or is damaged or truncated, at or after byte {at}: {error}. "
-                "Create or download it again, or leave it out with exclude=",
+                f"input {part.file} is not a tar archive, or is damaged or truncated, at or after byte {at}: {error}"
+                f"{advice_if_compressed(stream.beginning)}. Create or download it again, or leave it out with exclude=",
                 file=part.file,
                 offset=at,
             ) from error
@@ -214,7 +224,7 @@ class Tar(FileSource):
         return self._value(samples[0], file=file, position=position)
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        return {"source": "Tar", "version": 1, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
+        return {"source": "Tar", "version": 2, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
 
 
 def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> FileContent | None:
@@ -264,6 +274,7 @@ class _Chunks(io.RawIOBase):
         self._chunks = chunks
         self._left = memoryview(b"")
         self._position = 0
+        self.beginning = b""
 
     def readable(self) -> bool:
         return True
@@ -295,6 +306,7 @@ class _Chunks(io.RawIOBase):
             if not (chunk := next(self._chunks, b"")):
                 break
             self._left = memoryview(chunk)
+            self.beginning = self.beginning or chunk[:16]
         part, self._left = self._left[:most], self._left[most:]
         self._position += len(part)
         return part

@@ -14,7 +14,14 @@ from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, HeaderTable, masked_crc32c
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
-from beam_pipes.sources.byte_stream import READ_BYTES, codec_of, open_input, read_error, slice_chunks
+from beam_pipes.sources.byte_stream import (
+    READ_BYTES,
+    advice_if_compressed,
+    codec_of,
+    open_input,
+    read_error,
+    slice_chunks,
+)
 from beam_pipes.sources.file_source import FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch, is_message
 from beam_pipes.sources.selection import FoundFile, Paths
@@ -141,7 +148,8 @@ class TFRecords(FileSource):
         if crc != masked_crc32c(header[:8]):
             raise SourceError(
                 f"input {part.file} is damaged at byte {offset}: the length of the record there does not match its "
-                "checksum, so the next record cannot be found. This is not a TFRecord file, or its bytes have changed",
+                "checksum, so the next record cannot be found. This is not a TFRecord file, or its bytes have changed"
+                + (advice_if_compressed(header) if offset == 0 else ""),
                 file=part.file,
                 offset=offset,
             )

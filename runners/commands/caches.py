@@ -198,6 +198,11 @@ def verify_command(path: Annotated[str, typer.Argument(help="cache directory")])
             "any other reader of TFRecords sees them; a build without these records in its input removes them."
         )
     if report.problems:
+        console.print(
+            "To repair it, copy the damaged files again from where they are whole, or run the build with --overwrite, "
+            "which makes every shard anew: a build without it takes finished shards as they are.",
+            markup=False,
+        )
         raise typer.Exit(1)
 
 

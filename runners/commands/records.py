@@ -303,7 +303,7 @@ def dead_command(
         console.print_json(strict_json({"dead_letters": counts.total(), "by_stage_and_error": rows}))
         return
     if not counts:
-        console.print("no dead letters.")
+        console.print("no dead letters." if stage is None and error is None else _none_chosen(cache))
         return
     console.print(dead_letters_table(counts, first))
     for letter in shown:
@@ -348,6 +348,13 @@ def _chosen(cache: Cache, stage: str | None, error: str | None) -> Iterator[Dead
     for letter in cache.dead_letters():
         if (stage is None or letter.stage == stage) and (error is None or letter.error_type == error):
             yield letter
+
+
+def _none_chosen(cache: Cache) -> str:
+    """What to say where none of the dead letters is of the stage and the error that were asked for."""
+    there = sorted({(letter.stage, letter.error_type) for letter in cache.dead_letters()})
+    found = "; ".join(f"--stage {stage} --error {error}" for stage, error in there)
+    return f"no dead letters of this stage and error; there are: {found}." if there else "no dead letters."
 
 
 def _lines_of_letter(letter: DeadLetter) -> Iterator[str]:
@@ -418,6 +425,8 @@ def duplicates_command(
     from beam_pipes.transforms.dedup import cache_duplicates
 
     found = cache_duplicates(Cache.open(path))
+    if not found and (name is not None or tsv is not None):
+        raise DeclarationError(f"no analyzer of {path!r} has looked for duplicates: leave --name and --tsv out.")
     if name is not None and name not in found or tsv is not None and name is None and len(found) != 1:
         raise DeclarationError(f"--name should be one of {sorted(found)}, analyzers of {path!r}; got {name!r}.")
     if not found:

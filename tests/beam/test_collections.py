@@ -241,6 +241,11 @@ def test_by_default_it_ends_the_job_with_the_element(tmp_path: Path) -> None:
         run(lambda p: p | beam.Create(BAD) | WriteToCache(tmp_path / "c", features=FEATURES))
 
 
+def test_what_is_no_row_is_named_in_whole_sentences(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="the element int: 5 cannot be stored: .*[^.]\\. Correct the step before"):
+        run(lambda p: p | beam.Create([5]) | WriteToCache(tmp_path / "c", features=FEATURES, key=None))
+
+
 def test_other_records_behind_the_shuffle_are_noticed(tmp_path: Path) -> None:
     """A step that draws without a seed gives other elements when a runner repeats it."""
     ends = WriteToCache(tmp_path, num_shards=1)

@@ -466,3 +466,18 @@ def test_a_stage_with_the_result_of_an_analyzer_is_refused(good: TextLines) -> N
 def test_names_of_what_is_there_and_is_no_declaration(clicks: Path) -> None:
     with pytest.raises(DeclarationError, match="should be a Declaration, or a function that returns one, got str"):
         build("portable_declarations:PACE_VARIABLE", to="c")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_step_that_fails_is_named_and_no_lost_worker_is_blamed(good: TextLines, tmp_path: Path, workers: int) -> None:
+    steps = [declared.click, beam.GroupByKey(), declared.summarize, "Halve" >> beam.Map(lambda row: 1 // 0)]
+    with pytest.raises(StageError) as caught:
+        build(
+            declare("clicks", good, steps, features=FEATURES, key="user", num_shards=2),
+            to=tmp_path / "c",
+            workers=workers,
+        )
+    assert str(caught.value) == (
+        "the step 'Halve' of the pipeline failed: ZeroDivisionError: integer division or modulo by zero. Nothing was "
+        "published. Correct the step, or what it is given, and run the build again."
+    )

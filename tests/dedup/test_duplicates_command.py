@@ -85,3 +85,6 @@ def test_a_cache_whose_build_looked_for_none_says_so(text_input: Path, tmp_path:
     build("sample_declarations:words", tmp_path / "words", options=LocalOptions(workers=1))
 
     assert shown("duplicates", str(tmp_path / "words")) == "no analyzer has looked for duplicates.\n"
+    words = "no analyzer of '.*words' has looked for duplicates: leave --name and --tsv out."
+    with pytest.raises(DeclarationError, match=words):
+        shown("duplicates", str(tmp_path / "words"), "--tsv", "table.tsv")

@@ -223,6 +223,9 @@ def test_a_reader_that_is_reading_keeps_what_it_has_mapped(three_snapshots: tupl
 def test_collecting_where_nothing_is_and_a_negative_number_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CacheNotFoundError, match="'.*gone' does not exist: nothing was built there."):
         collect(tmp_path / "gone")
+    (tmp_path / "file").touch()
+    with pytest.raises(CacheNotFoundError, match="expected the directory of a cache, and '.*file' is a file."):
+        collect(tmp_path / "file")
     with pytest.raises(DeclarationError, match="keep should be a number of snapshots, 0 or more, got -1."):
         collect(tmp_path, keep=-1)
 

@@ -22,7 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from origin_caches import build_origins, declaration_of
 
-from beam_pipes.building.care.takedown import AUDIT, LOCK_NAME, resolve_takedowns, take_down, undo_takedown
+from beam_pipes.building.care.takedown import (
+    AUDIT,
+    LOCK_NAME,
+    resolve_takedowns,
+    take_down,
+    takedowns_at,
+    undo_takedown,
+)
 from beam_pipes.building.care.trace import explain_record
 from beam_pipes.building.leftovers import remove_temporaries
 from beam_pipes.cache import Cache, FeatureSpec, LocalStorage
@@ -329,7 +336,17 @@ class TestTheOverlay:
             take_down(cache.path, [""])
         with pytest.raises(CacheNotFoundError, match="'.*' does not exist: nothing was built there"):
             take_down(tmp_path / "nowhere", ["a@0"])
+        with pytest.raises(CacheNotFoundError, match="expected the directory of a cache, and '.*a.txt' is a file."):
+            take_down(next(tmp_path.rglob("a.txt")), ["a@0"])
         assert not (Path(cache.path) / FILE_NAME).exists()
+
+    def test_the_directory_may_be_named_from_home(self, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(Path(cache.path).parent))
+        short = f"~/{Path(cache.path).name}"
+        take_down(short, ["a.txt@0"])
+        assert [each.ids for each in takedowns_at(short).in_force] == [("a.txt@0",)]
+        undo_takedown(short, 1)
+        assert not takedowns_at(cache.path).in_force
 
     def test_two_at_once_are_both_kept(self, cache: Cache) -> None:
         with multiprocessing.get_context("spawn").Pool(2) as pool:

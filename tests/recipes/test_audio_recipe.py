@@ -217,3 +217,15 @@ def test_wave_files_that_were_cut_short_are_refused_and_those_without_a_length_r
             FileContent("a.wav", content[:4] + length + content[8:40] + length + content[44:]), sample_rate=16_000
         )
         assert piped["num_samples"] == 1600
+
+
+def test_a_sound_file_or_a_manifest_in_another_encoding_is_no_manifest() -> None:
+    clips()
+    Path("talks/latin.csv").write_bytes("audio,text\nclips/0.wav,caf\xe9\n".encode("latin-1"))
+    words = (
+        r"expected a manifest, which is UTF-8 text \(.jsonl, .csv or .tsv, one row for each sound file\): .* Name the "
+        "manifest or the directory of the sound files, or convert the file to UTF-8."
+    )
+    for path in ("talks/clips/0.wav", "talks/latin.csv"):
+        with pytest.raises(DatasetError, match=f"{path}: {words}"):
+            audio(path).declaration()

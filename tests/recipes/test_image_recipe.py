@@ -178,9 +178,13 @@ def test_directories_without_classes_or_images_are_refused() -> None:
     with pytest.raises(DeclarationError, match="there are no images in 'none'; known are .bmp, .jpeg, .jpg, .png,"):
         images("none")
     with pytest.raises(
-        DeclarationError, match="'absent' should be a directory of images, but is not a directory. Name o"
+        DeclarationError, match="'absent' should be a directory of images, but does not exist. Name one directory of"
     ):
         images("absent")
+    Path("pets.tgz").write_bytes(b"")
+    words = "'pets.tgz' should be .*, but is a file. .* Names of archives end in .tar, .tar.gz, .tar.bz2 or .tar.zst."
+    with pytest.raises(DeclarationError, match=words):
+        images("pets.tgz")
 
 
 def test_pixels_survive_png() -> None:

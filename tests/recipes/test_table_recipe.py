@@ -102,6 +102,33 @@ def test_a_column_that_some_rows_of_json_lack_may_be_missing() -> None:
     assert math.isnan(second["n"]) and second["s"] == ""
 
 
+def test_a_column_of_json_behind_the_sampled_rows_is_not_left_out_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("beam_pipes.recipes.tables.INFERRED_FROM", 100)
+    Path("a.jsonl").write_text('{"n": 1}\n' * 100 + '{"n": 2, "late": "x"}\n')
+
+    words = (
+        "the row has the column 'late', which has no type, because none of the rows that types were inferred from has "
+        "it. Leave it out (--type late=skip), or give it a type in the declaration (--print-python)."
+    )
+    with pytest.raises(BuildError, match=re.escape(words)):
+        build(table("a.jsonl").declaration(), to="cache", workers=1)
+    assert [each["n"] for each in built(table("a.jsonl", types={"late": "skip"}))["train"]] == [1] * 100 + [2]
+    with pytest.raises(DeclarationError, match="types: there is no column 'late'; there are n."):
+        table("a.jsonl", types={"late": "str"})
+
+
+def test_columns_of_parquet_are_those_of_the_first_and_the_last_file() -> None:
+    Path("in").mkdir()
+    for name, columns in {"a": {"n": [1]}, "b": {"n": [2], "more": ["x"]}}.items():
+        pyarrow.parquet.write_table(pa.table(columns), f"in/{name}.parquet")
+
+    with pytest.raises(SourceError, match=r"a.parquet should have columns \['n', 'more'\], .*: \['more'\] missing"):
+        build(table("in").declaration(), to="cache", workers=1)
+    assert [each["n"] for each in built(table("in", types={"more": "skip"}))["train"]] == [1, 2]
+
+
 def test_types_are_inferred_from_the_last_file_too_and_of_compressed_ones() -> None:
     Path("in").mkdir()
     Path("in/a.csv.gz").write_bytes(gzip.compress(b"n\n1\n2\n"))

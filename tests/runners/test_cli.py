@@ -78,6 +78,26 @@ def test_build_plan_stats_inspect_verify_and_status_of_one_cache(text_input: Pat
     assert "is published (" in beam_pipes("status", cache).stdout
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
+@pytest.mark.parametrize("command", [["stats"], ["inspect"], ["status", "--json"]], ids=lambda command: command[0])
+def test_an_output_that_is_full_ends_in_one_message(text_input: Path, tmp_path: Path, command: list[str]) -> None:
+    cache = str(tmp_path / "cache")
+    beam_pipes("build", "sample_declarations:words", "--to", cache)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "beam_pipes.runners", command[0], cache, *command[1:]],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "beam-pipes: what this command prints cannot be written to its output: No space left on device. Free some "
+        "space, or redirect it to another place; apart from that the command did what it does.\n"
+    )
+
+
 def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     beam_pipes("build", "sample_declarations:words", "--to", str(cache))
@@ -93,6 +113,12 @@ def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> 
     assert done.returncode == 1
     assert shard.name in done.stdout
     assert "problems" in done.stdout
+    assert (
+        "To repair it, copy the damaged files again from where they are whole, or run the build with --overwrite, "
+        "which makes every shard anew: a build without it takes finished shards as they are."
+    ) in done.stdout
+    assert beam_pipes("build", "sample_declarations:words", "--to", str(cache), "--overwrite")
+    assert "no problem" in beam_pipes("verify", str(cache)).stdout
 
 
 @pytest.mark.parametrize(

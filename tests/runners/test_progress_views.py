@@ -209,6 +209,16 @@ def test_logs_get_a_few_lines_and_programs_json_with_the_stages(text_input: Path
     assert told["none"] == ""
 
 
+def test_a_notebook_without_ipython_is_refused_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    with pytest.raises(
+        DeclarationError,
+        match="progress 'notebook' is for the cells of notebooks and needs IPython, which is not installed; choose one "
+        "of: stages, line, log, json, none.",
+    ):
+        progress_for(kind="notebook")
+
+
 def test_a_kind_that_there_is_not_is_refused_before_anything_is_built(text_input: Path, tmp_path: Path) -> None:
     with pytest.raises(
         DeclarationError,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.errors import SourceError
-from beam_pipes.sources import CSV, JSONLines, TextLines
-from beam_pipes.sources.byte_stream import frames_of
+from beam_pipes.sources import CSV, JSONLines, Tar, TextLines, TFRecords
+from beam_pipes.sources.byte_stream import advice_if_compressed, frames_of
 from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.repaired import RepairedSource
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
@@ -208,3 +209,27 @@ def test_what_is_no_sequence_of_frames_is_one_piece(tmp_path: Path, name: str, c
 
 def test_a_block_of_bgzip_is_what_gzip_reads() -> None:
     assert gzip.decompress(bgzip_block(b"some text") + bgzip_block(b"")) == b"some text"
+
+
+@pytest.mark.parametrize("source", [TextLines, CSV, JSONLines, TFRecords, Tar], ids=lambda source: source.__name__)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (gzip.compress(b"a\n" * 999), "It begins as gzip data do: give the file a name that ends in .gz"),
+        (zstd_frame(b"a\n" * 999), "It begins as zstd data do: give the file a name that ends in .zst"),
+        (lzma.compress(b"a\n" * 999), "It begins as xz data do: no source decompresses it: do so first"),
+    ],
+    ids=["gzip", "zstd", "xz"],
+)
+def test_a_file_whose_name_does_not_say_that_it_is_compressed(
+    tmp_path: Path, source: Callable[[Path], Source], content: bytes, words: str
+) -> None:
+    (tmp_path / "x").write_bytes(content)
+    made = source(tmp_path / "x")
+    with pytest.raises(SourceError, match=words):
+        for batch in (batch for shard in made.plan(target_shard_bytes=1 << 20).shards for batch in made.read(shard)):
+            raise batch.bad[0].error
+
+
+def test_a_damaged_file_without_a_known_beginning_is_given_no_advice() -> None:
+    assert advice_if_compressed(b"\x1fno") == advice_if_compressed(b"") == ""

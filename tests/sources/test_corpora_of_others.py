@@ -262,6 +262,12 @@ class TestFoldersOfDatasets:
         ):
             ArrowRows(tmp_path).plan(target_shard_bytes=100)
         table = pyarrow.table({"n": list(range(1000))})
+        with pyarrow.ipc.new_file(tmp_path / "x.arrow", table.schema) as stream:
+            stream.write_table(table)
+        with pytest.raises(
+            SourceError, match="It is in Arrow's file format: write it with pyarrow.ipc.new_stream, or as Parquet"
+        ):
+            ArrowRows(tmp_path).plan(target_shard_bytes=100)
         with pyarrow.ipc.new_stream(tmp_path / "x.arrow", table.schema) as stream:
             stream.write_table(table, max_chunksize=100)
         _cut(tmp_path / "x.arrow", 1000)

@@ -224,7 +224,12 @@ def test_columns_name_what_a_header_leaves_empty_or_has_twice(path):
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ("a,a\n", {}, r"the header of a.csv should name each column once, found twice: \['a'\]"),
+        (
+            "a,b,a\n",
+            {},
+            r"the header of a.csv should name each column once, found twice: \['a'\]. Name them in the file, or for "
+            r"the source: columns=\['a', 'b', 'a_3'\]",
+        ),
         (
             ",a,\n",
             {},

@@ -162,6 +162,26 @@ def test_a_number_that_stays_the_same_is_good(path, declared, value):
     assert (row["x"].tolist() if isinstance(row["x"], np.ndarray) else row["x"]) == value
 
 
+@pytest.mark.parametrize("schema", [None, {"x": float}, {"x": FeatureSpec("float32", shape=(None,))}])
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1" * 400 + ".5"])
+def test_a_number_that_no_float_holds_is_bad_and_not_infinite(path, schema, number):
+    value = f"[0.5, {number}]" if schema and schema["x"] is not float else number
+    values, bad = read(path, f'{{"x": {value}}}\n'.encode(), schema=schema)
+
+    assert values == []
+    with pytest.raises(
+        SourceError, match=rf"expected a JSON object, .*a number in the range of float64, got {number:.60}"
+    ):
+        raise bad[0].error
+
+
+def test_infinity_and_small_numbers_mean_themselves(path):
+    assert read(path, b'{"x": [Infinity, -Infinity, 1e-400, 1.7e308]}\n') == (
+        [{"x": [float("inf"), float("-inf"), 0.0, 1.7e308]}],
+        [],
+    )
+
+
 def test_the_schema_is_part_of_the_configuration():
     def config(**schema: Any) -> str:
         return json.dumps(JSONLines("x", schema=schema).fingerprint_config())

@@ -55,6 +55,27 @@ def test_a_file_is_named_by_itself_and_may_be_hidden(tree):
     assert names(tree / "sub/.g.txt") == [".g.txt"]
 
 
+def test_a_file_that_several_inputs_match_is_read_once(tree):
+    assert names([tree / "sub", tree / "sub/c.txt", f"{tree}/sub/*.txt"]) == ["c.txt", "deep/d.txt", "deep/e.py"]
+
+
+@pytest.mark.parametrize("other", ["sub/c.txt", "./sub/c.txt", "sub/deep/../c.txt"])
+def test_the_same_input_twice_is_refused_not_read_once_without_a_word(tree, monkeypatch, other):
+    monkeypatch.chdir(tree)
+    expected = (
+        r"paths should name each input once, found '.*/sub/c\.txt' 2 times: a file is read once, however often it is "
+        r"named\. Name it once; to see its records more often than others, build it into a cache of its own and load "
+        r"that at a higher rate of a Mixture"
+    )
+    with pytest.raises(SourceError, match=expected):
+        select(["a.txt", tree / "sub/c.txt", other])
+
+
+def test_a_directory_twice_is_refused_with_or_without_its_slash(tree):
+    with pytest.raises(SourceError, match="found '.*/sub' 2 times"):
+        select([f"{tree}/sub", f"{tree}/sub/"])
+
+
 def test_a_glob_names_files_from_its_first_wildcard_on(tree):
     assert names(f"{tree}/sub/**/*.txt") == ["c.txt", "deep/d.txt"]
     assert names(f"{tree}/s*b/c.txt") == ["sub/c.txt"]

@@ -133,6 +133,7 @@ def test_a_sample_that_cannot_be_decoded_is_a_bad_record_alone(tmp_path: Path) -
         ("4.cls", b"x"),
         ("5.jpg", b"a"),
         ("5.jpg", b"b"),
+        ("6.json", b'{"score": 1e400}'),
     ]
     (tmp_path / "x.tar").write_bytes(archive(members))
 
@@ -144,7 +145,8 @@ def test_a_sample_that_cannot_be_decoded_is_a_bad_record_alone(tmp_path: Path) -
     assert re.match(r"3\.txt cannot be decoded: UnicodeDecodeError: ", told[1])
     assert re.match(r"4\.cls cannot be decoded: ValueError: invalid literal for int", told[2])
     assert told[3] == "the sample '5' has two members with the extension 'jpg', expected one of each"
-    assert [row.record_id for row in bad] == ["x.tar@0", "x.tar@2048", "x.tar@3072", "x.tar@4096"]
+    assert told[4] == "6.json cannot be decoded: ValueError: expected a number in the range of float64, got 1e400"
+    assert [row.record_id for row in bad] == [f"x.tar@{at}" for at in (0, 2048, 3072, 4096, 6144)]
 
 
 def test_what_is_no_archive_or_breaks_off_is_named(tmp_path: Path) -> None:

@@ -284,7 +284,17 @@ def _is_same_file(named: str, path: str) -> bool:
 
 
 def rows_of_manifest(path: str) -> Iterator[Mapping[str, object]]:
-    """The rows of a manifest. Raises `DatasetError` for an invalid line."""
+    """The rows of a manifest. Raises `DatasetError` for an invalid line, and for what is no text in UTF-8."""
+    try:
+        yield from _rows_of_manifest(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DatasetError(
+            f"{path}: expected a manifest, which is UTF-8 text (.jsonl, .csv or .tsv, one row for each sound file): "
+            f"{error}. Name the manifest or the directory of the sound files, or convert the file to UTF-8."
+        ) from error
+
+
+def _rows_of_manifest(path: str) -> Iterator[Mapping[str, object]]:
     with open(path, encoding="utf-8-sig", newline="") as lines:
         if path.endswith((".jsonl", ".json")):
             for number, line in enumerate(lines, start=1):

@@ -22,9 +22,9 @@ from beam_pipes.building.leftovers import writing
 from beam_pipes.cache.manifest import FILE_NAME as MANIFEST
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.publish import REPORT, SNAPSHOTS, snapshot_directory
-from beam_pipes.cache.storage import storage_for, sync_directory
+from beam_pipes.cache.storage import existing_directory, storage_for, sync_directory
 from beam_pipes.cache.takedown import FILE_NAME, Overlay, Rows, Takedown, read_overlay
-from beam_pipes.errors import CacheBusyError, CacheNotFoundError, DeclarationError, logger
+from beam_pipes.errors import CacheBusyError, DeclarationError, logger
 
 AUDIT = "takedowns.jsonl"
 LOCK_NAME = ".takedown.lock"
@@ -89,6 +89,7 @@ def take_down(
     wanted = tuple(dict.fromkeys(each for each in ids if each))
     if not wanted:
         raise DeclarationError("a takedown should name at least one record, such as 'books/emma.txt@1024', got none.")
+    path = existing_directory(path)
     with _changing(path) as overlay:
         number = len(overlay.takedowns) + 1
         made = Takedown(number=number, at=_now(), by=_who(by), reason=reason, ids=wanted, next_build=next_build)
@@ -114,6 +115,7 @@ def mark_gone(path: str | os.PathLike[str], number: int, *, by: str | None = Non
 
 
 def _stamp(path: str | os.PathLike[str], number: int, field: str, *, action: str, by: str | None) -> TakedownReport:
+    path = existing_directory(path)
     with _changing(path) as overlay:
         known = [takedown.number for takedown in overlay.in_force]
         if number not in known:
@@ -133,14 +135,14 @@ def resolve_takedowns(path: str | os.PathLike[str]) -> TakedownReport:
 
     Takedowns of an older version, which know ids alone, are given the contents that these match.
     """
+    path = existing_directory(path)
     with _changing(path) as overlay:
         return _change(path, overlay, overlay.takedowns, action="resolve", number=0)
 
 
 def takedowns_at(path: str | os.PathLike[str]) -> Overlay:
     """All takedowns of a cache directory. Raises `CacheNotFoundError` if there is no directory."""
-    _require_directory(path)
-    return read_overlay(path)
+    return read_overlay(existing_directory(path))
 
 
 def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
@@ -148,6 +150,7 @@ def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
 
     Raises `CacheNotFoundError` if there is no directory.
     """
+    path = existing_directory(path)
     overlay = takedowns_at(path)
     manifest = _published_manifest(path)
     records = None if manifest is None or not overlay.takedowns else SnapshotRecords.open(path, manifest)
@@ -338,8 +341,8 @@ def _append_audit(path: str | os.PathLike[str], line: Mapping[str, object]) -> N
 @contextlib.contextmanager
 def _changing(path: str | os.PathLike[str]) -> Iterator[Overlay]:
     """The current takedowns, locked against changes by others."""
-    _require_directory(path)
-    storage, where = storage_for(path), os.fspath(path)
+    where = existing_directory(path)
+    storage = storage_for(where)
     file = os.path.join(where, LOCK_NAME)
     deadline = time.monotonic() + _LOCK_SECS
     with contextlib.ExitStack() as stack:
@@ -358,11 +361,6 @@ def _changing(path: str | os.PathLike[str]) -> Iterator[Overlay]:
                 time.sleep(_POLL_SECS if storage.local_path(file) is not None else _REMOTE_POLL_SECS)
         yield read_overlay(path)
         lock.check()
-
-
-def _require_directory(path: str | os.PathLike[str]) -> None:
-    if not storage_for(path).is_directory(os.fspath(path)):
-        raise CacheNotFoundError(f"{os.fspath(path)!r} does not exist: nothing was built there.", path=os.fspath(path))
 
 
 def _now() -> str:
