@@ -380,17 +380,14 @@ def _begins_empty(module: str, name: str) -> bool:
 
 def _value_of(statement: ast.stmt, name: str) -> ast.expr | None:
     """What a statement assigns to one of its names: `known, seen = {}, set()` gives `seen` the expression `set()`."""
-    if isinstance(statement, ast.AnnAssign):
-        return statement.value
-    if not isinstance(statement, ast.Assign):
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return None
-    for target in statement.targets:
-        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
-            if len(target.elts) == len(statement.value.elts):
-                for one, value in zip(target.elts, statement.value.elts, strict=True):
-                    if isinstance(one, ast.Name) and one.id == name:
-                        return value
-    return statement.value
+    value = statement.value
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            named = [one.id if isinstance(one, ast.Name) else "" for one in target.elts]
+            return value.elts[named.index(name)] if name in named else value
+    return value
 
 
 _CONTAINERS = ("Counter", "OrderedDict", "deque", "dict", "list", "set")
