@@ -85,7 +85,7 @@ PLANTED = [
     ("mutates_inside_", "mutation", "changes its input, which a retry and other branches of the graph are given "
      "too. Copy "
      "what is to be changed.", None),
-    ("one_buffer_", "aliasing", "gives an object for one record and changes it while it processes a later one. "
+    ("one_object_", "aliasing", "gives an object for one record and changes it while it processes a later one. "
      "Give a new "
      "object for every record.", None),
     ("lazy_", "lazy", "gives an iterator (`map`), which is worked out later, once, and by whoever comes first. "
@@ -171,7 +171,7 @@ def test_a_record_that_never_ends_is_told_of_with_its_stage() -> None:
     assert found.found == "it was at: stage 'Never', in order"
 
 
-@pytest.mark.parametrize("name", ["clean", "Keyed_", "Vectorised_", "DeadLetters_", "ReadsAsset_"])
+@pytest.mark.parametrize("name", ["clean", "Keyed_", "Vectorised_", "DeadLetters_", "ReadsAsset_", "one_buffer_"])
 def test_a_clean_declaration_passes(name: str) -> None:
     verdict = assert_robust(f"planted_bugs:{name}")
 

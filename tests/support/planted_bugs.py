@@ -201,7 +201,7 @@ class Codes(ToWords):
 
 
 class OneBuffer(ToWords):
-    """Fills the same array for every record."""
+    """Fills the same array for every record, which the engine copies: no bug."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,6 +210,36 @@ class OneBuffer(ToWords):
     def transform(self, line: str) -> list[dict[str, Any]]:
         self.buffer[:] = [ord(letter) for letter in line[:4]]
         return [{"codes": self.buffer}]
+
+
+@dataclasses.dataclass
+class Line:
+    """An object of a user's class, which the engine passes on as it is."""
+
+    text: str
+
+
+class OneObject(Pipeline):
+    """Gives the same object, changed, for every record."""
+
+    input_type = str
+    output_type = Line
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = Line("")
+
+    def transform(self, line: str) -> list[Line]:
+        self.line.text = line.upper()
+        return [self.line]
+
+
+class OfLine(Pipeline):
+    input_type = Line
+    output_type = dict
+
+    def transform(self, line: Line) -> list[dict[str, Any]]:
+        return [{"words": line.text}]
 
 
 class Lazy(ToWords):
@@ -485,6 +515,7 @@ def declared(name: str) -> Declaration:
         "mutates": lambda: of(ToWords(), Mutates()),
         "mutates_inside": lambda: of(Codes(), MutatesInside(), features={"codes": FeatureSpec("int32", shape=(None,))}),
         "one_buffer": lambda: of(OneBuffer(), features={"codes": FeatureSpec("int32", shape=(4,))}),
+        "one_object": lambda: of(OneObject(), OfLine()),
         "lazy": lambda: of(Lazy(), Eager()),
         "gives_lambda": lambda: of(GivesLambda(), Unpacks()),
         "batch_mean": lambda: of(BatchMean(), features={"length": FeatureSpec("float64")}),
