@@ -73,12 +73,11 @@ def messages_in(source: str, file: str, classes: set[str]) -> Iterator[Message]:
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         made = MAKING.get(called) if isinstance(node.func, ast.Attribute) else None
-        name = made or called
-        if name not in classes | set(MAKING.values()):
+        if made is None and called not in classes:
             continue
         text = ("…: " if made else "") + " ".join(_spelled(node.args[0]).split())
         if sum(letter.isalpha() for letter in text) >= LEAST_LETTERS:
-            yield Message(name, text, file)
+            yield Message(made or called, text, file)
 
 
 def _spelled(node: ast.expr) -> str:

@@ -208,17 +208,20 @@ def _set_by_program(declaration: Declaration) -> dict[tuple[str, str], bytes]:
     found = {}
     for (module, name), value in values.items():
         if is_users(module) and can_be_imported(module):
+            if is_plain(value):
+                data = pickle.dumps(value, protocol=pickle.DEFAULT_PROTOCOL)
+                if len(data) > _MOST_SET_BYTES:
+                    data = pickle.dumps(_Large(len(data), digest_of(canonical(value))))
+                found[module, name] = data
+                continue
             try:
-                data = by_value(value)
+                found[module, name] = by_value(value)
             except Exception as error:
                 raise DeclarationError(
                     f"{module}.{name} is not what the module defines: this program has put {value!r:.80} in its place, "
                     f"which cannot be sent to workers ({type(error).__name__}: {error}). Pass it to the stage as an "
                     "argument, or use workers=1."
                 ) from error
-            if len(data) > _MOST_SET_BYTES and is_plain(value):
-                data = pickle.dumps(_Large(len(data), digest_of(canonical(value))))
-            found[module, name] = data
     return found
 
 

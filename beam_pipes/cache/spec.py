@@ -59,14 +59,12 @@ def owned(value: Record) -> Record:
         return value
     if kind is dict:
         return {name: item if type(item) in _UNCHANGEABLE else owned(item) for name, item in value.items()}
-    if kind is np.ndarray:
+    if isinstance(value, np.ndarray):
         return value.copy(order="K")
     if kind is list:
         return value[:] if not value or type(value[0]) in _UNCHANGEABLE else [owned(item) for item in value]
     if kind is tuple:
         return tuple([owned(item) for item in value])
-    if isinstance(value, np.ndarray):
-        return value.copy(order="K")
     if kind in _OTHER_DICTS:
         copy = value.copy()
         copy.update((name, owned(item)) for name, item in value.items() if type(item) not in _UNCHANGEABLE)

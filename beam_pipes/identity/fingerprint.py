@@ -50,7 +50,8 @@ def set_values(stages: Iterable[object]) -> dict[tuple[str, str], object]:
 
         helpers.LIMIT = 5; set_values([tokenize])  →  {("helpers", "LIMIT"): 5, ("helpers", "Config.size"): 2}
 
-    Constants of modules, and attributes of classes that differ from the class's body. A process that imports `helpers`
+    Constants of modules, attributes of classes that differ from the class's body, and what has been put in the place of
+    a module's function or class, which need not be plain data. A process that imports `helpers`
     itself has the values that the module was written with. Raises `DeclarationError` as `fingerprint` does.
     """
     collector = _ValuesCollector()

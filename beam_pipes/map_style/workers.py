@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
-from beam_pipes.loader.prefetch import LOOK_SECS, OrderedPrefetcher, Waiting, interrupts_held_back, keep_freed_memory
+from beam_pipes.loader.prefetch import LOOK_SECS, OrderedPrefetcher, Waiting, interrupts_held_back
 from beam_pipes.map_style.dataset import MapStyle, reading_epoch
 
 
@@ -147,7 +147,6 @@ def serve(connection: Connection, number: int) -> None:
     # A thread reads the pipe at all times: the parent can never block on a full one, and its end is noticed at once.
     threading.Thread(target=_read_requests, args=(connection, requests), daemon=True).start()
     dataset = _unpack(packed, number)
-    keep_freed_memory()
     while True:
         epoch, indices = requests.get()
         outcome = dataset if isinstance(dataset, Failure) else _outcome(dataset, indices, epoch)

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+import torch
 
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.on_device import DataLoader
@@ -439,7 +440,7 @@ def one_dict():
 
 
 def one_tensor():
-    buffer = pytest.importorskip("torch").zeros(2)
+    buffer = torch.zeros(2)
     for i in range(20):
         buffer[:] = i
         yield {"x": buffer}

@@ -151,7 +151,7 @@ def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
     Raises `CacheNotFoundError` if there is no directory.
     """
     path = existing_directory(path)
-    overlay = takedowns_at(path)
+    overlay = read_overlay(path)
     manifest = _published_manifest(path)
     records = None if manifest is None or not overlay.takedowns else SnapshotRecords.open(path, manifest)
     if records is None:
@@ -340,9 +340,8 @@ def _append_audit(path: str | os.PathLike[str], line: Mapping[str, object]) -> N
 
 @contextlib.contextmanager
 def _changing(path: str | os.PathLike[str]) -> Iterator[Overlay]:
-    """The current takedowns, locked against changes by others."""
-    where = existing_directory(path)
-    storage = storage_for(where)
+    """The current takedowns of an `existing_directory`, locked against changes by others."""
+    storage, where = storage_for(path), os.fspath(path)
     file = os.path.join(where, LOCK_NAME)
     deadline = time.monotonic() + _LOCK_SECS
     with contextlib.ExitStack() as stack:
