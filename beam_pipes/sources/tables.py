@@ -14,46 +14,19 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
+from urllib.parse import unquote
 
 from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.storage import directory_path, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.extras import require
+from beam_pipes.sources.arrow_values import ArrowBatch, ArrowSchema, num_leaves, rows_of
 from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range
 from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.source import Slice, Source, SourceShard, check_batch_limits
-
-
-class _ArrowField(Protocol):
-    @property
-    def type(self) -> object: ...
-
-
-class _ArrowSchema(Protocol):
-    """What we use of a `pyarrow.Schema`; pyarrow has no types."""
-
-    @property
-    def names(self) -> list[str]: ...
-    def field(self, name: str, /) -> _ArrowField: ...
-    def remove_metadata(self) -> _ArrowSchema: ...
-
-
-class ArrowBatch(Protocol):
-    """What we use of a `pyarrow.RecordBatch`."""
-
-    @property
-    def schema(self) -> _ArrowSchema: ...
-    @property
-    def columns(self) -> list[Any]: ...
-    @property
-    def num_rows(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    def slice(self, offset: int, length: int, /) -> ArrowBatch: ...
-    def select(self, names: list[str], /) -> ArrowBatch: ...
 
 
 class _ColumnChunk(Protocol):
@@ -93,12 +66,14 @@ class _ParquetFile(Protocol):
     @property
     def metadata(self) -> _ParquetMetadata: ...
     @property
-    def schema(self) -> Any: ...
-    @property
-    def schema_arrow(self) -> _ArrowSchema: ...
+    def schema_arrow(self) -> ArrowSchema: ...
     def iter_batches(
         self, batch_size: int, *, row_groups: list[int], columns: list[str], use_threads: bool
     ) -> Iterator[ArrowBatch]: ...
+
+
+# The directory of rows without a value for a partition.
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
@@ -134,8 +109,11 @@ class _Tables(FileSource):
     def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[ArrowBatch]:
         """The rows of a slice as Arrow batches of at most `batch_records`."""
 
-    def _names(self, schema: _ArrowSchema, file: str) -> list[str]:
+    def _names(self, schema: ArrowSchema, file: str) -> list[str]:
         found = list(schema.names)
+        if len(set(found)) < len(found):
+            twice = sorted({name for name in found if found.count(name) > 1})
+            raise SourceError(f"{file} should have each column once, found twice: {twice}. Rename them", file=file)
         if self.columns is None:
             return found
         missing = [name for name in self.columns if name not in found]
@@ -184,7 +162,8 @@ class _Tables(FileSource):
 
     def fingerprint_config(self) -> Mapping[str, object]:
         columns = None if self.columns is None else list(self.columns)
-        return {"source": type(self).__name__, "version": 1, "columns": columns}
+        # 1 gave times in nanoseconds as objects of pandas, where that is installed.
+        return {"source": type(self).__name__, "version": 2, "columns": columns}
 
 
 @dataclass(frozen=True)
@@ -193,13 +172,25 @@ class Parquet(_Tables):
 
     Values are Python's (`int`, `float`, `str`, `bytes`, `bool`, `datetime`, None for null, `dict` for a struct), lists
     of numbers are NumPy arrays. `columns` selects top-level columns, in this order; the others are not read and do
-    not affect fingerprints. Files are split between row groups. Needs pyarrow.
+    not affect fingerprints. `partitions` are columns whose values are in the names of directories, as Hive and Spark
+    write them, each with its dtype ("int64" or "str"): `year=2024/a.parquet` with `partitions={"year": "int64"}` →
+    rows with `"year": 2024`. Files are split between row groups. Needs pyarrow.
     """
+
+    _: KW_ONLY
+    partitions: Mapping[str, str] | None = None
+
+    __hash__ = FileSource.__hash__
+
+    def fingerprint_config(self) -> Mapping[str, object]:
+        own = {} if self.partitions is None else {"partitions": dict(self.partitions)}
+        return {**super().fingerprint_config(), **own}
 
     # Digests cover the bytes of the selected columns.
 
     def _variant(self, target_shard_bytes: int | None) -> str:
-        return f"parquet/{json.dumps(self.columns)}/{target_shard_bytes or 'whole'}"
+        # "parquet" alone covered no columns with a dot in their names.
+        return f"parquet-2/{json.dumps(self.columns)}/{target_shard_bytes or 'whole'}"
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
         ranges: list[Range] = []
@@ -243,8 +234,8 @@ class Parquet(_Tables):
             None,
         )
         row_group = parquet.metadata.row_group(group)
-        for index in range(row_group.num_columns):
-            if self.columns is None or parquet.schema.column(index).path.partition(".")[0] in self.columns:
+        for index, name in enumerate(_columns_of_leaves(parquet.schema_arrow, row_group.num_columns)):
+            if self.columns is None or name is None or name in self.columns:
                 column = row_group.column(index)
                 offset = column.data_page_offset
                 if column.has_dictionary_page and column.dictionary_page_offset:
@@ -258,7 +249,23 @@ class Parquet(_Tables):
             for batch in parquet.iter_batches(
                 batch_size=batch_records, row_groups=groups, columns=names, use_threads=False
             ):
-                yield batch.select(names)
+                yield self._with_partitions(batch.select(names), part.file)
+
+    def _with_partitions(self, batch: ArrowBatch, file: str) -> ArrowBatch:
+        pyarrow = require("pyarrow", purpose="Parquet")
+        there = partitions_of(file)
+        for name, dtype in (self.partitions or {}).items():
+            try:
+                value = None if there[name] is None else there[name] if dtype == "str" else int(there[name] or "")
+            except (KeyError, ValueError):
+                raise SourceError(
+                    f"input {file} should have a directory of the partition {name!r} with a value of type {dtype} "
+                    f"(such as {name}=1), found {there or 'none'}",
+                    file=file,
+                ) from None
+            kind = pyarrow.string() if dtype == "str" else pyarrow.int64()
+            batch = batch.append_column(name, pyarrow.array([value] * batch.num_rows, kind))
+        return batch
 
 
 @dataclass(frozen=True)
@@ -391,31 +398,21 @@ class RowsPiece(Piece):
         return digests_of_values(rows, file=self.file, first=self.row + start)
 
 
-def rows_of(batch: ArrowBatch) -> list[dict[str, object]]:
-    """The rows of an Arrow batch as dicts."""
-    names = batch.schema.names
-    if not names:
-        return [{} for _ in range(batch.num_rows)]
-    columns = [_column_values(column) for column in batch.columns]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+def partitions_of(file: str) -> dict[str, str | None]:
+    """What the directories of a file say of its rows: `"year=2024/city=K%C3%B6ln/a.parquet"` → year 2024, city Köln."""
+    pairs = [part.partition("=") for part in file.split("/")[:-1] if "=" in part[1:]]
+    return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, _, value in pairs}
 
 
-def _column_values(column: Any) -> list[object]:
-    types = require("pyarrow", purpose="Parquet").types
-    kind = column.type
-    is_list = types.is_list(kind) or types.is_large_list(kind)
-    if is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
-        flat = column.flatten()
-        if not flat.null_count:
-            # A slice of the batch's buffer each, copied so that a record does not keep the whole batch alive.
-            lengths = column.value_lengths().fill_null(0).to_pylist()
-            numbers = flat.to_numpy(zero_copy_only=False)
-            arrays, at = [], 0
-            for valid, length in zip(column.is_valid().to_pylist(), lengths, strict=True):
-                arrays.append(numbers[at : at + length].copy() if valid else None)
-                at += length
-            return arrays
-    return list(column.to_pylist())
+def _columns_of_leaves(schema: ArrowSchema, num_leaf_columns: int) -> list[str | None]:
+    """Of each column of Parquet, the column of Arrow that it is a part of; None where that is not known.
+
+    Not by its path: `a.b` is the path of a column `a.b` and of the key `b` of a column `a`.
+    """
+    names: list[str | None] = []
+    for index, name in enumerate(schema.names):
+        names += [name] * num_leaves(schema.field(index).type)
+    return names if len(names) == num_leaf_columns else [None] * num_leaf_columns
 
 
 def _groups(metadata: _ParquetMetadata, file: str, start: int, end: int) -> list[int]:
@@ -448,7 +445,10 @@ def _opened(path: str, file: str) -> Iterator[_ParquetFile]:
             where = stack.enter_context(open_input(path)) if is_remote(path) else path
             yield stack.enter_context(parquet.ParquetFile(where))
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
-        raise SourceError(f"input {file} cannot be read as Parquet: {error}", file=file, offset=0) from error
+        advice = ""
+        if str(error).startswith("Expected all lists to be of size="):
+            advice = ". pyarrow reads no null in a column of lists of a fixed size: write it as a list of any size"
+        raise SourceError(f"input {file} cannot be read as Parquet: {error}{advice}", file=file, offset=0) from error
     except OSError as error:
         raise read_error(file, error, offset=0) from error
 

@@ -142,3 +142,105 @@ def test_without_pyarrow_the_command_that_installs_it_is_named(path, monkeypatch
 
     with pytest.raises(MissingExtraError, match=r"Parquet needs pyarrow.*pip install 'beam-pipes\[sources\]'"):
         Parquet(path).plan(target_shard_bytes=100)
+
+
+def test_a_change_of_a_column_with_a_dot_in_its_name_is_noticed(path):
+    columns = {"user.id": [1, 2], "user": [{"id": 3, "tags": ["a"]}, {"id": 4, "tags": []}], "x": [0, 0]}
+    sources = [Parquet(path), Parquet(path, columns=["user.id"]), Parquet(path, columns=["user"])]
+
+    def plans() -> list[str]:
+        return [source.plan(target_shard_bytes=100).shards[0].fingerprint() for source in sources]
+
+    write(path, columns)
+    before = plans()
+    assert [row["user.id"] for row in read(sources[1])] == [1, 2]
+    write(path, {**columns, "user.id": [7, 8]})
+    of_dotted = plans()
+    write(path, {**columns, "user": [{"id": 3, "tags": ["b"]}, {"id": 4, "tags": []}]})
+    of_nested = plans()
+
+    assert [a == b for a, b in zip(before, of_dotted, strict=True)] == [False, False, True]
+    assert [a == b for a, b in zip(before, of_nested, strict=True)] == [False, True, False]
+
+
+def test_a_column_that_is_there_twice_is_refused(path):
+    table = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["a", "a"])
+    pyarrow.parquet.write_table(table, path)
+
+    with pytest.raises(SourceError, match=r"each column once, found twice: \['a'\]. Rename them"):
+        read(Parquet(path))
+
+
+def test_values_of_nanoseconds_are_those_of_pyarrow_wherever_they_are(path):
+    whole = [1_700_000_000_000_000_000, None, -5000]
+    kinds = [pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "Europe/Berlin"), pyarrow.duration("ns")]
+    kinds.append(pyarrow.time64("ns"))
+    columns = {}
+    for number, kind in enumerate(kinds):
+        times = pyarrow.array([5_000_000, None, 7000] if pyarrow.types.is_time(kind) else whole, kind)
+        columns[f"plain{number}"] = times
+        columns[f"struct{number}"] = pyarrow.StructArray.from_arrays([times, times], ["a", "b"])
+        columns[f"list{number}"] = pyarrow.array([times.to_pylist(), [], None], pyarrow.list_(kind))
+        columns[f"deep{number}"] = pyarrow.array([[{"a": times.to_pylist()}], None, []])
+        columns[f"map{number}"] = pyarrow.array([[("k", times[0].as_py())], None, []], pyarrow.map_("string", kind))
+        columns[f"coded{number}"] = times.dictionary_encode()
+    write(path, columns, row_group_size=2)
+    with_pandas = pyarrow.parquet.read_table(path).to_pylist()
+
+    rows = read(Parquet(path))
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(map(plain, value))
+        to_python = getattr(value, "to_pydatetime", getattr(value, "to_pytimedelta", None))
+        return value if to_python is None else to_python()
+
+    assert rows == plain(with_pandas)
+    assert {type(rows[0][f"plain{n}"]) for n in range(4)} == {datetime.datetime, datetime.timedelta, datetime.time}
+
+
+def test_parts_of_a_microsecond_are_kept(path):
+    kinds = [pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "Europe/Berlin"), pyarrow.duration("ns")]
+    kinds.append(pyarrow.time64("ns"))
+    write(path, {str(kind): pyarrow.array([1001], kind) for kind in kinds} | {"n": [[{"t": np.datetime64(7, "ns")}]]})
+
+    (row,) = read(Parquet(path))
+
+    instant, zoned, length, time, nested = row.values()
+    assert (instant, length, time) == (
+        np.datetime64(1001, "ns"),
+        np.timedelta64(1001, "ns"),
+        np.timedelta64(1001, "ns"),
+    )
+    assert zoned == "1970-01-01 01:00:00.000001001+0100"
+    assert nested == [{"t": np.datetime64(7, "ns")}]
+
+
+def test_partitions_are_columns(tmp_path):
+    import pyarrow.dataset
+
+    sales = pyarrow.table({"n": [1, 2, 3, 4], "year": [2023, 2024, 2024, 2024], "city": ["Köln", "a b", None, "x=y"]})
+    kinds = pyarrow.schema([("year", pyarrow.int64()), ("city", pyarrow.string())])
+    pyarrow.dataset.write_dataset(
+        sales, tmp_path, format="parquet", partitioning=pyarrow.dataset.partitioning(kinds, flavor="hive")
+    )
+    source = Parquet(tmp_path, partitions={"year": "int64", "city": "str"})
+
+    rows = read(source)
+
+    assert sorted(rows, key=lambda row: row["n"]) == sales.to_pylist()
+    (batch,) = (batch for batch in source.read(source.plan(target_shard_bytes=1).shards[0]))
+    assert source.parse(batch.raw(0), file=batch.file(0), position=0) == batch.values[0]
+    with pytest.raises(
+        SourceError, match=r"a directory of the partition 'month' .*\(such as month=1\), found \{'year'"
+    ):
+        read(Parquet(tmp_path, partitions={"month": "int64"}))
+
+
+def test_a_null_in_lists_of_a_fixed_size_is_refused_with_what_to_do(path):
+    write(path, {"v": pyarrow.array([[1.0, 2.0], None], pyarrow.list_(pyarrow.float32(), 2))})
+
+    with pytest.raises(SourceError, match="no null in a column of lists of a fixed size: write it as a list of any"):
+        read(Parquet(path))
