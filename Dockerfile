@@ -17,7 +17,7 @@ WORKDIR /source
 COPY setup.py pyproject.toml constraints.txt README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv pip install --python "$(command -v python)" --prefix /install --constraint constraints.txt \
-    --requirement setup.py --extra beam --extra text --extra gcs
+    --requirement setup.py --extra beam --extra text --extra gcs --extra s3 --extra azure
 COPY beam_pipes beam_pipes
 COPY transforms transforms
 COPY runners runners
@@ -32,14 +32,19 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 FROM python:${PYTHON_VERSION}-slim-bookworm AS root
 COPY --from=packages /install /usr/local
 COPY --from=beam /opt/apache/beam /opt/apache/beam
-# Where the boot program makes the environment of each worker, whoever it runs as.
-RUN install -d -m 1777 /opt/apache/beam-venv /home/worker
+# Whoever it runs as, the boot program wants to know a name and a home, makes the environment of each worker in one
+# directory, and writes the options of the pipeline into the one that it runs in.
+RUN echo 'worker:x:65532:65532::/home/worker:/usr/sbin/nologin' >> /etc/passwd \
+    && echo 'worker:x:65532:' >> /etc/group \
+    && install -d -m 1777 /opt/apache/beam-venv /home/worker
+ENV USER=worker
 ENV HOME=/home/worker
+WORKDIR /home/worker
 ENTRYPOINT ["/opt/apache/beam/boot"]
 
 # A Flex Template of Dataflow: Google's launcher, which runs flex_template.py, in the image of the workers.
 FROM root AS flex-template
-COPY --from=gcr.io/dataflow-templates-base/python311-template-launcher-base:20230622_RC00 \
+COPY --from=gcr.io/dataflow-templates-base/python311-template-launcher-base:flex_templates_base_image_release_20260112_RC00 \
     /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher
 COPY deploy/dataflow/flex_template.py /template/
 ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/flex_template.py
@@ -50,6 +55,6 @@ COPY --from=packages-tft /install /usr/local
 FROM root-tft AS worker-tft
 USER 65532:65532
 
-# The default: nobody's user.
+# The default: a user without rights, by number, as Kubernetes wants it.
 FROM root AS worker
 USER 65532:65532

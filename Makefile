@@ -26,13 +26,16 @@ AZURITE_STAMP := $(VENV)/.$(AZURITE)
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 PRISM_STAMP := $(VENV)/.$(subst /,-,$(PRISM))
+# What the worker image starts.
+BOOT := github.com/apache/beam/sdks/v2/python/container@v2.77.0
+BOOT_STAMP := $(VENV)/.$(subst /,-,$(BOOT))
 FLINK_STAMP := $(VENV)/flink/.installed
 # Signatures of operators for editors and type checkers; one file of 20 stands for all.
 STUBS := transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
 
 .PHONY: install browser demo test pythons lint docs bench clean
-install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(AZURITE_STAMP)
+install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP)
 
 $(STAMP): setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -58,6 +61,11 @@ $(AZURITE_STAMP): | $(STAMP)
 # Beam's own portable runner.
 $(PRISM_STAMP): | $(FAKE_GCS_STAMP)
 	PATH="$$PATH:$(abspath $(BIN))" GOBIN=$(abspath $(BIN)) go install $(PRISM)
+	touch $@
+
+# Beam's boot program, without C, as Beam builds it for its images.
+$(BOOT_STAMP): | $(FAKE_GCS_STAMP)
+	PATH="$$PATH:$(abspath $(BIN))" GOBIN=$(abspath $(BIN)) CGO_ENABLED=0 go install $(BOOT)
 	touch $@
 
 # Flink with Beam's job server for it.
@@ -96,7 +104,7 @@ demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
-test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
+test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m compileall -q $(OURS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST_ARGS)
 

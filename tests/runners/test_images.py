@@ -1,8 +1,10 @@
-"""The worker image and the manifests: linted, versions as everywhere else, every RUN step run in a clean directory."""
+"""The worker image and the manifests: linted, versions as everywhere else, every RUN step run in a clean directory, and
+each target laid out in a directory where Beam's boot program starts a worker."""
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -19,11 +21,12 @@ from dockerfile_parse import DockerfileParser
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
 MANIFESTS = sorted((ROOT / "deploy").rglob("*.yaml"))
+BOOT_IN_IMAGE = ROOT / "tests/support/boot_in_image.py"
 HADOLINT = Path(sys.executable).with_name("hadolint")
 UV = Path(sys.executable).with_name("uv")
 
 # Where the image puts things, and a step therefore names them absolutely.
-_PLACES = re.compile(r"(?<![\w.$/])/(install|opt|home|root|source)\b")
+_PLACES = re.compile(r"(?<![\w.$/])/(install|opt|home|root|source|etc)\b")
 
 
 def _steps() -> list[dict[str, Any]]:
@@ -86,12 +89,17 @@ def test_the_image_has_no_build_tools_and_is_nobody_s() -> None:
 
     expected = ["beam", "packages", "packages-tft", "root", "flex-template", "root-tft", "worker-tft", "worker"]
     assert list(stages) == expected
-    for name in ("worker", "worker-tft"):
+    for name, base in (("worker", "root"), ("worker-tft", "root-tft")):
+        assert kinds[name] == ["FROM", "USER"]
+        assert stages[name][0]["value"] == f"{base} AS {name}"
         assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", stages[name][-1]["value"]), "Kubernetes wants a number"
+    assert [step["value"] for step in stages["root-tft"]] == [
+        "root AS root-tft",
+        "--from=packages-tft /install /usr/local",
+    ]
     assert "tft" not in str([step["value"] for step in stages["packages"]]), "1.8 GB for builds that need it"
     assert stages["beam"][0]["value"].startswith("apache/beam_python${PYTHON_VERSION}_sdk:${BEAM_VERSION}")
     assert "-slim-" in stages["root"][0]["value"]
-    assert stages["worker"][0]["value"] == "root AS worker"
     assert "USER" not in kinds["root"]
     assert not re.search(r"apt|gcc|build-essential|\buv\b|pip", str([step["value"] for step in stages["root"]]))
     assert [step["value"] for step in stages["root"] if step["instruction"] == "ENTRYPOINT"] == [
@@ -147,6 +155,7 @@ def test_every_run_step_works_in_a_clean_directory(tmp_path: Path) -> None:
     environment = {**kept, "PATH": f"{python / 'bin'}:{os.environ['PATH']}"}
     source = image / "source"
     source.mkdir(parents=True)
+    (image / "etc").mkdir()
     ran = 0
     for name, steps in _stages().items():
         for step in steps:
@@ -185,6 +194,23 @@ print(beam_pipes.__file__)
     assert (installed / "bin" / "beam-pipes").exists()
     assert (image / "opt/apache/beam-venv").stat().st_mode & 0o1777 == 0o1777
     shutil.rmtree(installed)  # some gigabytes
+
+
+# The targets with tensorflow-transform differ from these by their packages alone, as a test above says.
+@pytest.mark.timeout(300)
+def test_beam_s_boot_program_starts_a_worker_in_every_target() -> None:
+    sudo = [] if os.geteuid() == 0 else ["sudo"]
+    unshare = [*sudo, "unshare", "--mount", "--net", "--pid", "--fork", sys.executable, BOOT_IN_IMAGE]
+    targets = {"root": "0:0", "flex-template": "0:0", "worker --worker_pool": "65532:65532"}
+
+    started = {
+        words: subprocess.Popen([*unshare, *words.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for words in targets
+    }
+    for words, user in targets.items():
+        told, log = started[words].communicate()
+        answer = json.loads(told) if told else None
+        assert answer == {"answered": True, "exit": None, "user": user, "workdir": "/home/worker"}, (words, log[-3000:])
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
