@@ -36,7 +36,7 @@ from beam_pipes.loader.state import LoaderState, StateDict, trackable_state
 from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
 from beam_pipes.loader.stream import Appended, OpenSource, RowStream
 from beam_pipes.loader.token_batches import TokenBatches
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import Share, ranges_in_words
 
 
 class Loader:
@@ -265,11 +265,11 @@ class Loader:
         epochs = "epochs without end" if self.epochs is None else f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
         steps = "no end of an epoch" if self.steps_per_epoch is None else f"{self.steps_per_epoch:,} steps in an epoch"
         stream = self._reader.stream
-        first, last = self._steps.host_slice(self.batch_size, self.batch_size)
+        rows = ranges_in_words(self._steps.host_places(self.batch_size, self.batch_size))
         which = "each batch" if self.is_even else "a batch of so many rows"
         run = [
             f"order: {shuffle_label(self.shuffle)}, seed {self.seed}",
-            f"this process: rows {first} to {last - 1} of {which} (host {self.host_index} of {self.host_count})",
+            f"this process: rows {rows} of {which} (host {self.host_index} of {self.host_count})",
             f"features: {', '.join(self.features)}",
         ]
         mesh = self._options.mesh
@@ -322,8 +322,7 @@ class Loader:
 
     def batch_at(self, step: int) -> Batch:
         """This process's slice of global batch number `step` of the run, wherever the cursor is."""
-        if self.share.world is None:
-            self._settle()
+        self._settle_once()
         return self._reader.read_one(self._run.at(step))
 
     def batches_at(self, step: int, count: int) -> Batch:
@@ -333,8 +332,7 @@ class Loader:
         features, and include no partial batch.
         """
         count = check_integer("count", count, 1)
-        if self.share.world is None:
-            self._settle()
+        self._settle_once()
         return self._reader.read_consecutive(self._run, step, count)
 
     def when(self, row: int, *, epoch: int = 0, source: int = 0) -> RowPlace | None:
@@ -399,6 +397,13 @@ class Loader:
         share = self.share.now()
         if share is not self.share:
             self.take_share(share)
+        elif share.is_preliminary:
+            check_batch_size(self._steps.smallest_batch, share)  # no sharding has said that processes read the same
+
+    def _settle_once(self) -> None:
+        """`_settle`, where a share was not taken from the world yet, or cannot be read."""
+        if self.share.world is None or self._steps.smallest_batch < self.share.count:
+            self._settle()
 
     # State
 

@@ -35,7 +35,7 @@ from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, ranges
 from beam_pipes.loader.order import Indices
-from beam_pipes.loader.world import Share, smallest_share
+from beam_pipes.loader.world import Share
 
 SequenceOrder = Literal["contiguous", "zigzag", "segments"]
 ORDERS: tuple[SequenceOrder, ...] = get_args(SequenceOrder)
@@ -49,6 +49,8 @@ class TorchMesh(Protocol):
 
     mesh_dim_names: tuple[str, ...] | None
 
+    @property
+    def ndim(self) -> int: ...
     def get_coordinate(self) -> Sequence[int] | None: ...
     def size(self, mesh_dim: int | None = None) -> int: ...
 
@@ -88,12 +90,21 @@ AnyMesh: TypeAlias = TorchMesh | JaxMesh | JaxSharding | InputContext
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceShare:
-    """Parts `first` to `last - 1` of the `count` parts of each row, in one of the orders above."""
+    """Parts `first` to `last - 1` of the `count` parts of each row, in one of the orders above.
+
+    `only` are those of them that are held, ascending, if these leave gaps; empty for all of them.
+    """
 
     first: int
     last: int
     count: int
     order: SequenceOrder = "contiguous"
+    only: tuple[int, ...] = ()
+
+    @property
+    def held(self) -> Sequence[int]:
+        """The parts that this process holds, ascending."""
+        return self.only or range(self.first, self.last)
 
     @property
     def multiple(self) -> int:
@@ -128,9 +139,9 @@ class SequenceShare:
                 places = self._chunks(starts, np.diff(bounds).astype(np.int64))
                 places = places[np.argsort(places // max(1, length), kind="stable")]  # row by row
                 inner = array.shape[2:]
-                mine = length // self.count * (self.last - self.first)
+                mine = length // self.count * len(self.held)
                 found[name] = array.reshape(rows * length, *inner)[places].reshape(rows, mine, *inner)
-            elif self.order == "contiguous":
+            elif self.order == "contiguous" and not self.only:
                 part = length // self.count
                 found[name] = np.ascontiguousarray(array[:, self.first * part : self.last * part])
             else:
@@ -161,7 +172,7 @@ class SequenceShare:
     def _chunks(self, starts: Indices, lengths: Indices) -> Indices:
         """This process's positions of stretches, part by part and, within a part, stretch by stretch."""
         found = []
-        for part in range(self.first, self.last):
+        for part in self.held:
             numbers = [part] if self.order == "contiguous" else [part, self.multiple - 1 - part]
             chunks = lengths // self.multiple
             begins = starts[:, None] + chunks[:, None] * np.array(numbers)
@@ -184,41 +195,62 @@ class MeshShare:
     def line(self) -> str:
         """What `Loader.describe` prints of it."""
         part = self.sequence
-        whole = "whole rows" if part is None else f"parts {part.first} to {part.last - 1} of {part.count} of each row"
+        whole = "whole rows" if part is None else f"{part_words(part)} of each row"
         order = "" if part is None or part.order == "contiguous" else f", order {part.order}"
         return f"mesh: {self.mesh}; {whole}{order}"
 
     def check_batch_size(self, multiple: int) -> None:
         """Raises `LoaderError` if batches, whose rows are a multiple of `rows`, do not divide over the mesh."""
-        if multiple % self.share.count:
+        if multiple % self.share.parts:
             raise LoaderError(
-                f"global batches have {multiple} rows, which do not divide into the {self.share.count} parts of the "
+                f"global batches have {multiple} rows, which do not divide into the {self.share.parts} parts of the "
                 f"mesh ({self.mesh}). Pass a batch_size, of all processes together, that is a multiple of "
-                f"{self.share.count}; for TokenBatches, multiple_of={self.share.count}."
+                f"{self.share.parts}; for TokenBatches, multiple_of={self.share.parts}."
             )
 
 
 class _Axes(NamedTuple):
-    """The axes of a mesh with their sizes, and the coordinates of this process's devices."""
+    """The axes of a mesh with their sizes, and the coordinates of the devices of this process and of each process."""
 
     sizes: dict[str, int]
-    held: list[tuple[int, ...]]
+    held: Sequence[tuple[int, ...]]
+    of_all: Sequence[Sequence[tuple[int, ...]]]
     kind: str
 
-    def parts(self, names: Sequence[str]) -> tuple[int, int, int]:
-        """This process's parts of a dimension over these axes: the first, the end, and their total number.
+    def parts(self, names: Sequence[str], held: Iterable[tuple[int, ...]] | None = None) -> list[int]:
+        """The parts of a dimension over these axes that devices hold (by default this process's), ascending.
 
         Parts are counted as JAX does, the last axis fastest.
         """
-        sizes = [self.sizes[name] for name in names]
         order = list(self.sizes)
         numbers = set()
-        for place in self.held:
+        for place in self.held if held is None else held:
             number = 0
-            for name, size in zip(names, sizes, strict=True):
-                number = number * size + place[order.index(name)]
+            for name in names:
+                number = number * self.sizes[name] + place[order.index(name)]
             numbers.add(number)
-        return min(numbers), max(numbers) + 1, math.prod(sizes)
+        return sorted(numbers)
+
+    def count(self, names: Sequence[str]) -> int:
+        """The number of parts of a dimension over these axes."""
+        return math.prod(self.sizes[name] for name in names)
+
+    def share(self, names: Sequence[str], chosen_by: Literal["mesh", "sharding"]) -> Share:
+        """This process's share of batches whose rows are divided over these axes."""
+        of_all = [self.parts(names, each) for each in self.of_all]
+        return Share.of_parts(self.parts(names), of_all, chosen_by=chosen_by)
+
+    def sequence(self, names: Sequence[str], order: SequenceOrder) -> SequenceShare:
+        """This process's parts of rows that are divided over these axes."""
+        held = self.parts(names)
+        whole = held == list(range(held[0], held[-1] + 1))
+        return SequenceShare(
+            first=held[0],
+            last=held[-1] + 1,
+            count=self.count(names),
+            order=order,
+            only=() if whole else tuple(held),
+        )
 
 
 def mesh_share(
@@ -252,13 +284,10 @@ def mesh_share(
     else:
         axes = _axes(mesh)
     rows, sequence = _checked(spec, axes)
-    first, last, count = axes.parts(rows)
-    slice_of = smallest_share(first, last, count)
-    share = dataclasses.replace(slice_of, chosen_by="mesh")
+    share = axes.share(rows, "mesh")
     part = None
-    if sequence and math.prod(axes.sizes[name] for name in sequence) > 1:
-        first, last, count = axes.parts(sequence)
-        part = SequenceShare(first=first, last=last, count=count, order=sequence_order)
+    if sequence and axes.count(sequence) > 1:
+        part = axes.sequence(sequence, sequence_order)
     elif sequence_order != "contiguous" and not sequence:
         raise LoaderError(
             f"sequence_order={sequence_order!r} arranges the places of a row over an axis of the mesh, and "
@@ -267,24 +296,50 @@ def mesh_share(
     return MeshShare(share=share, sequence=part, mesh=_named(axes, [*rows, *sequence]))
 
 
+def share_of_sharding(sharding: JaxSharding) -> Share:
+    """This process's share of the rows of arrays with this sharding."""
+    return _axes(sharding.mesh).share(_names((*sharding.spec, None)[0]), "sharding")
+
+
+def sequence_of_sharding(sharding: JaxSharding) -> SequenceShare:
+    """This process's parts of the second axis of arrays with this sharding."""
+    return _axes(sharding.mesh).sequence(_names((*sharding.spec, None, None)[1]), "contiguous")
+
+
+def part_words(part: SequenceShare) -> str:
+    """`parts 0 to 1 of 4`, or `parts 0, 2 of 4`, for messages."""
+    parts = ", ".join(map(str, part.only)) if part.only else f"{part.first} to {part.last - 1}"
+    return f"parts {parts} of {part.count}"
+
+
 def _axes(mesh: object) -> _Axes:
     if isinstance(mesh, InputContext):
-        place = (int(mesh.input_pipeline_id),)
-        return _Axes({"input_pipeline": int(mesh.num_input_pipelines)}, [place], "TensorFlow's InputContext")
+        count = int(mesh.num_input_pipelines)
+        one_each = [[(place,)] for place in range(count)]
+        mine = one_each[int(mesh.input_pipeline_id)]
+        return _Axes({"input_pipeline": count}, mine, one_each, "TensorFlow's InputContext")
     if isinstance(mesh, JaxMesh):
         process = sys.modules["jax"].process_index()
         devices = np.asarray(mesh.devices)
-        held = [place for place in np.ndindex(devices.shape) if devices[place].process_index == process]
-        axes = _Axes(dict(zip(mesh.axis_names, devices.shape, strict=True)), held, "JAX's Mesh")
+        by_process: dict[int, list[tuple[int, ...]]] = {process: []}
+        for place in np.ndindex(devices.shape):
+            by_process.setdefault(devices[place].process_index, []).append(place)
+        held = by_process[process]
+        axes = _Axes(
+            dict(zip(mesh.axis_names, devices.shape, strict=True)), held, list(by_process.values()), "JAX's Mesh"
+        )
     elif isinstance(mesh, TorchMesh):
         names, found = mesh.mesh_dim_names, mesh.get_coordinate()
+        if names is None and mesh.ndim == 1:
+            names = ("dp",)
         if names is None:
             raise LoaderError(
                 "this DeviceMesh has no names for its dimensions, so a spec cannot say which of them divide a batch. "
                 "Pass mesh_dim_names=('dp', 'cp', …) to init_device_mesh."
             )
         sizes = {name: mesh.size(index) for index, name in enumerate(names)}
-        axes = _Axes(sizes, [] if found is None else [tuple(found)], "torch's DeviceMesh")
+        one_each = [[place] for place in np.ndindex(*sizes.values())]
+        axes = _Axes(sizes, [] if found is None else [tuple(found)], one_each, "torch's DeviceMesh")
     else:
         raise LoaderError(
             "mesh should be a DeviceMesh of torch, a Mesh or NamedSharding of JAX, or the InputContext of a "
@@ -307,7 +362,13 @@ def _checked(spec: Spec | None, axes: _Axes) -> tuple[list[str], list[str]]:
             f"which axes of the mesh {axes.sizes} divide the batch? Name those of the rows in spec=('dp',), and a "
             "second one for the places of a row: spec=('dp', 'cp'). Processes along all other axes read the same."
         )
-    entries = [_names(entry) for entry in ([spec] if isinstance(spec, str) else spec)]
+    try:
+        entries = [_names(entry) for entry in ([spec] if isinstance(spec, str) else spec)]
+    except TypeError as error:
+        raise LoaderError(
+            f"spec should name axes of the mesh ({', '.join(axes.sizes)}), such as spec={(next(iter(axes.sizes)),)}, "
+            f"got {spec!r}"
+        ) from error
     while entries and not entries[-1]:
         entries.pop()
     if len(entries) > 2:
@@ -333,13 +394,14 @@ def _names(entry: str | Iterable[str] | None) -> list[str]:
 
 
 def _written(spec: Spec | None) -> str:
-    return repr(spec if spec is None or isinstance(spec, str) else tuple(spec))
+    return repr(tuple(spec) if isinstance(spec, list) else spec)
 
 
 def _named(axes: _Axes, names: Sequence[str]) -> str:
-    held = [axes.parts([name]) for name in names]
-    places = [
-        f"{name}={first if last == first + 1 else f'{first} to {last - 1}'} of {count}"
-        for name, (first, last, count) in zip(names, held, strict=True)
-    ]
+    places = []
+    for name in names:
+        held, size = axes.parts([name]), axes.sizes[name]
+        consecutive = len(held) > 1 and held[-1] - held[0] == len(held) - 1
+        found = f"{held[0]} to {held[-1]}" if consecutive else ", ".join(map(str, held))
+        places.append(f"{name}={found} of {size}")
     return f"{', '.join(places) or 'replicated'} of {axes.kind}"

@@ -31,7 +31,7 @@ from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
 from beam_pipes.loader.stream import Appended, OpenSource, RowStream, check_appendable, over_newer
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import EVERYTHING, Share
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,9 +103,9 @@ class LoaderOptions:
         share = Share.of_options(self.host_index, self.host_count) if self.mesh is None else self.mesh.share
         if isinstance(stream, BucketStream):
             steps: StepOptions = stream.steps(epochs=self.epochs, last=self.last, share=share)
-            check_batch_size(steps.smallest_batch, share)
+            check_batch_size(steps.smallest_batch, EVERYTHING if share.is_preliminary else share)
         else:
-            check_batch_size(self.batch_size, share)
+            check_batch_size(self.batch_size, EVERYTHING if share.is_preliminary else share)
             assert not isinstance(self.batch_size, TokenBatches)
             steps = StepOptions(batch_size=int(self.batch_size), epochs=self.epochs, last=self.last, share=share)
         if self.mesh is not None:
@@ -231,8 +231,18 @@ class LoaderOptions:
 
 def check_batch_size(batch_size: object, share: Share) -> None:
     """Raises `LoaderError` if a global batch has fewer rows than there are slices."""
-    of_world = "" if share.world is None else f", the {share.count} processes of {share.world.framework}"
-    check_integer(f"batch_size (the global one, over all hosts{of_world})", batch_size, share.count)
+    world = share.world
+    if world is None:
+        check_integer("batch_size (the global one, over all hosts)", batch_size, share.count)
+        return
+    rows = check_integer("batch_size (the global one, over all hosts)", batch_size, 1)
+    if rows < share.count:
+        whose = "mesh=sharding, or .shard(sharding) of a JaxDataLoader" if world.is_jax else "mesh=… with spec=…"
+        raise LoaderError(
+            f"batch_size (the global one, over all hosts, the {share.count} processes of {world.framework}) should be "
+            f"at least {share.count}, got {rows}. Where processes read the same rows, as those of tensor parallelism "
+            f"do, say which: {whose}; host_count=1 gives all rows to all."
+        )
 
 
 def _check_names(option: str, value: object, known: Collection[str]) -> None:

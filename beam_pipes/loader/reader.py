@@ -102,12 +102,12 @@ class BatchReader:
         self._transform = transform
         self._cu_seqlens = cu_seqlens
         self._sequence = sequence
-        self._slice = steps.host_slice(steps.batch_size, steps.batch_size)
-        self.host_rows = self._slice[1] - self._slice[0]
+        self._host_places = self._located = steps.host_places(steps.batch_size, steps.batch_size)
+        self.host_rows = len(self._host_places)
         # The width of columns that vary is that of the global batch, so its places are needed, ours and the others'.
         self._sees_whole = steps.share.count > 1 and bool(varying(stream.columns))
         if self._sees_whole:
-            self._slice = (0, steps.batch_size)
+            self._located = np.arange(steps.batch_size)
         self._located_rows = stream.located_rows
         row_bytes = stream.row_bytes
         fitting = 1 if row_bytes is None else _GROUP_BYTES // max(1, row_bytes * self.host_rows)
@@ -127,7 +127,7 @@ class BatchReader:
     @functools.cached_property
     def pends(self) -> bool:
         """Whether a batch is just a copy of mapped memory."""
-        if self._transform is not None or self.stream.row_bytes is None or self._slice[0] == self._slice[1]:
+        if self._transform is not None or self.stream.row_bytes is None or not self.host_rows:
             return False
         nothing = np.empty((0, 2) if isinstance(self.stream, MixtureStream) else 0, np.int64)
         return self.stream.located(nothing) is not None
@@ -211,7 +211,7 @@ class BatchReader:
 
     def _own_places(self, steps: Steps) -> Places:
         places = self._places(steps)
-        return places[slice(*self._own(steps))] if self._sees_whole else places
+        return places[self._own(steps)] if self._sees_whole else places
 
     def _read_rows(self, steps: Steps, places: Places) -> None:
         rows = self.stream.gather(places)
@@ -243,8 +243,7 @@ class BatchReader:
         places = self._places(steps)
         beside = None
         if self._sees_whole:
-            first, last = self._own(steps)
-            beside, places = places, places[first:last]
+            beside, places = places, places[self._own(steps)]
         if self._transform is not None and not self._has_own(steps):
             # What a transform makes of no rows may have another dtype or width than what it makes of some: a row of
             # another host, which `finished` takes away again, shows which.
@@ -278,29 +277,28 @@ class BatchReader:
     def _transformed(self, whole: Batch, steps: Steps) -> Batch:
         if self._transform is None:
             return whole
-        first, last = self._own(steps) if self._has_own(steps) else (0, 1)
+        own = self._own(steps) if self._has_own(steps) else np.zeros(1, np.int64)
         starts = steps.position + np.arange(steps.length) * steps.rows
-        positions = (starts[:, None] + np.arange(first, last)).reshape(-1)
+        positions = (starts[:, None] + own).reshape(-1)
         return self._transform_rows(whole, steps, self._places_to_read(steps)[0], positions)
 
-    def _own(self, steps: Steps) -> tuple[int, int]:
+    def _own(self, steps: Steps) -> Indices:
         """This process's rows of each of these global batches, without padding rows."""
         rows = steps.rows
-        first, last = self._steps.host_slice(rows, steps.full_rows)
-        return min(first, rows), min(last, rows)
+        if rows == self._steps.batch_size == steps.full_rows:
+            return self._host_places
+        places = self._steps.host_places(rows, steps.full_rows)
+        return places[: np.searchsorted(places, rows)]
 
     def _has_own(self, steps: Steps) -> bool:
-        first, last = self._own(steps)
-        return first < last
+        return len(self._own(steps)) > 0
 
     def _finish(self, batch: Batch, steps: Steps, fills: Fills) -> Batch:
         if self._steps.last == "pad":
-            first, last = self._own(steps)
-            full = self._steps.host_slice(steps.rows, steps.full_rows)
-            rows = full[1] - full[0]
-            if last - first < rows:
+            own, rows = len(self._own(steps)), len(self._steps.host_places(steps.rows, steps.full_rows))
+            if own < rows:
                 batch = pad_rows(batch, rows, fills)
-            batch[VALID] = np.arange(rows) < last - first
+            batch[VALID] = np.arange(rows) < own
         if self._cu_seqlens:
             most = self.stream.most_segments if self._cu_seqlens == "padded" else None
             batch[CU_SEQLENS] = cu_seqlens_of(batch, most_segments=most, multiple=self.stream.segment_multiple)
@@ -313,12 +311,12 @@ class BatchReader:
     def _places(self, steps: Steps) -> Places:
         """The places of this process's rows, or of all rows of a global batch if these affect them."""
         epoch, position, rows, left, _, _ = steps
-        batch_size, host_rows = self._steps.batch_size, self._slice[1] - self._slice[0]
+        batch_size, host_rows = self._steps.batch_size, len(self._located)
         alone = rows < batch_size or not self._steps.even
         if alone or host_rows >= self._located_rows or not self._is_known(epoch, position):
-            first, last = (0, rows) if self._sees_whole else self._own(steps)
+            located = np.arange(rows) if self._sees_whole else self._own(steps)
             starts = position + np.arange(left) * rows
-            return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))
+            return self.stream.locate(epoch, (starts[:, None] + located).reshape(-1))
         # Steps begin at multiples of the batch size; `offset` rows later after restoring a state of another batch size.
         number, offset = divmod(position, batch_size)
         per_window = self._located_rows // host_rows
@@ -352,7 +350,6 @@ class BatchReader:
 
     def _locate_window(self, epoch: int, offset: int, window: int, per_window: int) -> Places:
         batch_size = self._steps.batch_size
-        first, last = self._slice
         starts = (window * per_window + np.arange(per_window)) * batch_size + offset
         size = self.stream.size_of(epoch)
         if size is not None:
@@ -361,4 +358,4 @@ class BatchReader:
         if segment is not None:
             # Rows before the last change of rates cannot be located; the caller has made sure that none is wanted.
             starts = np.maximum(starts, segment.start)
-        return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))
+        return self.stream.locate(epoch, (starts[:, None] + self._located).reshape(-1))

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.loader.mixture_stream import MixtureStream
-from beam_pipes.loader.order import check_integer
+from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.stream import RowStream
 from beam_pipes.loader.world import Share
 
@@ -118,16 +118,13 @@ class StepOptions:
         """A number that divides the rows of every full batch."""
         return self.batch_size
 
-    def host_slice(self, rows: int, full_rows: int) -> tuple[int, int]:
+    def host_places(self, rows: int, full_rows: int) -> Indices:
         """This process's places in a global batch. A partial one is divided evenly, a padded one like a full one."""
-        return self.share.slice_of(rows if self.last == "partial" else full_rows)
+        return self.share.places_of(rows if self.last == "partial" else full_rows)
 
     def host_of(self, place: int, rows: int, full_rows: int) -> tuple[int, int]:
         """The host that gets a place of a global batch, and the index in its slice."""
-        if self.last != "partial":
-            rows = full_rows
-        host = ((place + 1) * self.share.count - 1) // rows
-        return host, place - host * rows // self.share.count
+        return self.share.holder_of(place, rows if self.last == "partial" else full_rows)
 
     def next_steps(self, cursor: Cursor, size_of: Callable[[int], int | None], *, most: int = 1) -> Steps | None:
         """The steps at or after a cursor, up to `most` full ones of one epoch; None after the last one.

@@ -12,12 +12,18 @@ and they state what a launcher intends, not what runs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
+from collections.abc import Collection, Iterable
 from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import LoaderError
 
 TENSORFLOW = "TensorFlow's cluster"
+JAX, JAX_DISTRIBUTED = "JAX", "jax.distributed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +38,11 @@ class World:
     def place(self) -> tuple[int, int]:
         """(index, count)."""
         return self.index, self.count
+
+    @property
+    def is_jax(self) -> bool:
+        """Whether a sharding of JAX may still say which processes read the same rows."""
+        return self.framework in (JAX, JAX_DISTRIBUTED)
 
     def __str__(self) -> str:
         return f"process {self.index} of the {self.count} of {self.framework}"
@@ -61,12 +72,39 @@ class Share:
 
     chosen_by: the "options" of a loader, a "mesh" or a "sharding", so that the world is not asked; else the "world".
     world: the world it was taken from; None if it was chosen otherwise, or there was no world.
+    slices: the parts of the batch in each slice, as devices in any order hold them: `((0, 2), (1, 3))`; empty if the
+        slices are equal and one follows the other.
     """
 
     index: int
     count: int
     chosen_by: Literal["options", "mesh", "sharding", "world"] = "world"
     world: World | None = None
+    slices: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def of_parts(
+        cls, mine: Collection[int], of_all: Iterable[Collection[int]], *, chosen_by: Literal["mesh", "sharding"]
+    ) -> Share:
+        """The share of a process that holds the parts `mine` of a batch, where all processes hold `of_all`.
+
+        Processes with the same parts have the same share. {0, 2} of {0, 2} and {1, 3} → slice 0 of 2.
+        """
+        slices = sorted({tuple(sorted(parts)) for parts in of_all})
+        index = slices.index(tuple(sorted(mine)))
+        in_order = [part for parts in slices for part in parts]
+        even = len({len(parts) for parts in slices}) == 1 and in_order == list(range(len(in_order)))
+        return cls(index=index, count=len(slices), chosen_by=chosen_by, slices=() if even else tuple(slices))
+
+    @property
+    def is_preliminary(self) -> bool:
+        """Whether `JaxDataLoader.shard` may replace it before anything is read."""
+        return self.world is not None and self.world.is_jax
+
+    @functools.cached_property
+    def parts(self) -> int:
+        """The number of equal parts that a global batch has to divide into."""
+        return 1 + max(max(parts) for parts in self.slices) if self.slices else self.count
 
     @classmethod
     def of_options(cls, host_index: int | None, host_count: int | None) -> Share:
@@ -138,26 +176,40 @@ class Share:
 
     def is_same_slice(self, other: Share) -> bool:
         """Whether both are the same slice, whatever their origin."""
-        return (self.index, self.count) == (other.index, other.count)
+        return (self.index, self.count, self.slices) == (other.index, other.count, other.slices)
 
-    def slice_of(self, rows: int) -> tuple[int, int]:
-        """The rows of a global batch in this share: the first one, and the end."""
-        return self.index * rows // self.count, (self.index + 1) * rows // self.count
+    def places_of(self, rows: int) -> npt.NDArray[np.int64]:
+        """The rows of a global batch in this share, ascending."""
+        if not self.slices:
+            return np.arange(self.index * rows // self.count, (self.index + 1) * rows // self.count)
+        mine = self.slices[self.index]
+        return np.concatenate([np.arange(part * rows // self.parts, (part + 1) * rows // self.parts) for part in mine])
+
+    def holder_of(self, place: int, rows: int) -> tuple[int, int]:
+        """The slice that holds a row of a global batch, and its index there: the first of several that hold it."""
+        part = ((place + 1) * self.parts - 1) // rows
+        if not self.slices:
+            return part, place - part * rows // self.parts
+        for index, parts in enumerate(self.slices):
+            if part in parts:
+                share = dataclasses.replace(self, index=index)
+                return index, int(np.searchsorted(share.places_of(rows), place))
+        raise AssertionError(f"no process holds part {part}")  # a mesh has a device at every place
+
+    def __str__(self) -> str:
+        """`slice 1 of 4`, or `parts 0, 2 of 4`, for messages."""
+        if not self.slices:
+            return f"slice {self.index} of {self.count}"
+        return f"parts {', '.join(map(str, self.slices[self.index]))} of {self.parts}"
 
 
-def smallest_share(first: int, last: int, rows: int) -> Share:
-    """The smallest of equal slices of `rows` rows with those from `first` up to `last`: 4, 8 of 16 → slice 1 of 4.
+EVERYTHING = Share(index=0, count=1)
 
-    Rows that are not such a slice, 4 to 10 of 16, are in a larger one; ultimately in that of all rows.
-    """
-    for count in range(rows // max(1, last - first), 1, -1):
-        if rows % count:
-            continue
-        share = Share(index=first * count // rows, count=count, chosen_by="sharding")
-        begin, end = share.slice_of(rows)
-        if begin <= first and last <= end:
-            return share
-    return Share(index=0, count=1, chosen_by="sharding")
+
+def ranges_in_words(rows: npt.NDArray[np.int64]) -> str:
+    """Ascending numbers of rows, for messages: `4 to 7`; `0 to 1, 4 to 5`; `none`."""
+    ranges = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+    return ", ".join(f"{each[0]} to {each[-1]}" for each in ranges if len(each)) or "none"
 
 
 def _torch_world() -> World | None:
@@ -177,7 +229,7 @@ def _jax_world() -> World | None:
     """
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if state is not None and state.client is not None:
-        return World(index=state.process_id, count=state.num_processes, framework="jax.distributed")
+        return World(index=state.process_id, count=state.num_processes, framework=JAX_DISTRIBUTED)
     bridge = sys.modules.get("jax._src.xla_bridge")
     jax = sys.modules.get("jax")
     if bridge is None or jax is None:
@@ -186,7 +238,7 @@ def _jax_world() -> World | None:
         return None
     if not bridge.backends_are_initialized() or jax.process_count() == 1:
         return None
-    return World(index=jax.process_index(), count=jax.process_count(), framework="JAX")
+    return World(index=jax.process_index(), count=jax.process_count(), framework=JAX)
 
 
 def _tensorflow_world() -> World | None:

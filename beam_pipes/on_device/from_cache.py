@@ -370,9 +370,8 @@ def _check_same_share(made_with: Share, now: Share) -> None:
     """tf.data knows the shapes that batches had when the pipeline was made."""
     if not now.is_same_slice(made_with):
         raise LoaderError(
-            f"this tf.data pipeline was made of slice {made_with.index} of {made_with.count} of each global batch, and "
-            f"this process reads slice {now.index} of {now.count} now. Create it again, after init_process_group or "
-            "jax.distributed.initialize."
+            f"this tf.data pipeline was made of {made_with} of each global batch, and this process reads {now} "
+            "now. Create it again, after init_process_group or jax.distributed.initialize."
         )
 
 

@@ -1,10 +1,10 @@
 """Global arrays of several processes: which rows of a global batch this process holds, and which its devices need.
 
-A sharding says which rows each device needs. Our loaders then read the smallest slice of every global batch that holds
-the rows of this process: the same slice on processes that a mesh replicates the batch over, every row if the mesh
-orders them differently from the processes. Other axes are held whole: a sequence that is split over
-devices is cut here, in one process or over several. A loader with its own mesh may have cut it already, and
-reordered its places; then the parts that it holds are those that the devices need.
+A sharding says which rows each device needs. Our loaders then read the rows of every global batch that the devices of
+this process need, in any order of the devices: the same rows on processes that a mesh replicates the batch over. Other
+axes are held whole: a sequence that is split over devices is cut here, in one process or over several. A loader with
+its own mesh may have cut it already, and reordered its places; then the parts that it holds are those that the devices
+need.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from beam_pipes.errors import ConversionError, LoaderError
 from beam_pipes.loader import Loader
-from beam_pipes.loader.mesh import SequenceShare
-from beam_pipes.loader.world import Share, smallest_share
+from beam_pipes.loader.mesh import SequenceShare, part_words, sequence_of_sharding, share_of_sharding
+from beam_pipes.loader.world import Share, ranges_in_words
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class OverCaches(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlobalRows:
-    """The rows that this process holds of every global batch: part `share.index` of `share.count`.
+    """The rows that this process holds of every global batch: those of `share`.
 
     batch_size: rows of a global batch where a loader of ours gives whole ones; None if others make the batches, and
         every process holds as many rows.
@@ -54,64 +54,66 @@ class GlobalRows:
         """The global array whose rows of this process are `local`."""
         if not local.ndim:
             return jax.make_array_from_callback((), of_rank(sharding, 0), lambda _: local)
-        first, rows = self._bounds(local, key)
+        held, rows = self._held(local, key)
         shape = (rows, *local.shape[1:])
-        before = 0  # places of a row before ours
+        parts: Sequence[int] = ()
         if self.sequence is not None and local.ndim > 1:
-            places = local.shape[1] // (self.sequence.last - self.sequence.first)
-            before = self.sequence.first * places
-            shape = (rows, self.sequence.count * places, *local.shape[2:])
+            parts = self.sequence.held
+            width = local.shape[1] // len(parts)
+            shape = (rows, self.sequence.count * width, *local.shape[2:])
         sharding = fitting(sharding, shape, key)
 
         def part(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index is not None
             start, stop, _ = index[0].indices(rows)
-            self._check(first, first + len(local), start, stop, rows)
+            first = int(np.searchsorted(held, start))  # what a device needs is consecutive, and `check` has seen it
             inner = index[1:]
-            if before:
+            if parts and width:
                 begin, end, _ = inner[0].indices(shape[1])
-                inner = (slice(begin - before, end - before), *inner[1:])
-            own: tuple[slice, ...] = (slice(start - first, stop - first), *inner)
+                shift = (begin // width - parts.index(begin // width)) * width
+                inner = (slice(begin - shift, end - shift), *inner[1:])
+            own: tuple[slice, ...] = (slice(first, first + stop - start), *inner)
             return local[own]
 
         return jax.make_array_from_callback(shape, sharding, part)
 
     def check(self, sharding: NamedSharding) -> None:
         """Raises `LoaderError` unless this process holds the rows that its devices need."""
-        rows = self.batch_size or math.lcm(self.share.count, _num_slices(sharding))
-        first, last = self.share.slice_of(rows)
-        self._check(first, last, *_needed(sharding, rows), rows)
+        needed = share_of_sharding(sharding)
+        rows = self.batch_size or math.lcm(self.share.parts, needed.parts)
+        held, wanted = self.share.places_of(rows), needed.places_of(rows)
+        if np.isin(wanted, held).all():
+            return
+        options = f"host_index={needed.index}, host_count={needed.count}"
+        if self.share.chosen_by == "mesh":
+            remedy = "Pass the same sharding to both: Loader(…, mesh=sharding) and .shard(sharding)."
+        elif needed.slices:
+            remedy = "Pass the loader itself to shard, without host_index and host_count."
+        elif self.batch_size is not None:
+            remedy = f"Leave both out, and shard chooses them; or pass {options}."
+        else:
+            remedy = f"Pass {options} to the loader of the cache, whose batches were transformed since."
+        raise LoaderError(
+            f"the devices of this process need rows {ranges_in_words(wanted)} of every {rows} rows of a global batch, "
+            f"and its loader reads rows {ranges_in_words(held)} (host_index={self.share.index}, "
+            f"host_count={self.share.count}). {remedy}"
+        )
 
-    def _bounds(self, local: np.ndarray, key: str) -> tuple[int, int]:
-        """The index of our first row in the global batch, and the number of rows of that batch."""
-        if self.batch_size is None:
-            return self.share.index * len(local), self.share.count * len(local)
-        first, last = self.share.slice_of(self.batch_size)
-        if len(local) != last - first:
+    def _held(self, local: np.ndarray, key: str) -> tuple[np.ndarray, int]:
+        """The places of our rows in the global batch, and the number of rows of that batch."""
+        rows = self.batch_size
+        if rows is None:  # shares of such batches are equal parts of them
+            rows = len(local) * self.share.parts // max(1, len(self.share.places_of(self.share.parts)))
+        held = self.share.places_of(rows)
+        if len(local) != len(held):
             raise ConversionError(
-                f"key {key!r} has shape {local.shape}, and should have the {last - first} rows that this process reads "
+                f"key {key!r} has shape {local.shape}, and should have the {len(held)} rows that this process reads "
                 f"of a global batch of {self.batch_size}, since it is split by rows over processes. Name it in "
                 f"skip_keys=[{key!r}] to keep it on the host.",
                 key=key,
                 shape=local.shape,
             )
-        return first, self.batch_size
-
-    def _check(self, first: int, last: int, start: int, stop: int, rows: int) -> None:
-        if first <= start and stop <= last:
-            return
-        needed = smallest_share(start, stop, rows)
-        options = f"host_index={needed.index}, host_count={needed.count}"
-        remedy = (
-            f"Leave both out, and shard chooses them; or pass {options}."
-            if self.batch_size is not None
-            else f"Pass {options} to the loader of the cache, whose batches were transformed since."
-        )
-        raise LoaderError(
-            f"the devices of this process need rows {start} to {stop - 1} of every {rows} rows of a global batch, and "
-            f"its loader reads rows {first} to {last - 1} (host_index={self.share.index}, "
-            f"host_count={self.share.count}). {remedy}"
-        )
+        return held, rows
 
 
 def global_rows(elements: Iterable[object], sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
@@ -132,11 +134,12 @@ def global_rows(elements: Iterable[object], sharding: NamedSharding, skip_keys: 
         )
     if native is not None:
         return _of_loader(native, sharding, skip_keys)
-    shares = {(loader.share.index, loader.share.count): loader.share for loader in _behind(elements)}
+    behind = [loader.share for loader in _behind(elements)]
+    shares = {(share.index, share.count, share.slices): share for share in behind}
     if len(shares) > 1:
         raise LoaderError(
-            f"the loaders behind these batches read different shares of them, {sorted(shares)} as (host_index, "
-            "host_count). Pass the same ones to all."
+            f"the loaders behind these batches read different shares of them, {sorted(key[:2] for key in shares)} as "
+            "(host_index, host_count). Pass the same ones to all."
         )
     found = GlobalRows(share=next(iter(shares.values()), None) or _even_share(sharding))
     found.check(sharding)
@@ -205,7 +208,7 @@ def _of_loader(loader: Loader, sharding: NamedSharding, skip_keys: Collection[st
         found = GlobalRows(share=share, batch_size=batch_size, sequence=loader.sequence_share)
         found.check(sharding)
         return found
-    share = smallest_share(*_needed(sharding, rows), rows)
+    share = share_of_sharding(sharding)
     return GlobalRows(share=share, batch_size=batch_size, read=share)
 
 
@@ -231,54 +234,29 @@ def _behind(elements: object) -> Iterator[Loader]:
 
 def _check_sequence(held: SequenceShare, sharding: NamedSharding) -> None:
     """Raises `LoaderError` unless the parts of each row that a loader hands out are those that our devices need."""
-    count = _num_slices(sharding, axis=1)
-    bounds = [
-        index[1].indices(count)
-        for index in sharding.addressable_devices_indices_map((_num_slices(sharding), count)).values()
-        if index and count > 1
-    ]
-    first, last = (min(each[0] for each in bounds), max(each[1] for each in bounds)) if bounds else (0, 1)
-    if (held.first, held.last, held.count) != (first, last, count):
+    needed = sequence_of_sharding(sharding)
+    if (list(held.held), held.count) != (list(needed.held), needed.count):
         raise LoaderError(
-            f"the loader hands out parts {held.first} to {held.last - 1} of {held.count} of each row, as its mesh "
-            f"says, and the devices of this process need parts {first} to {last - 1} of {count} by {sharding.spec} "
-            f"over {dict(sharding.mesh.shape)}. Pass the same sharding to both: Loader(…, mesh=sharding) and "
-            ".shard(sharding)."
+            f"the loader hands out {part_words(held)} of each row, as its mesh says, and the devices of this process "
+            f"need {part_words(needed)} by {sharding.spec} over {dict(sharding.mesh.shape)}. Pass the same sharding to "
+            "both: Loader(…, mesh=sharding) and .shard(sharding)."
         )
 
 
-def _num_slices(sharding: NamedSharding, axis: int = 0) -> int:
-    """How many slices an axis (rows, by default) has over all devices."""
-    axes = sharding.spec[axis] if len(sharding.spec) > axis else None
+def _num_slices(sharding: NamedSharding) -> int:
+    """How many slices the rows have over all devices."""
+    axes = sharding.spec[0] if len(sharding.spec) else None
     names = (axes,) if isinstance(axes, str) else axes or ()
     return math.prod(sharding.mesh.shape[name] for name in names)
 
 
-def _needed(sharding: NamedSharding, rows: int) -> tuple[int, int]:
-    """The rows of a global batch that the devices of this process need, as (start, stop)."""
-    bounds = [
-        index[0].indices(rows)
-        for index in of_rank(sharding, 1).addressable_devices_indices_map((rows,)).values()
-        if index
-    ]
-    return min(start for start, _, _ in bounds), max(stop for _, stop, _ in bounds)
-
-
 def _even_share(sharding: NamedSharding) -> Share:
     """This process's part if every process contributes its own batches, all with the same number of rows."""
-    slices = _num_slices(sharding)
-    needed: dict[int, set[int]] = {}
-    places: dict[jax.Device, tuple[slice, ...]] = dict(of_rank(sharding, 1).devices_indices_map((slices,)))
-    for device, index in places.items():
-        needed.setdefault(device.process_index, set()).update(range(slices)[index[0]])
-    mine = needed[jax.process_index()]
-    size = len(mine)
-    even = all(len(one) == size and one == set(range(min(one), min(one) + size)) for one in needed.values())
-    if not even or any(min(one) % size for one in needed.values()):
-        parts = {process: sorted(one) for process, one in sorted(needed.items())}
+    share = share_of_sharding(sharding)
+    if share.slices:
         raise LoaderError(
-            f"the processes need parts {parts} of {slices} of every global batch, which are not equal consecutive "
-            "slices, and these batches come from an iterable that cannot choose its rows. Pass a Loader "
-            "of a cache, or order the devices of the mesh by process (jax.make_mesh)."
+            f"the processes need parts {' and '.join(map(str, map(list, share.slices)))} of {share.parts} of every "
+            "global batch, which are not equal consecutive slices, and these batches come from an iterable that cannot "
+            "choose its rows. Pass a Loader of a cache, or order the devices of the mesh by process (jax.make_mesh)."
         )
-    return Share(index=min(mine) // size, count=slices // size, chosen_by="sharding")
+    return share

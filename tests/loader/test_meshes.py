@@ -95,6 +95,10 @@ def test_several_axes_divide_the_rows_the_last_one_fastest(of_torch, document_sp
             assert found[name] == expected
 
 
+def test_a_mesh_of_one_dimension_needs_no_name(of_torch):
+    assert [found["one dimension"] for found in of_torch] == [[rank, 4] for rank in range(4)]
+
+
 def test_only_the_sequence_may_be_divided(of_torch, document_split):
     for rank, found in enumerate(of_torch):
         places = CONTIGUOUS[rank % 2]
@@ -174,6 +178,8 @@ def test_a_loader_describes_its_mesh(of_torch):
             "unnamed",
             "this DeviceMesh has no names for its dimensions, so a spec cannot say which of them divide a batch.",
         ),
+        ("a number", "spec should name axes of the mesh (dp, cp), such as spec=('dp',), got 5"),
+        ("numbers", "spec should name axes of the mesh (dp, cp), such as spec=('dp',), got (0, 1)"),
     ],
 )
 def test_contradictions_are_refused(of_torch, case, words):
@@ -244,6 +250,29 @@ def test_a_named_sharding_says_which_rows_a_process_reads(of_jax, document_split
 
 def test_a_mesh_of_jax_with_a_spec_is_a_named_sharding(of_jax):
     assert [found["mesh and spec"] for found in of_jax] == [[rank // 2, 2, True] for rank in range(4)]
+
+
+def test_devices_of_a_mesh_may_come_in_any_order(of_jax):
+    assert [found["in any order"] for found in of_jax] == [[]] * 4
+
+
+def test_parts_that_are_no_slice_are_named(of_jax):
+    assert [found["alternating"] for found in of_jax[:2]] == [
+        [
+            "parts 0, 2 of 8",
+            [
+                "├─ this process: rows 0 to 0, 2 to 2 of each batch (host 0 of 4)",
+                "├─ mesh: data=0, 2 of 8 of JAX's Mesh; whole rows",
+            ],
+        ],
+        [
+            "parts 4, 6 of 8",
+            [
+                "├─ this process: rows 4 to 4, 6 to 6 of each batch (host 2 of 4)",
+                "├─ mesh: data=4, 6 of 8 of JAX's Mesh; whole rows",
+            ],
+        ],
+    ]
 
 
 def test_what_a_sharding_contradicts_is_refused(of_jax):

@@ -5,6 +5,7 @@ One start of real processes for each world serves all of its tests.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -14,7 +15,7 @@ from world_processes import run_world
 
 from beam_pipes.errors import DatasetError, LoaderError
 from beam_pipes.loader import Loader, Mixture, pack
-from beam_pipes.loader.world import Share, known_world, smallest_share
+from beam_pipes.loader.world import Share, known_world
 from beam_pipes.map_style import DistributedSampler
 
 ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
@@ -82,7 +83,7 @@ def test_each_process_of_jax_reads_what_its_devices_need(of_jax):
         {
             "data by process": [rank, 2],
             "data within a process": [0, 1],
-            "interleaved": [0, 1],
+            "interleaved": [rank, 2],
             "replicated": [0, 1],
         }
         for rank in range(2)
@@ -113,6 +114,19 @@ def test_batches_that_were_transformed_have_to_be_of_the_share_that_is_needed(of
         "whose batches were transformed since."
     )
     assert "Pass host_index=1, host_count=2 to the loader" in of_four[3]["transformed"][0]
+
+
+def test_a_batch_of_one_row_is_for_all_processes_if_the_sharding_says_so(of_jax, row_split):
+    alone = ids_of(rows(row_split, batch_size=1))[:3]
+    words = (
+        "LoaderError: batch_size (the global one, over all hosts, the 2 processes of jax.distributed) should be at "
+        "least 2, got 1. Where processes read the same rows, as those of tensor parallelism do, say which: "
+        "mesh=sharding, or .shard(sharding) of a JaxDataLoader; host_count=1 gives all rows to all."
+    )
+
+    for found in of_jax:
+        assert found["one row for all"] == [alone, alone[1]]
+        assert found["refused"]["one row"] == found["refused"]["one row by its number"] == words
 
 
 def test_loaders_of_jax_take_their_share_without_starting_a_backend(of_jax, row_split):
@@ -210,7 +224,7 @@ def test_batches_of_ones_own_are_parts_whose_sequences_are_whole(of_jax):
         ),
         (
             "interleaved own",
-            "LoaderError: the processes need parts {0: [0, 2], 1: [1, 3]} of 4 of every global batch, which are not "
+            "LoaderError: the processes need parts [0, 2] and [1, 3] of 4 of every global batch, which are not "
             "equal consecutive slices, and these batches come from an iterable that cannot choose its rows. "
             "Pass a Loader of a cache, or order the devices of the mesh by process (jax.make_mesh).",
         ),
@@ -302,7 +316,8 @@ def test_a_global_batch_has_a_row_for_each_rank(of_torch):
     for found in of_torch:
         assert found["too small"] == (
             "LoaderError: batch_size (the global one, over all hosts, the 2 processes of torch.distributed) should be "
-            "at least 2, got 1"
+            "at least 2, got 1. Where processes read the same rows, as those of tensor parallelism do, say which: "
+            "mesh=… with spec=…; host_count=1 gives all rows to all."
         )
 
 
@@ -412,20 +427,25 @@ def test_a_share_is_given_whole_or_not_at_all(row_split, options, words):
         Loader(row_split, batch_size=8, **options)
 
 
-@given(data=st.data(), rows=st.integers(1, 200))
-def test_the_smallest_share_holds_the_rows_and_no_smaller_one_does(data, rows):
-    first = data.draw(st.integers(0, rows - 1))
-    last = data.draw(st.integers(first + 1, rows))
+@given(data=st.data())
+def test_shares_of_parts_hold_every_row_and_know_who_holds_it(data):
+    devices = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=12))  # the process of each part's devices
+    more = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, len(devices) - 1)), max_size=6))
+    held = {process: set() for process, _ in [*zip(devices, range(12), strict=False), *more]}
+    for process, part in [*zip(devices, range(12), strict=False), *more]:
+        held[process].add(part)
+    rows = len(devices) * data.draw(st.integers(1, 3))
 
-    def holds(index, count):
-        begin, end = Share(index=index, count=count).slice_of(rows)
-        return begin <= first and last <= end
+    for parts in held.values():
+        share = Share.of_parts(parts, held.values(), chosen_by="mesh")
+        places = share.places_of(rows).tolist()
 
-    share = smallest_share(first, last, rows)
-
-    assert holds(share.index, share.count)
-    smaller = [count for count in range(share.count + 1, rows + 1) if rows % count == 0]
-    assert not any(holds(index, count) for count in smaller for index in range(count))
+        assert share.parts == len(devices) or not share.slices
+        assert places == [row for row in range(rows) if row * len(devices) // rows in parts]
+        for index, place in enumerate(places):
+            holder, found = share.holder_of(place, rows)
+            assert share.slices or (holder, found) == (share.index, index)
+            assert dataclasses.replace(share, index=holder).places_of(rows)[found] == place
 
 
 def test_a_loader_in_use_takes_another_share_from_its_cursor_on(row_split):

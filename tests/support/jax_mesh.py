@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from world_processes import words_of
 
 from beam_pipes.cache import Cache
-from beam_pipes.loader import Loader, pack
+from beam_pipes.loader import Loader, SequenceShare, pack
 from beam_pipes.on_device import JaxDataLoader
 
 RANK, COUNT, PORT = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -71,6 +71,48 @@ FOUND["mesh and spec"] = [
     by_mesh.host_index,
     by_mesh.host_count,
     by_mesh.sequence_share == loader(MESHES["context and tensor"]).sequence_share,
+]
+
+
+def in_any_order(number: int) -> str:
+    """What is wrong with the batches under a mesh whose devices come in a random order, over one to three axes."""
+    draw = np.random.default_rng(number)
+    shape = [(8,), (2, 4), (4, 2), (2, 2, 2)][number % 4]
+    axes = draw.permutation(["a", "b", "c"][: len(shape)]).tolist()
+    divided = int(draw.integers(0, len(axes) + 1))
+    rows, places = axes[:divided], axes[divided : int(draw.integers(divided, len(axes) + 1))]
+    order = ["contiguous", "zigzag"][int(draw.integers(2))] if places else "contiguous"
+    # The local parts of a process that JAX expects are in the order of the global array.
+    mesh = Mesh(draw.permutation(DEVICES).reshape(shape), tuple("abc"[: len(shape)]))
+    sharding = NamedSharding(mesh, P(tuple(rows) or None, tuple(places) or None))
+    made = loader(sharding, sequence_order=order)
+    parts = 1 if made.sequence_share is None else made.sequence_share.count
+    whole = SequenceShare(first=0, last=parts, count=parts, order=order)  # type: ignore[arg-type]
+    expected = Loader(PLAN, batch_size=8, seed=1, host_count=1).batch_at(2)["tokens"][:, whole.places(64)]
+    local = made.batch_at(2)["tokens"]
+    of_device = sharding.shard_shape((8, 64))[0]
+    held = {index[0].indices(8)[0] for index in sharding.addressable_devices_indices_map((8, 64)).values()}
+    if len(local) != of_device * len(held) or len(local) != made.host_batch_size:
+        return f"{number}: {len(local)} rows of {len(held)} parts"
+    steps = iter(JaxDataLoader(loader(sharding, sequence_order=order)).shard(sharding))
+    by_shard = [next(steps) for _ in range(3)][-1]["tokens"]
+    alone = iter(JaxDataLoader(Loader(PLAN, batch_size=8, seed=1)).shard(sharding))
+    arrays = {
+        "as local data": jax.make_array_from_process_local_data(sharding, local, expected.shape),
+        "sharded": by_shard,
+        **({"sharded alone": [next(alone) for _ in range(3)][-1]["tokens"]} if order == "contiguous" else {}),
+    }
+    for name, array in arrays.items():
+        if any(part.data.tolist() != expected[part.index].tolist() for part in array.addressable_shards):
+            return f"{number}: {name}, {sharding}"
+    return ""
+
+
+FOUND["in any order"] = [wrong for number in range(32) if (wrong := in_any_order(number))]
+alternating = loader(Mesh(DEVICES.reshape(2, 4).T.reshape(-1), ("data",)))
+FOUND["alternating"] = [
+    str(alternating.share),
+    [line for line in alternating.describe().splitlines() if "rocess:" in line or "mesh:" in line],
 ]
 FOUND["refused"] = {
     "two specs": words_of(lambda: loader(MESHES["data"], spec=("data",))),

@@ -151,12 +151,20 @@ def two_processes() -> None:
         (batch,) = JaxDataLoader(own()).shard(NamedSharding(mesh, P(*spec)))
         FOUND[f"own parts {name}"] = [list(batch["x"].shape), np.asarray(batch["x"].addressable_data(0)).tolist()]
 
+    tensor = NamedSharding(Mesh(devices.reshape(-1), ("tensor",)), P())
+    FOUND["one row for all"] = [
+        [batch["id"] for batch in batches(JaxDataLoader(rows(batch_size=1, epochs=1)).shard(tensor))][:3],
+        rows(batch_size=1, mesh=tensor).batch_at(1)["id"].tolist(),
+    ]
+
     elsewhere = Mesh(devices[1 - RANK], ("data",))
     ragged = Loader(DOCUMENTS, batch_size=8, seed=2)
     FOUND["ragged"] = batches(JaxDataLoader(ragged).shard())
     values = Loader(DOCUMENTS, batch_size=8, ragged="values")
     told = rows(host_index=1 - RANK, host_count=2)
     FOUND["refused"] = {
+        "one row": words_of(lambda: next(iter(rows(batch_size=1)))),
+        "one row by its number": words_of(lambda: rows(batch_size=1).batch_at(0)),
         "another share": words_of(lambda: JaxDataLoader(told).shard()),
         "values": words_of(lambda: JaxDataLoader(values).shard()),
         "partial": words_of(lambda: JaxDataLoader(rows(last="partial")).shard()),

@@ -87,6 +87,10 @@ FOUND["refused"] = {
         lambda: packed(dp_cp, ("dp", "cp"), transform=lambda batch: {"three": batch["tokens"][:, :3]})
     ),
     "unnamed": words_of(lambda: packed(init_device_mesh("cpu", (2, 2)), ("dp",))),
+    "a number": words_of(lambda: packed(dp_cp, 5)),
+    "numbers": words_of(lambda: packed(dp_cp, (0, 1))),
 }
+unnamed = packed(init_device_mesh("cpu", (4,)), None)
+FOUND["one dimension"] = [unnamed.host_index, unnamed.host_count]
 print(json.dumps(FOUND), flush=True)
 dist.destroy_process_group()
