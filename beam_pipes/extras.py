@@ -25,6 +25,8 @@ TfSpec: TypeAlias = "tf.TypeSpec"
 EXTRA_OF_MODULE = {
     "PIL": "images",
     "PIL.Image": "images",
+    "PIL.ImageColor": "images",
+    "PIL.TiffImagePlugin": "images",
     "absl": "tf",
     "apache_beam": "beam",
     "array_record.python.array_record_module": "formats",

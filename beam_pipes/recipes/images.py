@@ -32,6 +32,7 @@ from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.sources.tar import KEY, sample_file
 from beam_pipes.transforms.chat import field_of
+from beam_pipes.transforms.image_files import MAX_PIXELS, decode
 from beam_pipes.typed import drop, stage
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ LABEL_FIELDS = ("cls", "json.label", "json.class", "json.cls")
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "eval", "test"})
 
 
-@stage
+@stage(version=2)
 def image_example(
     file: object,
     *,
@@ -60,6 +61,8 @@ def image_example(
     fit: str = "crop",
     encode: str = "pixels",
     quality: int = 90,
+    background: str = "white",
+    max_pixels: int = MAX_PIXELS,
     group: str | None = None,
 ) -> dict[str, object] | None:
     """An image file to an example: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
@@ -73,11 +76,14 @@ def image_example(
         fit: one of `FITS`.
         encode: one of `ENCODINGS`; `image` is then bytes, but for "pixels".
         quality: of JPEG.
+        background: the colour that is seen through transparent pixels: a name, `#ff8000`, or `none` for the colours
+            that they hide.
+        max_pixels: larger images are refused before they are decoded.
         group: a regular expression; its match in the path, or its first group, is stored as `group`. Files without a
             match are dropped as `no_group`.
 
-    Images are RGB, turned as their Exif orientation says. Raises `ValueError` for a damaged file, `TaskError` for a
-    sample without a label.
+    Images are RGB, turned as their Exif orientation says; `beam_pipes.transforms.image_files` decodes them. Raises
+    `ValueError` for a file that is damaged or not read, `TaskError` for a sample without a label.
     """
     image_file = sample_file(file, IMAGE_SUFFIXES) if isinstance(file, Mapping) else file
     if image_file is None:
@@ -102,7 +108,8 @@ def image_example(
                 f"{image_file.path!r}. Repair the sample, or drop it with --on-error drop.",
                 field=label_field,
             )
-    image = decoded_image(image_file.content)  # "files" too: a damaged one would be found out in training
+    # "files" too: a damaged one would be found out in training.
+    image = decoded_image(image_file.content, background=background, max_pixels=max_pixels)
     if encode == "files":
         example["image"] = image_file.content
         return example
@@ -138,12 +145,26 @@ def _numbers(classes: tuple[str, ...]) -> Mapping[str, int]:
     return {name: number for number, name in enumerate(classes)}
 
 
-def decoded_image(content: bytes) -> Pixels:
-    """The pixels of an image file: uint8 (height, width, 3), RGB. Raises `ValueError` for a damaged one."""
-    from beam_pipes.transforms.operators.decoders import Image
+def decoded_image(content: bytes, *, background: str = "white", max_pixels: int = MAX_PIXELS) -> Pixels:
+    """The pixels of an image file: uint8 (height, width, 3), RGB, upright, over `background` where it is transparent.
 
-    pixels: Pixels = Image({}).decoded(memoryview(content))
-    return pixels
+    Raises `ValueError` for a file that is damaged, too large, or not read.
+    """
+    return decode(memoryview(content), background=_colour(background), max_pixels=max_pixels)
+
+
+@functools.lru_cache(maxsize=8)
+def _colour(name: str) -> tuple[int, int, int] | None:
+    """The colour of a name: `"white"` → `(255, 255, 255)`, `"none"` → None."""
+    if name == "none":
+        return None
+    try:
+        red, green, blue = require("PIL.ImageColor", purpose="images").getrgb(name)[:3]
+    except ValueError as error:
+        raise DeclarationError(
+            f"background should be a colour, such as white, #ff8000 or 'rgb(255, 128, 0)', or none; got {name!r}."
+        ) from error
+    return red, green, blue
 
 
 def fitted(image: Pixels, size: tuple[int, int], *, fit: str) -> Pixels:
@@ -179,15 +200,17 @@ def encoded_image(image: Pixels, encode: str, *, quality: int = 90) -> bytes:
     return file.getvalue()
 
 
-def decode_images(batch: dict[str, Array], *, size: tuple[int, int]) -> dict[str, Array]:
+def decode_images(
+    batch: dict[str, Array], *, size: tuple[int, int], background: str = "white", max_pixels: int = MAX_PIXELS
+) -> dict[str, Array]:
     """Replaces image files in a batch by their pixels; for `Loader(…, transform=…)`.
 
     `{"image": [b"\\xff\\xd8…", …]}` with `size=(224, 224)` → `{"image": uint8 (rows, 224, 224, 3)}`. Images of another
-    size are cut to it.
+    size are cut to it. `background` and `max_pixels` are those of `image_example`.
     """
     pixels = np.zeros((len(batch["image"]), *size, 3), np.uint8)
     for row, content in enumerate(batch["image"]):
-        image = decoded_image(bytes(content))
+        image = decoded_image(bytes(content), background=background, max_pixels=max_pixels)
         pixels[row] = image if image.shape[:2] == tuple(size) else fitted(image, size, fit="crop")
     return {**batch, "image": pixels}
 
@@ -199,6 +222,8 @@ def images(
     fit: str = "crop",
     encode: str | None = None,
     quality: int = 90,
+    background: str = "white",
+    max_pixels: int = MAX_PIXELS,
     label: bool = True,
     label_field: str | None = None,
     **options: Unpack[CommonOptions],
@@ -215,6 +240,9 @@ def images(
         fit: one of `FITS`.
         encode: one of `ENCODINGS`. Default: "pixels" where images are resized, which load fastest, else "files".
         quality: of JPEG.
+        background: the colour that is seen through transparent pixels: a name, `#ff8000`, or `none` for the colours
+            that they hide.
+        max_pixels: an image of more pixels fails, before it takes the memory.
         label: whether there are labels.
         label_field: which field of a tar archive's samples is the label. Default: the first of `LABEL_FIELDS` that the
             first sample has, else the folder in the archive. A number is the label itself; text is a class, and classes
@@ -229,6 +257,7 @@ def images(
     common = Common.of("images", options)
     by = common.by
     _check_images(size, fit=fit, encode=encode, quality=quality, by=by)
+    _colour(background)
     if by is not None:
         common = dataclasses.replace(common, by="group")
     module = Module()
@@ -267,6 +296,8 @@ def images(
         fit=None if size is None or fit == "crop" else fit,
         encode=None if encode == "pixels" else encode,
         quality=quality if encode == "jpeg" else None,
+        background=None if background == "white" else background,
+        max_pixels=None if max_pixels == MAX_PIXELS else max_pixels,
         group=by,
     )
     pixels = call("FeatureSpec", "uint8", shape=(*(size or (None, None)), 3))

@@ -20,6 +20,7 @@ from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.commands.build import build_and_show
 from beam_pipes.runners.commands.caches import console
 from beam_pipes.runners.commands.options import Building, Declaring, with_groups
+from beam_pipes.transforms.image_files import MAX_PIXELS
 
 
 @with_groups
@@ -142,6 +143,10 @@ def images_command(
         typer.Option(help=f"how images are stored: {', '.join(ENCODINGS)} [pixels with --resize, files without]"),
     ] = None,
     quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100")] = 90,
+    background: Annotated[
+        str, typer.Option(help="colour seen through transparent pixels; none takes the colours that they hide")
+    ] = "white",
+    max_pixels: Annotated[int, typer.Option(min=1, help="larger images fail, before they are decoded")] = MAX_PIXELS,
     label: Annotated[bool, typer.Option(help="store the number of an image's class as label")] = True,
     label_field: Annotated[
         str | None,
@@ -164,6 +169,8 @@ def images_command(
         fit=fit,
         encode=encode,
         quality=quality,
+        background=background,
+        max_pixels=max_pixels,
         label=label,
         label_field=label_field,
         **declaring.of_recipe("images"),

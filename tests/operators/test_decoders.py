@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline, types
 from beam_pipes.transforms import fn
-from beam_pipes.transforms.operators.decoders import turned
+from beam_pipes.transforms.image_files import turned
 
 RAMP = np.stack([*np.meshgrid(np.arange(0, 240, 6), np.arange(0, 200, 8)), np.full((25, 40), 90)], -1)
 IMAGE = RAMP.astype(np.uint8)
@@ -116,11 +116,11 @@ def test_images_are_turned_as_their_exif_data_says(orientation: int, kind: str) 
     ("data", "words"),
     [
         (encoded("JPEG")[:-300], r"the JPEG file of \d+ bytes is damaged"),
-        (encoded("PNG")[:70], r"the image file of 70 bytes is damaged"),
-        (encoded("WEBP")[:100], r"the image file of 100 bytes is damaged"),
+        (encoded("PNG")[:70], r"the PNG file of 70 bytes is damaged"),
+        (encoded("WEBP")[:100], r"the WebP file of 100 bytes is damaged"),
         (
             np.frombuffer(b"hello, this is text", np.uint8),
-            r"expected a JPEG, PNG or WebP file, found 19 bytes that begin",
+            r"expected an image file, such as BMP, JPEG, PNG, TIFF or WebP, found 19 bytes",
         ),
         (np.zeros(0, np.uint8), r"there are no bytes to decode"),
     ],

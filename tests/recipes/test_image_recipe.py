@@ -136,7 +136,7 @@ def test_a_damaged_image_is_one_dead_letter(resize: int | None) -> None:
     account = build(recipe.declaration(), to="cache", workers=1).account
 
     assert (account.written, account.dead) == (8, 1)
-    with pytest.raises(ValueError, match="the image file of 60 bytes is damaged"):
+    with pytest.raises(ValueError, match="the PNG file of 60 bytes is damaged"):
         image_example(FileContent("9.png", Path("pets/cat/9.png").read_bytes()), size=(4, 4))
 
 

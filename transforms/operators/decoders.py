@@ -4,25 +4,23 @@ windows of them, and `peek_image_shape`: their shape.
 
 from __future__ import annotations
 
-import io
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant, Device, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Given, Value
 from beam_pipes.graph.types import DALIImageType
+from beam_pipes.transforms.image_files import MAX_PIXELS, decode, shape_of
 from beam_pipes.transforms.operators.image.affine import with_size
 from beam_pipes.transforms.operators.image.crops import Cropping
 from beam_pipes.transforms.operators.image.resize import RandomResizedCrop, random_window
 from beam_pipes.transforms.operators.slicing import Slice
 
-_JPEG, _PNG, _WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF"
 CHANNELS = {DALIImageType.RGB: 3, DALIImageType.BGR: 3, DALIImageType.YCbCr: 3, DALIImageType.GRAY: 1}
-_ORIENTATION_TAG = 0x0112
+_SPACES = {DALIImageType.BGR: "BGR", DALIImageType.GRAY: "GRAY", DALIImageType.ANY_DATA: "ANY"}
 # RGB to luma and chroma in the studio range of BT.601: luma 16 to 235, chroma 16 to 240 with 128 for grey.
 _LUMA = np.array([0.299, 0.587, 0.114])
 _BLUE, _RED = (np.array([0.0, 0.0, 1.0]) - _LUMA) / 1.772, (np.array([1.0, 0.0, 0.0]) - _LUMA) / 1.402
@@ -30,19 +28,19 @@ YCBCR = np.stack([_LUMA * 219, _BLUE * 224, _RED * 224]) / 255
 
 
 class Image(Operator):
-    """Decodes JPEG, PNG and WebP files: bytes → HWC.
+    """Decodes JPEG, PNG, WebP, TIFF and BMP files: bytes → HWC.
 
     `decoders.image(jpegs)` → uint8, (height, width, 3), turned as the Exif orientation says
 
     The first bytes determine the kind of file. JPEG is decoded with libjpeg-turbo, strictly: a truncated or damaged
-    file is an error, never a half grey image. Transparency channels are dropped, unless `output_type` is ANY_DATA,
-    which keeps the file's channels. Other dtypes than uint8 have their full range: 255 becomes 1.0 as float. YCbCr is
-    BT.601 in studio range, as in DALI: luma from 16 to 235.
+    file is an error, never a half grey image. Of 16 bits, uint8 has the upper 8. Transparency channels are dropped,
+    unless `output_type` is ANY_DATA, which keeps the file's channels. Other dtypes than uint8 have their full range:
+    255 becomes 1.0 as float. YCbCr is BT.601 in studio range, as in DALI: luma from 16 to 235.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "mixed")
-    version = "2"
+    version = "3"
     without_effect = (
         *(*Operator.without_effect, "affine", "cache_batch_copy", "cache_debug", "cache_size", "cache_threshold"),
         *("cache_type", "device_memory_padding", "device_memory_padding_jpeg2k", "host_memory_padding", "memory_stats"),
@@ -54,6 +52,7 @@ class Image(Operator):
     adjust_orientation = Constant("bool", default=True, doc="whether images are turned as their Exif data says")
     jpeg_fancy_upsampling = Constant("bool", default=True, doc="whether colours of JPEG are interpolated, or repeated")
     use_fast_idct = Constant("bool", default=False, doc="whether JPEG is decoded faster and less exactly")
+    max_pixels = Constant("int", default=MAX_PIXELS, doc="a larger image is an error, before it is decoded")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
@@ -65,74 +64,20 @@ class Image(Operator):
         return in_full_range(self.decoded(np.ascontiguousarray(data).data), self.dtype)
 
     def decoded(self, data: memoryview) -> Array:
-        """(height, width, channels) uint8, or uint16 if the file has 16 bits. Raises `ValueError` for invalid bytes."""
-        if not len(data):
-            raise ValueError("there are no bytes to decode")
-        start = bytes(data[:12])
-        if start.startswith(_JPEG):
-            return self._jpeg(data)
-        if start.startswith(_PNG) or (start.startswith(_WEBP) and start[8:12] == b"WEBP"):
-            return self._by_pillow(data)
-        try:
-            return self._by_pillow(data)
-        except ValueError as error:
-            raise ValueError(
-                f"expected a JPEG, PNG or WebP file, found {len(data)} bytes that begin with {start!r}"
-            ) from error
-
-    def _jpeg(self, data: memoryview) -> Array:
-        simplejpeg = require("simplejpeg", purpose="fn.decoders.image")
+        """(height, width, channels) uint8, or uint16 if the file has 16 bits and `dtype` more than 8. Raises
+        `ValueError` for invalid bytes.
+        """
         kind = self.output_type
-        try:
-            _, _, colours, _ = simplejpeg.decode_jpeg_header(data)
-            if colours in ("CMYK", "YCCK"):
-                return self._by_pillow(data)
-            space = (
-                "GRAY"
-                if kind == DALIImageType.GRAY or (kind == DALIImageType.ANY_DATA and colours == "Gray")
-                else ("BGR" if kind == DALIImageType.BGR else "RGB")
-            )
-            image: Array = simplejpeg.decode_jpeg(
-                data, space, fastdct=self.use_fast_idct, fastupsample=not self.jpeg_fancy_upsampling
-            )
-        except ValueError as error:
-            raise ValueError(f"the JPEG file of {len(data)} bytes is damaged: {error}") from error
-        if kind == DALIImageType.YCbCr:
-            image = to_ycbcr(image)
-        if self.adjust_orientation and _has_exif(data):  # most files have none
-            image = turned(image, _orientation(data))
-        return image
-
-    def _by_pillow(self, data: memoryview) -> Array:
-        pillow = require("PIL.Image", purpose="fn.decoders.image")
-        try:
-            with pillow.open(io.BytesIO(data)) as file:
-                orientation = int(file.getexif().get(_ORIENTATION_TAG, 1)) if self.adjust_orientation else 1
-                image = self._converted(file)
-        except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
-            raise ValueError(f"the image file of {len(data)} bytes is damaged: {error}") from error
-        return turned(image, orientation)
-
-    def _converted(self, file: Any) -> Array:
-        if file.mode.startswith("I;16"):
-            image = np.asarray(file).astype(np.uint16)[:, :, None]
-            if self.output_type in (DALIImageType.GRAY, DALIImageType.ANY_DATA):
-                return image
-            image = np.repeat(image, 3, 2)
-            return to_ycbcr(image) if self.output_type == DALIImageType.YCbCr else image
-        kind = self.output_type
-        if kind == DALIImageType.ANY_DATA:
-            plain = {"1": "L", "P": "RGBA" if "transparency" in file.info else "RGB", "CMYK": "RGB"}
-            array = np.asarray(file.convert(plain.get(file.mode, file.mode)))
-            return array[:, :, None] if array.ndim == 2 else array
-        if kind == DALIImageType.GRAY:
-            return np.asarray(file.convert("L"))[:, :, None]
-        if file.mode in ("P", "LA", "PA"):
-            file = file.convert("RGBA")
-        array = np.asarray(file.convert("RGB"))
-        if kind == DALIImageType.YCbCr:
-            return to_ycbcr(array)
-        return array[:, :, ::-1] if kind == DALIImageType.BGR else array
+        image: Array = decode(
+            data,
+            space=_SPACES.get(kind, "RGB"),
+            upright=self.adjust_orientation,
+            max_pixels=self.max_pixels,
+            deep=self.dtype != np.uint8,
+            fast_idct=self.use_fast_idct,
+            fast_upsampling=not self.jpeg_fancy_upsampling,
+        )
+        return to_ycbcr(image) if kind == DALIImageType.YCbCr else image
 
 
 class ImageCrop(Image, Cropping):
@@ -188,11 +133,8 @@ class PeekImageShape(Operator):
         return TensorSpec(self.dtype, (3,))
 
     def run(self, sample: Sample, data: Array) -> Array:
-        pillow = require("PIL.Image", purpose="fn.peek_image_shape")
-        with pillow.open(io.BytesIO(data.tobytes())) as file:
-            turns = self.adjust_orientation and int(file.getexif().get(_ORIENTATION_TAG, 1)) > 4
-            size = file.size if turns else file.size[::-1]
-            return np.array([*size, CHANNELS.get(self.image_type, len(file.getbands()))], self.dtype)
+        height, width, channels = shape_of(data.data, upright=self.adjust_orientation)
+        return np.array([height, width, CHANNELS.get(self.image_type, channels)], self.dtype)
 
 
 def to_ycbcr(image: Array) -> Array:
@@ -214,30 +156,3 @@ def in_full_range(image: Array, dtype: np.dtype) -> Array:
         return made
     made = np.floor(image * (float(np.iinfo(dtype).max) / most) + 0.5).astype(dtype)
     return made
-
-
-def _has_exif(data: memoryview) -> bool:
-    """Whether one of the segments at the head of a JPEG holds Exif data."""
-    at = 2
-    while at + 10 <= len(data) and data[at] == 0xFF and (0xE0 <= data[at + 1] <= 0xEF or data[at + 1] == 0xFE):
-        if data[at + 1] == 0xE1 and bytes(data[at + 4 : at + 10]) == b"Exif\0\0":
-            return True
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return False
-
-
-def _orientation(data: memoryview) -> int:
-    pillow = require("PIL.Image", purpose="fn.decoders.image")
-    with pillow.open(io.BytesIO(data)) as file:
-        return int(file.getexif().get(_ORIENTATION_TAG, 1))
-
-
-def turned(image: Array, orientation: int) -> Array:
-    """An image turned upright by its Exif orientation (1 to 8)."""
-    if orientation in (5, 6, 7, 8):
-        image = image.transpose(1, 0, 2)
-    if orientation in (2, 3, 6, 7):
-        image = image[:, ::-1]
-    if orientation in (3, 4, 7, 8):
-        image = image[::-1]
-    return np.ascontiguousarray(image)
