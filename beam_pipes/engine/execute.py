@@ -13,6 +13,7 @@ from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief, describe
 from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, set_context
 from beam_pipes.engine.statistics import Statistic, checked_statistics
+from beam_pipes.engine.turns import turn_of
 from beam_pipes.errors import (
     DeclarationError,
     InvalidTransformOutputException,
@@ -72,11 +73,10 @@ class UnitRunner:
         bare = getattr(stage.transform, "bare", None)
         self._transform: Callable[[Record], Produced] = stage.transform if bare is None else bare.__get__(stage)
         self._transform_batch: Callable[[list[Record]], Produced] | None = getattr(stage, "transform_batch", None)
-        # What `_set_stats` and `drop` leave behind during a call. Only typed pipelines leave something, and one object
-        # that several threads may share (a decorated function) keeps it with its runner.
-        keeps = hasattr(stage, "_set_stats") and not getattr(stage, "is_shared", False)
-        self._left: Left = vars(stage) if keeps else {}
-        self._context.left = self._left
+        # What `_set_stats` and `drop` leave behind during a call: with the runner, as other threads may run the stage.
+        self._left: Left = self._context.left
+        # What is run in the end, if the stage stands for another object.
+        self._runs: object = None if getattr(stage, "is_shared", False) else getattr(stage, "stands_for", stage)
         self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
         self._full_names: dict[str, str] = {}
         self._most_inputs: int | None = None
@@ -87,6 +87,18 @@ class UnitRunner:
 
     def run(self, batch: Batch) -> None:
         """Computes this unit's columns for every record of `batch` that has not failed before."""
+        if self._runs is None:
+            self._run(batch)
+            return
+        turn = turn_of(self._runs)
+        with turn.lock:
+            outer, turn.left = turn.left, self._left
+            try:
+                self._run(batch)
+            finally:
+                turn.left = outer
+
+    def _run(self, batch: Batch) -> None:
         account = batch.account.unit(self.name)
         columns: dict[str | None, Column] = {ref.key: [_NOTHING] * batch.size for ref in self.refs}
         # One context for all records, changed in place. `count`, `drop` and `rng` find it by the thread, so that users'

@@ -188,7 +188,7 @@ def _changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def _attributes(stage: object) -> dict[str, str]:
-    of_framework = {"_stats", "_counted", "_drops", "_calls", "transform_batch"}
+    of_framework = {"_left_by_thread", "transform_batch"}
     return {name: _state_digest(value) for name, value in vars(stage).items() if name not in of_framework}
 
 

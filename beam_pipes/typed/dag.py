@@ -82,9 +82,6 @@ class DAGPipeline(Pipeline):
     Source: Magenta, "Data processing in Magenta", sections DAGPipeline and DAG Specification.
     """
 
-    _runner: GraphRunner | None = None
-    _place: tuple[str, int, int] | None = None
-
     def __init__(
         self, dag: Mapping[Any, object], pipeline_name: str = "DAGPipeline", *, join: Join = "product"
     ) -> None:
@@ -115,10 +112,12 @@ class DAGPipeline(Pipeline):
             raise TypeMismatchException(f"{self.name}: as the input of the DAG, {problem}.", stage=self.name)
         here = current_context()
         assert here is not None  # set by whoever calls `transform`, see `Pipeline`
-        place = (here.unit, here.seed, here.epoch)
-        if self._runner is None or self._place != place:  # one instance may be part of several DAGs
-            self._runner = GraphRunner(self.graph, prefix="", path=here.unit, seed=here.seed, epoch=here.epoch)
-            self._place = place
+        # Kept with the place, as threads and other DAGs may run this one too.
+        place, runner = here.left.get("_runner", (None, None))
+        if place != (here.unit, here.seed, here.epoch):
+            runner = GraphRunner(self.graph, prefix="", path=here.unit, seed=here.seed, epoch=here.epoch)
+            here.left["_runner"] = (here.unit, here.seed, here.epoch), runner
+        assert runner is not None
         index, item, record_id_of = here.index, here.item, here.record_id_of
         assert index is not None
         record = OneRecord(
@@ -126,17 +125,13 @@ class DAGPipeline(Pipeline):
             (lambda: record_id_of(index)) if here.direct else (lambda: f"{record_id_of(index)}/{item}"),
         )
         batch = Batch(record)
-        self._runner.run(batch)
+        runner.run(batch)
         self._set_stats(batch.account.statistics())
         for name, account in batch.account.units.items():
             for reason, count in account.dropped.items():
                 for _ in range(count):
                     self.drop(f"{name}/{reason}")
-        return {name: list(column[0]) for name, column in self._runner.outputs(batch).items()}
-
-    def __getstate__(self) -> dict[str, object]:
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_runner", "_place")}
+        return {name: list(column[0]) for name, column in runner.outputs(batch).items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -66,8 +66,6 @@ class FunctionStage(Pipeline, Generic[P, R]):
     """
 
     name: str
-    #: It keeps no state of a call, so threads may share one object.
-    is_shared = True
     #: Whether the function takes a list of records.
     batched = False
 
@@ -86,6 +84,8 @@ class FunctionStage(Pipeline, Generic[P, R]):
         self.__qualname__ = getattr(function, "__qualname__", own_name)
         self.__module__ = getattr(function, "__module__", None) or "builtins"
         self.function = function
+        #: Threads may share it, as they share functions; a method belongs to an object that may keep something.
+        self.is_shared = not isinstance(function, types.MethodType)
         self.options: Mapping[str, Any] = {}
         self.name = own_name if name is None else name
         self.types: tuple[type, type] | None = None  # if the place in a pipeline says more than annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
 from types import FunctionType
@@ -21,8 +22,9 @@ from numpy.random.bit_generator import ISeedSequence
 from beam_pipes.cache import messages
 from beam_pipes.cache.spec import Record
 from beam_pipes.engine.graph import Produced, Signature, check_signature, describe
-from beam_pipes.engine.records import RecordContext, current_context, set_context
+from beam_pipes.engine.records import Left, RecordContext, current_context, set_context
 from beam_pipes.engine.statistics import Statistic, checked_statistics
+from beam_pipes.engine.turns import left_in_turn
 from beam_pipes.errors import InvalidDAGException, InvalidTypeSignatureException, UnknownKeyException, storable
 
 if TYPE_CHECKING:
@@ -58,7 +60,9 @@ class Pipeline(abc.ABC):
     `transform_batch(inputs)` that returns a list with one list of outputs per input, for stages whose work vectorises.
     Where `transform_batch` fails, the inputs are given to `transform` one by one; it cannot draw random numbers.
 
-    An instance is not thread-safe: each worker has its own. It must be picklable or importable to leave the process.
+    The engine runs an instance in one thread at a time: threads of a worker that import it by its name wait for each
+    other. A class whose calls keep nothing on `self` says `is_shared = True`, and they do not. An instance must be
+    picklable or importable to leave the process.
 
     Source: Magenta, "Data processing in Magenta", section Pipeline.
     """
@@ -74,11 +78,9 @@ class Pipeline(abc.ABC):
     record_memory_bytes: float | None = None
     #: Whether statistics are what `_set_stats` was given; False for a class that overrides `get_stats`.
     stats_are_set = True
+    #: Whether several threads may run one instance at once: `transform` keeps nothing on `self`.
+    is_shared = False
 
-    _stats: Sequence[Statistic] = ()
-    _counted: Sequence[Statistic] = ()
-    _drops: Sequence[str] = ()
-    _calls = 0
     _bare_transform: ClassVar[Callable[..., object]]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -129,7 +131,8 @@ class Pipeline(abc.ABC):
 
         Do not override: call `_set_stats` from `transform`.
         """
-        copies = [statistic.copy() for statistic in (*self._stats, *self._counted)]
+        left = self._left()
+        copies = [statistic.copy() for statistic in (*left.get("_stats", ()), *left.get("_counted", ()))]
         for statistic in copies:
             statistic.name = f"{self.name}_{statistic.name}"
         return copies
@@ -139,13 +142,34 @@ class Pipeline(abc.ABC):
 
         Raises `InvalidStatisticsException` if `stats` is not an iterable of `Statistic`.
         """
-        # Past `__setattr__`: a stage may be frozen.
-        self.__dict__["_stats"] = checked_statistics(stats, where=f"stage {self.name!r}: _set_stats")
+        self._left()["_stats"] = checked_statistics(stats, where=f"stage {self.name!r}: _set_stats")
 
     def drop(self, reason: str) -> Produced:
         """Nothing as an output, with a reason that is counted: `return self.drop('too_long')`."""
-        self.__dict__.setdefault("_drops", []).append(storable(reason) if isinstance(reason, str) else reason)
+        self._left().setdefault("_drops", []).append(storable(reason) if isinstance(reason, str) else reason)
         return {key: [] for key in self.output_type} if isinstance(self.output_type, Mapping) else []
+
+    def _left(self) -> Left:
+        """What the running call of this stage leaves behind, or what the last direct call in this thread has left."""
+        context = current_context()
+        if context is not None and context.stage is self:
+            return context.left
+        # A thread that `transform` has started has no context of its own.
+        running = left_in_turn(self)
+        return self.left_directly() if running is None else running
+
+    @property
+    def _drops(self) -> Sequence[str]:
+        reasons: Sequence[str] = self._left().get("_drops", ())
+        return reasons
+
+    def left_directly(self) -> Left:
+        """What direct calls in this thread leave behind."""
+        # Past `__setattr__`: a stage may be frozen.
+        by_thread: threading.local | None = self.__dict__.get("_left_by_thread")
+        if by_thread is None:
+            by_thread = self.__dict__.setdefault("_left_by_thread", threading.local())
+        return by_thread.__dict__
 
     def rng(self) -> np.random.Generator:
         """A generator for this call of `transform`, keyed by (seed, stage, record, epoch).
@@ -173,14 +197,10 @@ class Pipeline(abc.ABC):
     __iter__ = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name not in _OF_ONE_CALL}
+        return {name: value for name, value in self.__dict__.items() if name != "_left_by_thread"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-
-
-# What calls of `transform` leave behind; not part of a stage.
-_OF_ONE_CALL = frozenset({"_stats", "_counted", "_drops", "_calls"})
 
 
 class _RecordSeed(ISeedSequence):
@@ -209,14 +229,14 @@ def _called_directly(transform: Callable[..., object]) -> Callable[..., object]:
         outer = current_context()
         if outer is not None and outer.stage is self:
             return transform(self, *args, **kwargs)
-        own = self.__dict__
+        own = self.left_directly()
         own.pop("_stats", None)
         own.pop("_counted", None)
         own.pop("_drops", None)
         if outer is None:
             context = RecordContext(seed=0, unit=self.name, stage=self, direct=True)
-            context.index = self._calls
-            own["_calls"] = self._calls + 1
+            context.index = own.get("_calls", 0)
+            own["_calls"] = context.index + 1
         else:  # a stage that calls another one: still the same record
             context = RecordContext(seed=outer.seed, unit=f"{outer.unit}/{self.name}", epoch=outer.epoch, stage=self)
             context.record_id_of, context.index, context.item = outer.record_id_of, outer.index, outer.item

@@ -90,14 +90,18 @@ class PipelineUnit(StepUnit):
     def on_error(self) -> OnError | None:
         return getattr(self.step.preprocessor, "on_error", None)
 
+    @property
+    def stands_for(self) -> object:
+        """The pipeline, which tasks of one registry share: threads take turns at it."""
+        return self.step.preprocessor
+
     def transform(self, example: object) -> list[object]:
         made = super().transform(example)
-        left = vars(self.step.preprocessor)
-        self.__dict__.update({what: left[what] for what in ("_stats", "_drops") if what in left})
+        pipeline, context = self.step.preprocessor, current_context()
+        if context is not None and isinstance(pipeline, Pipeline):
+            left = pipeline.left_directly()
+            context.left.update({what: left[what] for what in ("_stats", "_drops") if what in left})
         return made
-
-    def _set_stats(self) -> None:
-        """Marks a stage that leaves `_stats` and `_drops` behind after each call."""
 
 
 def step_unit(reference: TaskReference, number: int, *, seed: int) -> StepUnit:
@@ -137,11 +141,8 @@ class CachedExample:
         context = current_context()
         if context is not None:
             split = context.record_id_of(0).partition("/")[0]  # a source shard belongs to one split
-            self.__dict__["_stats"] = self._statistics(task.output_features, cached, split)
+            context.left["_stats"] = self._statistics(task.output_features, cached, split)
         return [[example] for example in cached]
-
-    def _set_stats(self) -> None:
-        """Marks a stage that leaves `_stats` behind after each call."""
 
     def _statistics(
         self, features: Mapping[str, Feature], examples: Sequence[Mapping[str, ExampleValue]], split: str
