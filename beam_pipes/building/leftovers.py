@@ -39,14 +39,13 @@ from beam_pipes.cache.locks import BUILD_LOCK
 from beam_pipes.cache.manifest import FILE_NAME
 from beam_pipes.cache.publish import SNAPSHOTS, remember_shards, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import directory_path, existing_directory, storage_for
+from beam_pipes.cache.storage import FULL, directory_path, existing_directory, storage_for
 from beam_pipes.cache.storage_protocol import HeldLock, Storage
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError, DeclarationError
 
 if TYPE_CHECKING:
     from beam_pipes.building.analysis.plan import AnalysisPlan
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
 _NOT_A_DIRECTORY = {errno.ENOTDIR, errno.EEXIST}
 
@@ -67,7 +66,7 @@ def cache_write_error(directory: str | os.PathLike[str], error: OSError) -> Cach
     # Not `error.filename`, which is often the temporary name of a file that nobody knows.
     path = os.fspath(directory)
     reason = error.strerror or str(error)
-    if error.errno in _FULL:
+    if error.errno in FULL:
         what = "there is no room left" if error.errno != errno.EFBIG else "a file may not become larger"
         advice = "Free or allow more space, or build to another directory"
     elif error.errno in _FORBIDDEN:

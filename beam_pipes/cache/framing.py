@@ -9,11 +9,12 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import google_crc32c
 
 from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import RecordSink, write_all
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError
 
 HEADER_BYTES = 12
@@ -51,14 +52,6 @@ class HeaderTable(dict[int, bytes]):
             self.clear()
         made = self[length] = header_of(length)
         return made
-
-
-class RecordSink(Protocol):
-    """Where framed bytes go: a binary file."""
-
-    def write(self, data: bytes, /) -> object: ...
-
-    def close(self) -> None: ...
 
 
 class RecordWriter:
@@ -107,9 +100,9 @@ class RecordWriter:
         if not self._pending:
             return
         joined = b"".join(self._pending)
+        write_all(self._file, joined)
         self._pending = []
         self._pending_bytes = 0
-        _write_all(self._file, joined)
         self._crc = google_crc32c.extend(self._crc, joined)
         self._flushed += len(joined)
 
@@ -129,14 +122,6 @@ class RecordWriter:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _write_all(file: RecordSink, data: bytes) -> None:
-    written = file.write(data)
-    view = memoryview(data)
-    while isinstance(written, int) and written < len(view):  # a raw file may take less than it was given
-        view = view[written:]
-        written = file.write(bytes(view[: 1 << 30]))
 
 
 def read_records(path: str | os.PathLike[str], *, verify: bool = True) -> Iterator[bytes]:

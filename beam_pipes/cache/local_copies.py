@@ -1,14 +1,16 @@
 """Shards on local disk: `LocalCopies` brings those of a split from a storage into a bounded directory.
 
 The directory may be shared by any number of processes. A file appears under its name complete, checked and flushed, or
-not at all. While it arrives it is called `<name>.part`, and its writer holds a lock on that file; locks end with their
-process, so leftovers of a crash are found and removed. A reader that follows the order of shards announces what comes
-next (`will_need`), and finds it there.
+not at all; a process reads it once before it uses it, and copies it again if its bytes are others. While it arrives it
+is called `<name>.part`, and its writer holds a lock on that file; locks end with their process, so leftovers of a crash
+are found and removed. A reader that follows the order of shards announces what comes next (`will_need`), and finds it
+there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -27,14 +29,17 @@ from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.index import index_path, index_trailer
 from beam_pipes.cache.locks import NOT_OFFERED
 from beam_pipes.cache.manifest import SplitManifest
-from beam_pipes.cache.storage_protocol import Storage
-from beam_pipes.errors import CorruptRecordError, LoaderError
+from beam_pipes.cache.storage import FULL, read_error
+from beam_pipes.cache.storage_protocol import Storage, write_all
+from beam_pipes.errors import BeamPipesError, CorruptRecordError, LoaderError, OutputError, logger
 
 _PART = ".part"
 _LOCK = ".lock"
 _CHUNK_BYTES = 1 << 20
 _POLL_SECS = 0.02
 _LOCK_SECS = 600.0
+
+_log = logger(__name__)
 
 
 class ShardStore:
@@ -45,34 +50,42 @@ class ShardStore:
 
     def __init__(self, directory: str | os.PathLike[str], *, max_bytes: int, storage: Storage) -> None:
         self.directory = Path(directory).expanduser()
-        self.max_bytes = max_bytes
         self.storage = self._storage = storage
         #: (directory, bound), for another process that wants the same one; None if it is for this process alone.
         self.place: tuple[str, int] | None = (str(self.directory), max_bytes)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        #: Files that this process has found whole, and the (device, inode) that each had.
+        self._whole: dict[Path, tuple[int, int]] = {}
+        with self._writing(self.directory):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            room = self._free_bytes() + sum(size for _, size, _ in self._files())
+        self.max_bytes = min(max_bytes, room)
+        #: What those do who need a larger one.
+        self.more = "raise max_bytes" if max_bytes <= room else "free space on its disk"
 
     def fetch(self, remote: str, name: str, *, size: int | None, crc32c: int, trailer: bytes = b"") -> str:
         """The local path of a file of known checksum; copies it if it is not there. `size=None` asks the storage.
 
         The file ends with `trailer`, and `crc32c` is of what stands before.
 
-        Raises `CorruptRecordError` if the storage gives other bytes, `LoaderError` for a file larger than the store.
+        Raises `CorruptRecordError` if the storage gives other bytes, `LoaderError` for a file larger than the store,
+        `OutputError` where the directory cannot be written.
         """
         path = self.directory / name
-        if self._touch(path):
+        if self._is_whole(path, size, crc32c, trailer):
             return str(path)
         if size is None:
             size = self._storage.size(remote)
         if size > self.max_bytes:
             raise LoaderError(
                 f"{remote} has {size} bytes, and the local directory {self.directory} is bounded to {self.max_bytes}; "
-                "raise max_bytes to hold two windows of shards",
+                f"{self.more} to hold two windows of shards",
                 path=remote,
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked(path.with_name(path.name + _PART)) as part:
-            if not self._touch(path):  # another reader may have copied it meanwhile
-                self._copy(remote, part, path, size, crc32c, trailer)
+        with self._writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked(path.with_name(path.name + _PART)) as part:
+                if not self._is_whole(path, size, crc32c, trailer):  # another reader may have copied it meanwhile
+                    self._copy(remote, part, path, size, crc32c, trailer)
         return str(path)
 
     def touch(self, name: str) -> None:
@@ -95,13 +108,12 @@ class ShardStore:
             os.ftruncate(part, size)  # others count it from now on
         found_size = found_crc = 0
         covered, end = size - len(trailer), b""
-        with self._storage.open_read(remote) as source:
-            while chunk := source.read(_CHUNK_BYTES):
-                os.pwrite(part, chunk, found_size)
-                before = max(0, covered - found_size)
-                found_crc = google_crc32c.extend(found_crc, chunk[:before] if before < len(chunk) else chunk)
-                end += chunk[before:]
-                found_size += len(chunk)
+        for chunk in self._chunks(remote):
+            write_all(part, chunk, at=found_size)
+            before = max(0, covered - found_size)
+            found_crc = google_crc32c.extend(found_crc, chunk[:before] if before < len(chunk) else chunk)
+            end += chunk[before:]
+            found_size += len(chunk)
         if (found_size, found_crc, end) != (size, crc32c, trailer):
             path.with_name(path.name + _PART).unlink(missing_ok=True)
             other = "" if end == trailer else " and another trailer"
@@ -113,22 +125,38 @@ class ShardStore:
                 found=found_crc,
             )
         os.fsync(part)
+        if _contents(part, len(trailer)) != (size, crc32c, trailer):
+            raise OSError(errno.EIO, "what was written there reads back as other bytes")
+        self._whole[path] = _identity(os.fstat(part))
         with self._unchanged():
             os.replace(path.with_name(path.name + _PART), path)
+
+    def _chunks(self, remote: str) -> Iterator[bytes]:
+        try:
+            with self._storage.open_read(remote) as source:
+                while chunk := source.read(_CHUNK_BYTES):
+                    yield chunk
+        except BeamPipesError:
+            raise
+        except OSError as error:
+            raise read_error(remote, error) from error
 
     def _make_room(self, size: int) -> None:
         files = sorted(self._files())
         used = sum(file_size for _, file_size, _ in files)
+        most = min(self.max_bytes, used + self._free_bytes())  # what is removed makes room on the disk too
         for _, file_size, path in files:
-            if used + size <= self.max_bytes:
+            if used + size <= most:
                 return
             if not path.name.endswith(_PART) or self._is_abandoned(path):
                 path.unlink(missing_ok=True)
                 used -= file_size
-        if used + size > self.max_bytes:
+        if used + size > most < self.max_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if used + size > most:
             raise LoaderError(
                 f"{self.directory}: {used} of {self.max_bytes} bytes belong to files that other readers are fetching "
-                f"now, and {size} more are needed; raise max_bytes",
+                f"now, and {size} more are needed; {self.more}",
                 path=str(self.directory),
             )
 
@@ -143,6 +171,10 @@ class ShardStore:
                     found = path.stat()
                     yield found.st_mtime_ns, found.st_size, path
 
+    def _free_bytes(self) -> int:
+        found = os.statvfs(self.directory)
+        return found.f_bavail * found.f_frsize
+
     @staticmethod
     def _touch(path: Path) -> bool:
         try:
@@ -150,6 +182,48 @@ class ShardStore:
         except FileNotFoundError:
             return False
         return True
+
+    def _is_whole(self, path: Path, size: int | None, crc32c: int, trailer: bytes) -> bool:
+        """Whether the file is there, with its bytes: they are read once a process, 0.1 s for a GiB in memory.
+
+        A disk that was full, or lost what it had not written yet, may have left a file with holes.
+        """
+        try:
+            os.utime(path)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            identity = _identity(os.fstat(descriptor))
+            if self._whole.get(path) != identity:
+                found = _contents(descriptor, len(trailer))
+                if found != (found[0] if size is None else size, crc32c, trailer):
+                    _log.warning("%s: the local copy is damaged, and is copied again.", path)
+                    return False
+                self._whole[path] = identity
+        finally:
+            os.close(descriptor)
+        return True
+
+    @contextlib.contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """Around steps that write to the directory: an `OSError` says what to do about it, errors of ours pass."""
+        try:
+            yield
+        except BeamPipesError:
+            raise
+        except OSError as error:
+            if error.errno in FULL:
+                free = self._free_bytes() >> 20
+                advice = f"{free} MiB are free. Free space there, or lower max_bytes, which is {self.max_bytes}"
+            else:
+                advice = "Make it writable, or repair the disk"
+            raise OutputError(
+                f"the local copy {os.fspath(path)!r} cannot be written: {error.strerror or error}. {advice}; or give a "
+                "directory on another disk: local_directory=… (TMPDIR where none is given).",
+                path=os.fspath(path),
+                errno=error.errno,
+            ) from error
 
     @staticmethod
     def _is_abandoned(path: Path) -> bool:
@@ -206,6 +280,21 @@ class ShardStore:
             os.close(descriptor)
 
 
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _contents(descriptor: int, trailer_bytes: int) -> tuple[int, int, bytes]:
+    """(bytes of the file, checksum of those before its trailer, the trailer)."""
+    size = os.fstat(descriptor).st_size
+    covered = max(0, size - trailer_bytes)
+    at = crc32c = 0
+    while data := os.pread(descriptor, min(_CHUNK_BYTES, covered - at), at):
+        crc32c = google_crc32c.extend(crc32c, data)
+        at += len(data)
+    return size, crc32c, os.pread(descriptor, trailer_bytes, covered)
+
+
 # Room for some hundred shards of the default size.
 MAX_LOCAL_BYTES = 16 << 30
 
@@ -233,7 +322,7 @@ class LocalCopies:
         if len(shards.bytes) and max(shards.bytes) > store.max_bytes:
             raise LoaderError(
                 f"the largest shard of split {split!r} has {max(shards.bytes)} bytes, and the local directory is "
-                f"bounded to {store.max_bytes}; raise max_bytes to hold two windows of shards"
+                f"bounded to {store.max_bytes}; {store.more} to hold two windows of shards"
             )
 
     @property
@@ -273,7 +362,7 @@ class LocalCopies:
         if wanted > self._store.max_bytes:
             raise LoaderError(
                 f"two windows of shards take {wanted} bytes with their indexes, and the local directory is bounded to "
-                f"{self._store.max_bytes}: choose a smaller window or raise max_bytes"
+                f"{self._store.max_bytes}: choose a smaller window or {self._store.more}"
             )
 
     def _fetch_queued(self) -> None:

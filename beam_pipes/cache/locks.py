@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from beam_pipes.cache.checked_json import JsonValue
+from beam_pipes.cache.storage_protocol import write_all
 from beam_pipes.errors import CacheBusyError
 
 VARIABLE = "BEAM_PIPES_KILL_AT"
@@ -188,13 +189,14 @@ def held_lock(path: str, where: str) -> Iterator[KernelLock]:
         reached("lock/taken")
         with contextlib.suppress(OSError):  # the name is a courtesy: what a full disk stops should be the build itself
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(this_process()).encode(), 0)
+            write_all(descriptor, json.dumps(this_process()).encode(), at=0)
         reached("lock/named")
         yield KernelLock()
     finally:
         file.unlink(missing_ok=True)
         reached("lock/unlinked")
-        os.close(descriptor)
+        with contextlib.suppress(OSError):  # whatever a disk says of its bytes, the lock has ended
+            os.close(descriptor)
 
 
 def _busy(where: str, holder: str, then: str = "") -> CacheBusyError:
@@ -227,12 +229,13 @@ def _held_by_name(path: str, where: str) -> Iterator[KernelLock]:
                 )
                 raise _busy(where, in_words(who), then) from None
     try:
-        os.write(descriptor, json.dumps(this_process()).encode())
+        write_all(descriptor, json.dumps(this_process()).encode())
         os.fsync(descriptor)
         yield KernelLock()
     finally:
-        os.close(descriptor)
         Path(path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 def _end_of_dead(path: str) -> bool:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from beam_pipes.cache.locks import NOT_OFFERED, held_lock, holder_of, reached
-from beam_pipes.cache.storage_protocol import FileStatus, HeldLock, Storage
+from beam_pipes.cache.storage_protocol import FileStatus, HeldLock, Storage, copy_all, write_all
 from beam_pipes.errors import (
     BeamPipesError,
     CacheError,
@@ -201,9 +201,8 @@ class LocalStorage:
             except FileNotFoundError as error:
                 raise _not_found(source) from error
             except OSError:  # another device, or a file system without links
-                shutil.copyfile(source, temporary)
-                with open(temporary, "rb+") as file:
-                    os.fsync(file.fileno())
+                with self.open_read(source) as file, open(temporary, "xb", buffering=0) as copy:
+                    copy_all(file, copy.fileno(), size=os.fstat(file.fileno()).st_size)
             reached("storage/link-staged")
             os.replace(temporary, target)
         finally:
@@ -230,12 +229,12 @@ class LocalStagedFile:
         self._path = path
         self._temporary = temporary_path(path)
         self._file: IO[bytes] | None = open(self._temporary, "xb", buffering=0)
+        self._written = 0
 
     def write(self, data: bytes, /) -> int:
         assert self._file is not None
-        view = memoryview(data)
-        while len(view):  # a raw file may take less than it is given: on a disk that is about to be full, above 2 GiB
-            view = view[self._file.write(view) :]
+        write_all(self._file.fileno(), data)
+        self._written += len(data)
         return len(data)
 
     def read_back(self) -> bytes:
@@ -277,6 +276,9 @@ class LocalStagedFile:
     def _finish(self) -> None:
         assert self._file is not None
         os.fsync(self._file.fileno())
+        found = os.fstat(self._file.fileno()).st_size
+        if found != self._written:  # a write failed in the middle, and its caller went on
+            raise OSError(errno.EIO, f"{self._written} bytes were written, and the file has {found}")
         self._file.close()
         self._file = None
 
@@ -307,6 +309,15 @@ def sync_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_tree(path: str) -> None:
+    """Makes the files below a directory durable: what a disk fails to write later is told here, or to nobody."""
+    for directory, _, names in os.walk(path):
+        for name in names:
+            with open(os.path.join(directory, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_directory(directory)
 
 
 def storage_for(path: str | os.PathLike[str]) -> Storage:
@@ -417,6 +428,11 @@ def _not_found(path: str) -> CacheNotFoundError:
     return CacheNotFoundError(f"expected a file at {path!r}, and there is none", path=path)
 
 
+#: What file systems say when there is no room.
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_CHOOSE = "Choose a writable place in an existing directory"
+
+
 @contextlib.contextmanager
 def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
     """Around steps that write `path`: an `OSError` becomes an `OutputError` that names it, errors of ours pass."""
@@ -426,9 +442,9 @@ def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except OSError as error:
         target = os.fspath(path)
+        advice = "Free space there, or choose another place" if error.errno in FULL else _CHOOSE
         raise OutputError(
-            f"{target!r} cannot be written: {error.strerror or error}. Choose a writable place in an existing "
-            "directory.",
+            f"{target!r} cannot be written: {error.strerror or error}. {advice}.",
             path=target,
             errno=error.errno,
         ) from error

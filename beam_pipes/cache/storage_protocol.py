@@ -9,14 +9,28 @@ else reads and writes through it:
     staged = storage.stage("cache/shard-0")    nothing is at that path yet
     staged.write(b"…")
     staged.commit()                            now all of it is
+
+`write_all`: what every writer to a file goes through. A file system may take less than it is given: the rest of a disk
+that is about to be full, or 2 GiB. It says so in the number that the call returns and nowhere else. Where the file has
+its size already, what was not taken reads as zeros.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, NamedTuple, Protocol, TypeVar
+
+
+class RecordSink(Protocol):
+    """Where bytes go: a binary file."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+    def close(self) -> None: ...
 
 
 class StagedFile(Protocol):
@@ -138,3 +152,40 @@ def in_parallel(storage: Storage, function: Callable[[_T], _R], items: Iterable[
     # Threads of this call alone: they cost less than one request, and none is left behind.
     with ThreadPoolExecutor(storage.parallel, thread_name_prefix="beam_pipes-requests") as pool:
         return list(pool.map(function, items))
+
+
+COPY_BYTES = 1 << 20
+_MOST_BYTES = 1 << 30
+
+
+def write_all(target: int | RecordSink, data: bytes, *, at: int | None = None) -> None:
+    """Writes all of `data` to a descriptor, at its position or `at` an offset, or to a file object.
+
+    Raises `OSError` where the file system does not take it, or takes nothing and names no reason.
+    """
+    view = memoryview(data)
+    done = 0
+    while done < len(view):
+        piece = view[done : done + _MOST_BYTES]
+        if not isinstance(target, int):
+            taken = target.write(data if len(piece) == len(view) else bytes(piece))
+        elif at is None:
+            taken = os.write(target, piece)
+        else:
+            taken = os.pwrite(target, piece, at + done)
+        if not isinstance(taken, int):  # an object that is like a file, and says nothing
+            taken = len(piece)
+        if taken <= 0:
+            raise OSError(errno.EIO, f"the file system took none of {len(view) - done} bytes")
+        done += taken
+
+
+def copy_all(source: IO[bytes], target: int, *, size: int) -> None:
+    """Copies a file of `size` bytes to a descriptor, durably. Raises `OSError` if it had another number of bytes."""
+    done = 0
+    while data := source.read(COPY_BYTES):
+        write_all(target, data)
+        done += len(data)
+    if done != size:
+        raise OSError(errno.EIO, f"expected {size} bytes to copy, found {done}")
+    os.fsync(target)

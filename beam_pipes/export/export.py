@@ -18,7 +18,7 @@ from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import FRAME_BYTES, header_of, masked_crc32c, scan_records
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec
-from beam_pipes.cache.storage import is_remote, temporary_path, writing_to
+from beam_pipes.cache.storage import is_remote, sync_tree, temporary_path, writing_to
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
 from beam_pipes.export.tables import rows_of_files, write_croissant, write_parquet
 from beam_pipes.export.tfmd import write_tfmd
@@ -151,6 +151,7 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
         with writing_to(target):
             os.makedirs(temporary)
             FORMATS[format](opened, temporary)
+            sync_tree(temporary)
             os.rename(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

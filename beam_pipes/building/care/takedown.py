@@ -23,6 +23,7 @@ from beam_pipes.cache.manifest import FILE_NAME as MANIFEST
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.publish import REPORT, SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.storage import existing_directory, storage_for, sync_directory
+from beam_pipes.cache.storage_protocol import write_all
 from beam_pipes.cache.takedown import FILE_NAME, Overlay, Rows, Takedown, read_overlay
 from beam_pipes.errors import CacheBusyError, DeclarationError, logger
 
@@ -331,9 +332,7 @@ def _append_audit(path: str | os.PathLike[str], line: Mapping[str, object]) -> N
     with writing(path), open(file, "ab+", buffering=0) as audit:
         audit.seek(0)
         audit.truncate(audit.read().rfind(b"\n") + 1)  # what is left of a line that could not be written to its end
-        view = memoryview(data)
-        while len(view):
-            view = view[audit.write(view) :]
+        write_all(audit.fileno(), data)
         os.fsync(audit.fileno())
         sync_directory(os.fspath(path))
 

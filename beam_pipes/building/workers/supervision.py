@@ -27,6 +27,7 @@ from beam_pipes.building.shard_job import CannotReplayError, Tell, task_output, 
 from beam_pipes.building.shard_output import WRITE
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.building.workers.process import MOST_RECORDS, ProcessFigures, WorkerCell
+from beam_pipes.cache.storage_protocol import write_all
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
 
@@ -94,9 +95,7 @@ class ShardJournal:
             return
         data = pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL)
         block = _HEAD.pack(len(data), first_ordinal, num_records) + data
-        done = 0
-        while done < len(block):
-            done += os.pwrite(self._file, memoryview(block)[done:], self._end + done)
+        write_all(self._file, block, at=self._end)
         self._end += len(block)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from beam_pipes.cache import Cache, FeatureSpec, RecordWriter, Split, shard_file_name
 from beam_pipes.cache.exact import NotExactError, cast_exactly
 from beam_pipes.cache.spec import FeatureValue
-from beam_pipes.cache.storage import storage_for, temporary_path
+from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import CacheNotFoundError, TaskError
 from beam_pipes.tasks.caches.places import (
     COMPLETED,
@@ -161,14 +161,17 @@ def _replace(path: str, text: str) -> None:
 def _write_lists(path: str, examples: Iterator[Mapping[str, object]], split: Split) -> None:
     from beam_pipes.cache.messages import Example
 
-    temporary = temporary_path(path)
-    with RecordWriter(temporary) as writer:
-        for values in examples:
-            message = Example()
-            for name, spec in split.spec.items():
-                _fill(message.features.feature, name, spec, values[name])
-            writer.write(message.SerializeToString(deterministic=True))
-    os.replace(temporary, path)
+    staged = storage_for(path).stage(path)
+    try:
+        with RecordWriter(staged) as writer:
+            for values in examples:
+                message = Example()
+                for name, spec in split.spec.items():
+                    _fill(message.features.feature, name, spec, values[name])
+                writer.write(message.SerializeToString(deterministic=True))
+        staged.commit()
+    finally:
+        staged.abort()
 
 
 def _fill(features: Mapping[str, messages.Feature], name: str, spec: FeatureSpec, value: FeatureValue) -> None:
