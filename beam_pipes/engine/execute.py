@@ -168,6 +168,8 @@ class UnitRunner:
                         _count(left["_drops"], account.partly_dropped)
                     kept += 1
                     outputs += count
+            except DeclarationError:  # as in `_run_batch`
+                raise
             except FAILURES as error:
                 self._fail(batch, index, error, account, item=context.item)
                 continue

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from beam_pipes.errors import DeclarationError, TaskError
+from beam_pipes.errors import DeclarationError, TaskError, without_stop
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.file_source import FileContent
@@ -128,8 +128,6 @@ def tokenize(
             examples.append({FEATURE: row, **kept_fields(record, keep)})
             num_tokens += length
     count("tokens", num_tokens)
-    if getattr(vocabulary, "disagreement", None) is not None:
-        count("encoded_by_tokenizers_after_disagreement", len(records))
     return examples
 
 
@@ -171,6 +169,7 @@ def tokens(
     min_tokens: int | None = None,
     max_tokens: int | None = None,
     dedup: str | None = None,
+    backend: str | None = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From texts to a cache of token ids: `{"text": "to be"}` in `web.jsonl` → `{"tokens": int32 (3,)}` in `train`.
@@ -191,6 +190,7 @@ def tokens(
             in `tokenizer_config.json` beside the file, else the first of the well-known ones that it has.
         min_tokens, max_tokens: texts with fewer or more are dropped, and counted.
         dedup: "exact" or "near" drops all but the first of equal or similar texts.
+        backend: which library encodes with a `tokenizer.json`, see `TokenizersVocabulary`.
         options: see `Common`. `by` is a field, which is also stored.
 
     A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; once it grows beyond that,
@@ -200,7 +200,8 @@ def tokens(
     """
     kind = format_of(data, format)
     common = Common.of("tokens", options)
-    vocabulary = _vocabulary(os.fspath(tokenizer), {"eos": eos, "bos": bos}, {"eos": eos_token, "bos": bos_token})
+    wanted, named = {"eos": eos, "bos": bos}, {"eos": eos_token, "bos": bos_token}
+    vocabulary = _vocabulary(os.fspath(tokenizer), wanted, named, backend=backend)
     keep = kept(keep_fields, common.by)
     _check(keep, kind, dedup=dedup, min_tokens=min_tokens, max_tokens=max_tokens)
     field = (text_field or _FIELDS[kind][0]) if kind in _FIELDS else None
@@ -406,8 +407,11 @@ def format_of(data: Paths, format: str | None) -> str:
 # Tokenizers.
 
 
-def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, str | None]) -> Code:
-    """The vocabulary of a tokenizer, as Python; for "eos" and "bos", whether they are wanted and by what name."""
+def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, str | None], **options: object) -> Code:
+    """The vocabulary of a tokenizer, as Python; for "eos" and "bos", whether they are wanted and by what name.
+
+    `options` are those that only a `tokenizer.json` has.
+    """
     kind, _, rest = tokenizer.partition(":")
     path = os.path.join(tokenizer, "tokenizer.json") if os.path.isdir(tokenizer) else tokenizer
     if kind == "tiktoken" and rest:
@@ -420,7 +424,8 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
     elif path.endswith(".json"):
         tokens = {role: _token_of(path, role, token) for role, token in given.items()}
         there = {role: token is not None for role, token in tokens.items()}
-        made = call("TokenizersVocabulary", path, **{f"{role}_token": t for role, t in tokens.items() if wanted[role]})
+        roles = {f"{role}_token": token for role, token in tokens.items() if wanted[role]}
+        made = call("TokenizersVocabulary", path, **roles, **options)
     elif path.endswith((".model", ".spm")):
         there = _pieces_of(path)
         made = call("SentencePieceVocabulary", path)
@@ -428,6 +433,11 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         raise DeclarationError(
             f"{tokenizer!r} is not a known tokenizer. Give a tokenizer.json, a SentencePiece .model or .spm, "
             "tiktoken:NAME, tiktoken:PATH, or bytes."
+        )
+    if not path.endswith(".json") and (unknown := [name for name, value in options.items() if value is not None]):
+        option = unknown[0].replace("_", "-")
+        raise DeclarationError(
+            f"{unknown[0]}=… (--{option}) is for a tokenizer.json, and {tokenizer!r} is none. Leave it out."
         )
     for role, is_wanted in wanted.items():
         if is_wanted and not there[role]:
@@ -454,8 +464,8 @@ def _pieces_of(path: str) -> dict[str, bool]:
     try:
         pieces = SentencePieceVocabulary(path)
         ids = {"eos": pieces.eos_id, "bos": pieces.bos_id}
-    except (OSError, RuntimeError) as error:
-        raise DeclarationError(f"{path} cannot be read as a SentencePiece model: {error}.") from error
+    except (OSError, TaskError) as error:
+        raise DeclarationError(f"{path} cannot be read as a SentencePiece model: {without_stop(error)}.") from error
     return {role: piece is not None and piece >= 0 for role, piece in ids.items()}
 
 

@@ -20,6 +20,7 @@ from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.commands.build import build_and_show
 from beam_pipes.runners.commands.caches import console
 from beam_pipes.runners.commands.options import Building, Declaring, with_groups
+from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
 from beam_pipes.transforms.image_files import MAX_PIXELS
 
 
@@ -53,6 +54,9 @@ def tokens_command(
     dedup: Annotated[
         str | None, typer.Option(help=f"keep only the first of duplicate texts: {', '.join(DEDUP)}")
     ] = None,
+    backend: Annotated[
+        str | None, typer.Option(help=f"what encodes with a tokenizer.json: {', '.join(BACKENDS)} [auto]")
+    ] = None,
     is_chat: Annotated[
         bool, typer.Option("--chat", help="read messages and also store loss weights, 1 for what the assistant says")
     ] = False,
@@ -82,7 +86,7 @@ def tokens_command(
     if is_chat or chat_template is not None:
         ends = {"--no-eos": not eos or None, "--eos-token": eos_token, "--bos": bos or None, "--bos-token": bos_token}
         _refuse(ends, "the chat template decides which tokens begin and end a text")
-        _refuse({"--min-tokens": min_tokens}, "it is for texts, not messages")
+        _refuse({"--min-tokens": min_tokens, "--backend": backend}, "it is for texts, not messages")
         recipe = chat(
             data,
             tokenizer=tokenizer,
@@ -112,6 +116,7 @@ def tokens_command(
             min_tokens=min_tokens,
             max_tokens=max_tokens,
             dedup=dedup,
+            backend=backend,
             **common,
         )
     is_texts = not (is_chat or chat_template is not None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ from beam_pipes.tasks import (
     UnigramVocabulary,
     Vocabulary,
 )
+from beam_pipes.tasks.vocabularies import TiktokenVocabulary
 
 WORDPIECES = "[PAD] [UNK] [CLS] [SEP] un ##aff ##able hello world ! 你 好 don ' t ß stra ##ße a ##b ss ##ss ##e".split()
 
@@ -285,3 +288,57 @@ def test_bytes_of_half_a_surrogate_pair_are_told() -> None:
         ByteVocabulary().encode("a\ud83d")
     with pytest.raises(TaskError, match=message):
         ByteVocabulary().encode_arrays(["a\ud83d"])
+
+
+def test_a_model_that_was_trained_again_in_its_place_is_read_again(tmp_path: Path) -> None:
+    import sentencepiece
+
+    def trained(words: str) -> SentencePieceVocabulary:
+        (tmp_path / "corpus.txt").write_text("\n".join(f"{words} {number}" for number in range(200)))
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(tmp_path / "corpus.txt"), model_prefix=str(tmp_path / "m"), vocab_size=30, minloglevel=2
+        )
+        return SentencePieceVocabulary(str(tmp_path / "m.model"))
+
+    first = trained("the fog comes on")
+    ids, carried = first.encode("the fog xq"), pickle.dumps(first)
+    second = trained("xq zj kv wq then")
+    right = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m.model")).encode("the fog xq")
+
+    assert second.encode("the fog xq") == right != ids
+    assert first != second and first.fingerprint() != second.fingerprint()
+    assert first.encode("the fog xq") == pickle.loads(carried).encode("the fog xq") == ids
+
+
+def test_what_is_no_model_of_sentencepiece_is_told(tmp_path: Path) -> None:
+    for content in (b"", b"not a model"):
+        (tmp_path / "m.model").write_bytes(content)
+        with pytest.raises(TaskError, match=rf"model of SentencePiece in .*m\.model', found {len(content)} bytes that"):
+            SentencePieceVocabulary(str(tmp_path / "m.model")).encode("a")
+
+
+def test_half_a_surrogate_pair_is_told_by_every_vocabulary(
+    sentencepiece_model: str, tokenizer: object, tmp_path: Path
+) -> None:
+    ranks = tmp_path / "bytes.tiktoken"
+    ranks.write_bytes(b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256)))
+    vocabularies = [
+        ByteVocabulary(),
+        SentencePieceVocabulary(sentencepiece_model),
+        TokenizersVocabulary(tokenizer),
+        TiktokenVocabulary(ranks),
+        BertWordPieceVocabulary(WORDPIECES),
+        FullCodepointVocabulary(),
+        PartialCodepointVocabulary([97]),
+        UnigramVocabulary(["a"]),
+    ]
+    message = r"the text has '.ud83d' at character 2: half of a surrogate pair, which is no character\. Repair"
+    for vocabulary in vocabularies:
+        for encode in (
+            vocabulary.encode,
+            lambda text, to=vocabulary: to.encode_batch(["a", text]),
+            lambda text, to=vocabulary: to.encode_arrays([text]),
+        ):
+            with pytest.raises(TaskError, match=message):
+                encode("ab\ud83d")
+        assert len(vocabulary.encode("\U0001f600")) > 0

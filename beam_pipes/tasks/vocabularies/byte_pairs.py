@@ -12,8 +12,9 @@ merge has the lowest rank are merged until none is left; a token's rank is its i
   that the list of merges names: no merge crosses a boundary between two remaining pieces, so what is between two such
   boundaries was merged as if it were alone.
 
-All of this is checked in the file; texts affected by anything else (added tokens, code points that
-normalization may change, lone surrogates) are left to `tokenizers`.
+All of this is checked in the file, part by part: a part or an option that is not known here, because a later release of
+`tokenizers` has added it, is left to `tokenizers` too. So are texts with added tokens, or with code points that
+normalization may change.
 """
 
 from __future__ import annotations
@@ -71,9 +72,17 @@ _KNOWN_FILES = {
 
 # `\s+(?!\S)` goes back over a run of white space, and fancy-regex gives up after a million steps.
 _MOST_WHITESPACE = 500_000
-_SURROGATES = re.compile("[\ud800-\udfff]")
 # Scripts beyond the BMP, where newer versions of Unicode go on adding what composes; emoji lie behind.
 _SUPPLEMENTARY_SCRIPTS = re.compile("[\U00010000-\U0001efff]")
+
+
+# Parts of a tokenizer.json, and options of its model, that are either checked below or without influence on ids.
+_PARTS = frozenset(
+    "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model".split()
+)
+_OPTIONS = frozenset("type vocab merges unk_token fuse_unk ignore_merges".split())
+# Post-processors that add nothing but the tokens of `add_special_tokens=True`. A template may also repeat the text.
+_POST_PROCESSORS = ("ByteLevel", "BertProcessing", "RobertaProcessing", "TemplateProcessing")
 
 
 class UnlikeTiktoken(Exception):
@@ -99,19 +108,42 @@ def byte_pairs(tokenizer_json: str, *, proved: bool = False) -> BytePairs:
     model = described["model"]
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
         raise UnlikeTiktoken(f"its model is {model.get('type', 'unknown')}, not BPE")
-    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
-        if model.get(option):
-            raise UnlikeTiktoken(f"its model has {option}={model[option]!r}")
+    for option, value in model.items():
+        if value and option not in _OPTIONS:
+            raise UnlikeTiktoken(f"its model has {option}={value!r}")
+    for part in described:
+        if part not in _PARTS:
+            raise UnlikeTiktoken(f"it has {part!r}, which is not known here")
     normalizer = described.get("normalizer")
     if normalizer is not None and normalizer.get("type") != "NFC":
         raise UnlikeTiktoken(f"its normalizer is {normalizer.get('type')}, not NFC or none")
-    added = tuple(token["content"] for token in described.get("added_tokens") or ())
+    _require_plain(described.get("post_processor"))
+    tokens = list(described.get("added_tokens") or ())
+    for token in tokens:
+        # `tokenizers` looks for the normalized spelling of such a token, in the normalized text.
+        if normalizer is not None and token.get("normalized") and not _is_composed(token["content"]):
+            raise UnlikeTiktoken(f"its normalizer changes its added token {token['content']!r}")
+    added = tuple(token["content"] for token in tokens)
     return BytePairs(
-        ranks=_ranks(model["vocab"], model["merges"], set(added), proved=proved),
+        ranks=_ranks(model, set(added), proved=proved),
         pattern=_pattern(described.get("pre_tokenizer")),
         added=added,
         nfc=normalizer is not None,
     )
+
+
+def _require_plain(post_processor: JsonObject | None) -> None:
+    processors = [] if post_processor is None else post_processor.get("processors") or [post_processor]
+    for processor in processors:
+        sequences = [piece for piece in processor.get("single") or () if "Sequence" in piece]
+        told = processor.get("type")
+        if told not in _POST_PROCESSORS or (told == "TemplateProcessing" and len(sequences) != 1):
+            raise UnlikeTiktoken(f"its post-processor, {told}, may change more than which special tokens are added")
+
+
+def _is_composed(text: str) -> bool:
+    """Whether NFC leaves a text as it is, in every version of Unicode."""
+    return text.isascii() or (not may_compose_anew(text) and unicodedata.is_normalized("NFC", text))
 
 
 def _pattern(pre_tokenizer: JsonObject | None) -> str:
@@ -134,9 +166,9 @@ def _pattern(pre_tokenizer: JsonObject | None) -> str:
     raise UnlikeTiktoken(f"its pre-tokenizer is {told}, which is more than one expression")
 
 
-def _ranks(
-    vocab: Mapping[str, int], merges: Sequence[str | Sequence[str]], added: set[str], *, proved: bool
-) -> dict[bytes, int]:
+def _ranks(model: JsonObject, added: set[str], *, proved: bool) -> dict[bytes, int]:
+    vocab: Mapping[str, int] = model["vocab"]
+    merges: Sequence[str | Sequence[str]] = model["merges"]
     made: dict[str, int] = {}
     last = -1
     for merge in merges:
@@ -150,9 +182,18 @@ def _ranks(
     if missing:
         raise UnlikeTiktoken(f"it lacks {len(missing)} of the 256 bytes")
     for token in vocab:
-        if token not in made and token not in letters and token not in added:
+        if token in made or token in letters:
+            continue
+        if token not in added:
             raise UnlikeTiktoken(f"no merge gives its token {token!r}")
+        # A word that is spelled like it, in the letters of bytes, is the token, although the text does not have it.
+        if model.get("ignore_merges") and not token.isascii() and all(map(letters.__contains__, token)):
+            raise UnlikeTiktoken(f"no merge gives its token {token!r}, which it finds in words all the same")
     made.update({letter: vocab[letter] for letter in letters})
+    if len({*made.values()}) < len(made):
+        raise UnlikeTiktoken("two of its tokens have the same id")
+    if not all(letter in letters for token in made for letter in token):
+        raise UnlikeTiktoken("it has tokens that are not spelled in the letters of bytes")
     if not proved:
         _require_own_ids(made, merges)
     return {bytes(map(letters.__getitem__, token)): rank for token, rank in made.items()}
@@ -201,11 +242,7 @@ class QuickEncoder:
     def _takes(self, text: str) -> bool:
         if self._added is not None and self._added.search(text) is not None:
             return False
-        if text.isascii():
-            return True
-        if _SURROGATES.search(text) is not None:
-            return False
-        return not self._nfc or (not may_compose_anew(text) and unicodedata.is_normalized("NFC", text))
+        return not self._nfc or _is_composed(text)
 
 
 def may_compose_anew(text: str) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, read_bytes, tensorflow
 from beam_pipes.tasks.vocabularies.vocabulary import (
@@ -30,8 +31,8 @@ class SentencePieceVocabulary(Vocabulary):
     """Ids of a trained SentencePiece model (the `sentencepiece` library, in plain Python).
 
     With `extra_ids=3` the pieces `<extra_id_0>`, `<extra_id_1>`, `<extra_id_2>` are added after the model's own, in
-    reverse: `<extra_id_0>` has the last id. The model is read when it is first needed, and shared by all equal
-    vocabularies of a process. Equality and fingerprint go by the bytes of the model, not by its path.
+    reverse: `<extra_id_0>` has the last id. The file is read once, when it is first needed, and its bytes travel with a
+    pickled vocabulary; all equal vocabularies of a process share one model. Equality and fingerprint go by the bytes.
 
     Args:
         sentencepiece_model_file: path of the `.model` file; `gs://` and others through TensorFlow.
@@ -53,6 +54,7 @@ class SentencePieceVocabulary(Vocabulary):
         use_fast_tokenizer: bool = False,
     ) -> None:
         self._path = os.fspath(sentencepiece_model_file)
+        self._bytes: bytes | None = None
         self._normalizer = normalizer_spec_overrides and normalizer_spec_overrides.SerializeToString()
         self._reverse_extra_ids = reverse_extra_ids
         self._use_fast_tokenizer = use_fast_tokenizer
@@ -74,7 +76,9 @@ class SentencePieceVocabulary(Vocabulary):
         loaded = self.__dict__.get("_loaded")
         if loaded is None:
             with self._lock:
-                loaded = _load(self._path, self.extra_ids, self._normalizer, self._reverse_extra_ids)
+                if self._bytes is None:
+                    self._bytes = read_bytes(self._path)
+                loaded = _load(self._path, self._bytes, self.extra_ids, self._normalizer, self._reverse_extra_ids)
                 self.__dict__["_loaded"] = loaded
         return loaded
 
@@ -187,9 +191,21 @@ def _sha256(model: bytes) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _load(path: str, extra_ids: int, normalizer: bytes | None, reverse: bool) -> tuple[SentencePieceProcessor, bytes]:
+def _load(
+    path: str, model: bytes, extra_ids: int, normalizer: bytes | None, reverse: bool
+) -> tuple[SentencePieceProcessor, bytes]:
     sentencepiece = require("sentencepiece", purpose="SentencePieceVocabulary")
-    model = read_bytes(path)
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+        if not processor.get_piece_size():
+            raise RuntimeError("it has no pieces")
+    except RuntimeError as error:  # the library names a line of its own source
+        raise TaskError(
+            f"expected a model of SentencePiece in {path!r}, found {len(model):,} bytes that begin with "
+            f"{model[:16]!r}. Give the .model that sentencepiece has trained, or the tokenizer.json beside it.",
+            path=path,
+        ) from error
     if extra_ids or normalizer:
         messages = require("sentencepiece.sentencepiece_model_pb2", purpose="SentencePieceVocabulary")
         proto = messages.ModelProto.FromString(model)
@@ -201,6 +217,5 @@ def _load(path: str, extra_ids: int, normalizer: bytes | None, reverse: bool) ->
             proto.normalizer_spec.MergeFromString(normalizer)
             proto.denormalizer_spec.MergeFromString(normalizer)
         model = proto.SerializeToString()
-    processor = sentencepiece.SentencePieceProcessor()
-    processor.LoadFromSerializedProto(model)
+        processor.LoadFromSerializedProto(model)
     return processor, model

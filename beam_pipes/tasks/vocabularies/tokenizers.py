@@ -1,27 +1,31 @@
 """Vocabularies of the `tokenizers` library, encoded by the fastest backend that gives the same ids.
 
 A backend is another library that is tried first. Texts that it would encode differently are left to `tokenizers`; that
-the rest is equal is proved three times: from the file (see `byte_pairs`), on `proof_texts` before the first text is
-encoded, and on one of `CHECKED_EVERY` texts while encoding. The first two take 0.4 s for 32,000 tokens, and are done
-before a vocabulary is pickled: a process that it travels to believes them if it has the same libraries.
+the rest is equal is proved from the file (see `byte_pairs`), and on `proof_texts` before the first text is encoded. It
+takes 0.4 s for 32,000 tokens, and is done before a vocabulary is pickled: a process that it travels to believes it, if
+it has the same libraries. As a safeguard against a wrong proof, one of `CHECKED_EVERY` texts is encoded by both, and a
+difference ends the build.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
+import json
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from beam_pipes.errors import MissingExtraError, TaskError, logger
+from beam_pipes.errors import DeclarationError, MissingExtraError, TaskError, logger
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
-from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text, utf8_of
+from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -33,7 +37,7 @@ _log = logger(__name__)
 BACKENDS = ("auto", "tokenizers", "tiktoken")
 
 #: One of that many texts is encoded by `tokenizers` too, and compared: 2 % of the time where the backend is five times
-#: as fast.
+#: as fast. Which ones are is a matter of their content, so that a build that is resumed finds the same difference.
 CHECKED_EVERY = 256
 
 # What expressions and normalizers tell apart: cases, contractions, digits of scripts, marks, white space, emoji.
@@ -71,6 +75,33 @@ def proof_texts(tokens: Sequence[str]) -> Iterator[str]:
         yield b"".join(bytes(map(letters.__getitem__, token)) for token in some).decode("utf-8", "replace")
 
 
+def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenizer, float | None]:
+    """A tokenizer without what would make ids depend on chance or on other texts, and the dropout that it had.
+
+    Raises `TaskError` for what is not a `tokenizer.json`.
+    """
+    library = require("tokenizers", purpose="TokenizersVocabulary")
+    try:
+        tokenizer: Tokenizer = library.Tokenizer.from_str(tokenizer_json)
+    except Exception as error:  # the library raises nothing more specific
+        raise TaskError(f"{where} cannot be read as a tokenizer.json: {str(error).rstrip('.')}.") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    dropout: float | None = getattr(tokenizer.model, "dropout", None) or None
+    if dropout is not None:
+        tokenizer.model.dropout = None
+    return tokenizer, dropout
+
+
+def num_ids(tokenizer: Tokenizer) -> int:
+    """The highest id and 1: ids of GPT-4 have gaps, so that there are fewer tokens."""
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+
+def _is_compared(text: str) -> bool:
+    return zlib.crc32(text.encode()) % CHECKED_EVERY == 0
+
+
 class TokenizersVocabulary(Vocabulary):
     """Any tokenizer of the `tokenizers` library: a `tokenizer.json` file, or a `tokenizers.Tokenizer`.
 
@@ -84,10 +115,11 @@ class TokenizersVocabulary(Vocabulary):
         add_special_tokens: let the tokenizer's own template add its tokens. Off: EOS is a preprocessor's work.
         backend: which library encodes. "auto" uses tiktoken if it is installed and gives the tokenizer's ids, about
             five times as fast: byte-level BPE, as in GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" requires it,
-            "tokenizers" does not use it. Ids and fingerprints are the same.
+            "tokenizers" does not use it. The ids are the same; the fingerprint of "tokenizers" is another one, so that
+            nothing that was encoded by tiktoken is used again.
 
-    If a text gives different ids while encoding, that is logged, `disagreement` holds the text, and `tokenizers`
-    takes over.
+    Padding, truncation and dropout of the file are switched off; `dropout` says what it was. If a text gives different
+    ids while encoding, whatever was encoded before may be wrong too: a `DeclarationError` ends the build.
 
     Raises:
         TaskError: a named token is not in the tokenizer, or `backend="tiktoken"` cannot replace it.
@@ -118,7 +150,9 @@ class TokenizersVocabulary(Vocabulary):
         self._tokens = {"eos": eos_token, "pad": pad_token, "unk": unk_token, "bos": bos_token}
         # By which libraries another process has looked for a backend, and why there is none.
         self._found: tuple[dict[str, str], str] = {}, ""
-        self._load()
+        self._load(repr(os.fspath(tokenizer)) if isinstance(tokenizer, str | os.PathLike) else "the text")
+        if self.dropout is not None:
+            _log.warning("the dropout of the tokenizer, %s, is off: ids do not depend on chance.", self.dropout)
         if backend == "tiktoken" and self.backend != backend:
             raise TaskError(
                 f"tiktoken cannot replace this tokenizer: {self.backend_reason}. Omit backend to encode with "
@@ -126,11 +160,8 @@ class TokenizersVocabulary(Vocabulary):
                 backend=backend,
             )
 
-    def _load(self) -> None:
-        library = require("tokenizers", purpose="TokenizersVocabulary")
-        self._tokenizer: Tokenizer = library.Tokenizer.from_str(self._json)
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
+    def _load(self, where: str = "the text") -> None:
+        self._tokenizer, self.dropout = open_json(self._json, where=where)
         self._ids: dict[str, int | None] = {}
         for role, token in self._tokens.items():
             token_id = None if token is None else self._tokenizer.token_to_id(token)
@@ -141,9 +172,6 @@ class TokenizersVocabulary(Vocabulary):
             own = getattr(self._tokenizer.model, "unk_token", None)
             self._ids["unk"] = None if own is None else self._tokenizer.token_to_id(own)
         self._quick: QuickEncoder | str | None = None
-        self._num_seen = 0
-        #: A text for which the backend gave other ids than `tokenizers`, which has taken over since; None for none.
-        self.disagreement: str | None = None
 
     def __getstate__(self) -> dict[str, object]:
         state = {key: value for key, value in self.__dict__.items() if key not in ("_tokenizer", "_quick")}
@@ -175,9 +203,9 @@ class TokenizersVocabulary(Vocabulary):
     def unk_id(self) -> int | None:
         return self._ids["unk"]
 
-    @property
+    @functools.cached_property
     def _base_vocab_size(self) -> int:
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+        return num_ids(self._tokenizer)
 
     @property
     def backend(self) -> str:
@@ -220,76 +248,70 @@ class TokenizersVocabulary(Vocabulary):
         return quick
 
     def _by_library(self, text: str) -> list[int]:
-        utf8_of(text)
         return self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens).ids
 
     def _batch_by_library(self, texts: list[str]) -> list[list[int]]:
         if len(texts) < 2:  # no threads are started for the one that is compared
             return [self._by_library(text) for text in texts]
-        for text in texts:
-            utf8_of(text)
         # Without offsets, which nobody here asks for: a fifth faster.
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
     def _encode(self, s: object) -> list[int]:
-        text = as_text(s)
-        quick = self._quick_encoder()
-        if isinstance(quick, str):
-            return self._by_library(text)
-        ids = quick.encode(text)
-        self._num_seen += 1
-        if ids is None:
-            return self._by_library(text)
-        if self._num_seen % CHECKED_EVERY == 1 and ids != (right := self._by_library(text)):
-            self._give_up(text)
-            return right
-        return ids
+        return self.encode_batch([as_text(s)])[0]
 
     def encode_batch(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[list[int]]:
         """Many texts in one call: the same ids, less time per text. `tokenizers` chooses its own threads."""
-        decoded = [as_text(text) for text in texts]
-        quick = self._quick_encoder()
-        if isinstance(quick, str):
-            return self._batch_by_library(decoded)
-        return self._checked(decoded, [quick.encode(text) for text in decoded], list)
+        return self._encoded(texts, QuickEncoder.encode, list)
 
     def encode_arrays(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[np.ndarray]:
         """`encode_batch` as arrays, (length,) int32 each; by tiktoken without a Python number for each id."""
+        return self._encoded(texts, QuickEncoder.encode_array, _array)
+
+    def _encoded(
+        self,
+        texts: Sequence[str | bytes],
+        quickly: Callable[[QuickEncoder, str], _Ids | None],
+        made: Callable[[list[int]], _Ids],
+    ) -> list[_Ids]:
+        """Ids by the backend; those of the texts that it leaves to `tokenizers`, or that are compared, by both."""
         decoded = [as_text(text) for text in texts]
         quick = self._quick_encoder()
         if isinstance(quick, str):
-            return [np.array(ids, np.int32) for ids in self._batch_by_library(decoded)]
-        return self._checked(decoded, [quick.encode_array(text) for text in decoded], _array)
-
-    def _checked(
-        self, texts: list[str], encoded: Sequence[_Ids | None], made: Callable[[list[int]], _Ids]
-    ) -> list[_Ids]:
-        """The encoded texts, with the rest filled in; all by `tokenizers` if a compared one differs."""
-        compared: Sequence[int] = range(-self._num_seen % CHECKED_EVERY, len(texts), CHECKED_EVERY)
-        self._num_seen += len(texts)
-        asked = sorted({*compared, *(number for number, ids in enumerate(encoded) if ids is None)})
-        filled = list(encoded)
-        for number, right in zip(asked, self._batch_by_library([texts[n] for n in asked]), strict=True):
-            ids = encoded[number]
+            return [made(ids) for ids in self._batch_by_library(decoded)]
+        encoded = [quickly(quick, text) for text in decoded]
+        asked = [at for at, text in enumerate(decoded) if encoded[at] is None or _is_compared(text)]
+        for at, right in zip(asked, self._batch_by_library([decoded[at] for at in asked]), strict=True):
+            ids = encoded[at]
             if ids is not None and list(ids) != right:
-                self._give_up(texts[number])
-                return [made(each) for each in self._batch_by_library(texts)]
-            filled[number] = made(right)
-        return [ids for ids in filled if ids is not None]
-
-    def _give_up(self, text: str) -> None:
-        self.disagreement = text
-        self._quick = f"tiktoken {importlib.metadata.version('tiktoken')} gave other ids for {text[:40]!r}"
-        _log.warning("%s: tokenizers encodes from here on. Build again with backend='tokenizers'.", self._quick)
+                raise DeclarationError(
+                    f"tiktoken {importlib.metadata.version('tiktoken')} gives other ids than tokenizers for the text "
+                    f"{decoded[at][:40]!r}, so others that it has encoded may be wrong. Nothing is published. Encode "
+                    "all of them with tokenizers: backend='tokenizers' (--backend tokenizers).",
+                    text=decoded[at],
+                )
+            encoded[at] = made(right)
+        return [ids for ids in encoded if ids is not None]
 
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def config(self) -> dict[str, object]:
-        return {
+        identity: dict[str, object] = {
             "tokenizer_sha256": hashlib.sha256(self._json.encode()).hexdigest(),
             "tokens": self._tokens,
             "extra_ids": self.extra_ids,
             "add_special_tokens": self._add_special_tokens,
         }
+        if self._wanted == "tokenizers":
+            identity["backend"] = self._wanted
+        if self._had_other_ids:
+            identity["version"] = 2
+        return identity
+
+    @functools.cached_property
+    def _had_other_ids(self) -> bool:
+        """Whether ids may once have been different: drawn by chance, or without an added token that is normalized."""
+        described = json.loads(self._json)
+        tokens = described.get("added_tokens") or () if described.get("normalizer") else ()
+        return self.dropout is not None or any(token.get("normalized") for token in tokens)

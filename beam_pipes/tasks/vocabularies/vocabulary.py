@@ -157,14 +157,16 @@ class Vocabulary(abc.ABC):
 
 
 def as_text(s: object) -> str:
-    """`str` of text given as `str`, `bytes` (UTF-8, undecodable bytes replaced), or a NumPy scalar of either."""
-    if isinstance(s, str):
-        return s
-    if isinstance(s, bytes):
-        return s.decode("utf-8", "replace")
-    if hasattr(s, "item"):
+    """`str` of text given as `str`, `bytes` (UTF-8, undecodable bytes replaced), or a NumPy scalar of either.
+
+    Raises `TaskError` for half a character, see `utf8_of`.
+    """
+    if not isinstance(s, str | bytes) and hasattr(s, "item"):
         s = s.item()
-    return s.decode("utf-8", "replace") if isinstance(s, bytes) else str(s)
+    text = s.decode("utf-8", "replace") if isinstance(s, bytes) else str(s)
+    if not text.isascii():
+        utf8_of(text)
+    return text
 
 
 def _short(value: object) -> str:
