@@ -8,26 +8,31 @@ Sound is in directories, or in tar archives in the layout of WebDataset, whose s
 
 from __future__ import annotations
 
-import contextlib
-import io
+import itertools
 import os
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from beam_pipes.errors import DatasetError, DeclarationError
-from beam_pipes.extras import require
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
 from beam_pipes.recipes.texts import kept, source_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call, spelled
 from beam_pipes.sources.file_source import FileContent
-from beam_pipes.sources.selection import Paths
-from beam_pipes.sources.tar import has_field, sample_file
-from beam_pipes.transforms.audio.processor import AUDIO_SUFFIXES, Transcripts, read_wav, rows_of_manifest
+from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.tar import sample_file
+from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, Sound, decoded
+from beam_pipes.transforms.audio.transcripts import (
+    AUDIO_FIELDS,
+    TEXT_FIELDS,
+    TEXT_SUFFIXES,
+    Row,
+    Transcripts,
+    piece_of,
+    rows_of_manifest,
+)
 from beam_pipes.transforms.chat import kept_fields
 from beam_pipes.typed import count, drop, stage
 
@@ -35,52 +40,67 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 SOUND_DTYPES = ("float32", "int16")
-AUDIO_FIELDS = ("audio", "audio_filepath", "path", "file", "file_name", "filename", "wav", "id")
-TEXT_FIELDS = ("text", "transcript", "transcription", "sentence", "normalized_text")
 #: Where samples of tar archives have a transcript, the first that exists; `json.text` is in a `.json`.
 SAMPLE_TEXT_FIELDS = ("txt", "text", *(f"json.{field}" for field in TEXT_FIELDS))
-SIDE_FILES, METADATA = "*.trans.txt", "metadata.csv"
-# What libsndfile logs of the chunk of samples; lengths from this one on mean that it was not known.
-_CUT_SHORT = re.compile(r"^data : (\d+) \(should be (\d+)\)", re.MULTILINE)
-_NO_LENGTH = 0x7FFF_0000
-# Of files beside the sound that are no sound: transcripts, manifests, read-me files.
-_TEXT_SUFFIXES = frozenset({".csv", ".json", ".jsonl", ".md", ".tsv", ".txt"})
+#: Files with the transcripts of a directory, the first kind that it has: those of LibriSpeech; those of LJSpeech and of
+#: Hugging Face's audiofolder. Without them, files of text beside sound files are transcripts.
+DIRECTORY_MANIFESTS = ("*.trans.txt", "metadata.csv", "metadata.jsonl")
 
 
-def find_transcripts(data: str, *, audio_field: str | None, text_field: str | None) -> tuple[Code, Transcripts] | None:
-    """The transcripts of a manifest or a directory, with the Python expression for them; None if there are none."""
-    files = [data]
-    code: Code | None = None
+def find_transcripts(
+    data: str,
+    sounds: Sequence[str],
+    *,
+    root: str,
+    audio_field: str | None = None,
+    text_field: str | None = None,
+    keep: Sequence[str] = (),
+) -> tuple[Code, Transcripts] | None:
+    """The transcripts of a manifest or a directory, about `sounds` in `root`, with the Python expression for them; None
+    if there are none.
+    """
+    files, assets = [data], Code(f"[{call('Asset', data).text}]")
     if os.path.isdir(data):
-        files = sorted(map(str, Path(data).rglob(SIDE_FILES)))
-        code = Code(f"[Asset(path) for path in sorted({call('Path', data).text}.rglob({spelled(SIDE_FILES)}))]")
-        if not files and os.path.isfile(os.path.join(data, METADATA)):
-            files, code = [os.path.join(data, METADATA)], None
+        pattern, files = _manifests_in(data, sounds)
         if not files:
             return None
-    first: Mapping[str, object] = next(rows_of_manifest(files[0]), {})
+        if files != [os.path.join(data, pattern)]:
+            assets = Code(f"[Asset(path) for path in sorted({call('Path', data).text}.rglob({spelled(pattern)}))]")
+        else:
+            assets = Code(f"[{call('Asset', files[0]).text}]")
+    rows = itertools.islice(itertools.chain.from_iterable(map(rows_of_manifest, files)), 100)
+    has = list(dict.fromkeys(name for row in rows for name in row.fields))
     fields = {
-        "audio_field": _field(files[0], first, audio_field, AUDIO_FIELDS, "names the sound file"),
-        "text_field": _field(files[0], first, text_field, TEXT_FIELDS, "is the transcript"),
+        "audio_field": _field(files[0], has, audio_field, AUDIO_FIELDS, "names the sound file"),
+        "text_field": _field(files[0], has, text_field, TEXT_FIELDS, "is the transcript"),
     }
-    made = Transcripts(files=[Asset(file) for file in files], **fields)
-    assets = code or Code(f"[{call('Asset', files[0]).text}]")
+    made = Transcripts(files=[Asset(file) for file in files], **fields).matched(sounds, keep, root=root)
     told = {option: field for option, field in fields.items() if field != option.removesuffix("_field")}
-    return call("Transcripts", files=assets, **told), made
+    return call("Transcripts", files=assets, **told, root=None if made.root is None else root), made
 
 
-def _field(file: str, row: Mapping[str, object], given: str | None, known: Sequence[str], what: str) -> str:
+def _manifests_in(directory: str, sounds: Sequence[str]) -> tuple[str, list[str]]:
+    """The pattern of the transcripts in a directory of sound files, and these files."""
+    stems = [os.path.join(directory, os.path.splitext(name)[0]) for name in sounds]
+    beside = [suffix for suffix in TEXT_SUFFIXES if any(os.path.isfile(f"{stem}{suffix}") for stem in stems)]
+    for pattern in (*DIRECTORY_MANIFESTS, *(f"*{suffix}" for suffix in beside)):
+        if files := sorted(str(path) for path in Path(directory).rglob(pattern)):
+            return pattern, files
+    return "", []
+
+
+def _field(file: str, has: Sequence[str], given: str | None, known: Sequence[str], what: str) -> str:
     for name in known if given is None else (given,):
-        if name in row:
+        if name in has:
             return name
     option = "audio_field" if known is AUDIO_FIELDS else "text_field"
     raise DeclarationError(
         f"{file} has no field {given or ' or '.join(known)!r} that {what}; it has "
-        f"{', '.join(map(str, row)) or 'no rows'}. Name a different one as {option}=… (--{option.replace('_', '-')})."
+        f"{', '.join(map(str, has)) or 'no rows'}. Name a different one as {option}=… (--{option.replace('_', '-')})."
     )
 
 
-@stage
+@stage(version="2")
 def audio_example(
     file: object,
     *,
@@ -91,61 +111,78 @@ def audio_example(
     dtype: str = "float32",
     min_secs: float | None = None,
     max_secs: float | None = None,
-) -> dict[str, object] | None:
-    """A sound file to an example: `a.flac` → `{"audio": float32 (51200,), "num_samples": 51200, "text": "to be", …}`.
+    drop_outside: bool = False,
+) -> Iterator[dict[str, object]]:
+    """A sound file to examples: `a.flac` → `{"audio": float32 (51200,), "num_samples": 51200, "text": "to be", …}`.
+
+    A file has one, or one for each piece that transcripts name.
 
     Args:
         file: a `FileContent`, or a sample of a tar archive; samples without sound are dropped as `no_audio`.
         sample_rate: in Hz; files of another one are resampled, and channels averaged.
-        transcripts: the transcripts of the files. Files without one are dropped as `no_transcript`.
+        transcripts: the transcripts of the files. Files without one are dropped as `no_transcript`, and so are rows
+            whose text is missing, null or blank.
         text_field: which field of a sample is its transcript. Samples without one are dropped likewise.
         keep: further fields of transcripts or samples to store, each with its dtype.
-        dtype: "float32" in [-1, 1], or "int16", 32767 times as much.
-        min_secs, max_secs: shorter or longer files are dropped as `too_short` or `too_long`.
+        dtype: "float32" in [-1, 1], or "int16": as libsndfile reads the file, else 32768 times as much. What is too
+            loud for that is clipped, and counted as `clipped_samples`.
+        min_secs, max_secs: what is shorter or longer is dropped as `too_short` or `too_long`.
+        drop_outside: whether pieces that are not within their file are dropped, as `piece_outside_file`.
 
-    Raises `DatasetError` for a file that cannot be decoded.
+    Raises `DatasetError` for a file that cannot be decoded or was cut short, and for pieces that are not within it.
     """
     sound = sample_file(file, AUDIO_SUFFIXES) if isinstance(file, Mapping) else file
     if sound is None:
-        return drop("no_audio")
+        yield drop("no_audio")
+        return
     assert isinstance(sound, FileContent)
-    example: dict[str, object] = {"path": sound.path}
-    row = file if isinstance(file, Mapping) else transcripts.row(sound.path) if transcripts is not None else None
-    text_field = transcripts.text_field if transcripts is not None else text_field
-    if text_field is not None:
-        if row is None or (isinstance(file, Mapping) and not has_field(row, text_field)):
-            return drop("no_transcript")
-        text = kept_fields(row, {text_field: "str"})[text_field]
-        example["text"] = text if transcripts is not None else text.strip()  # a file of text ends with a newline
-    if row is not None:
-        example |= kept_fields(row, keep)
-    _check_whole(sound.content)
-    wave, _ = read_wav(sound.content, sample_rate=sample_rate)
-    secs = len(wave) / sample_rate
-    if min_secs is not None and secs < min_secs:
-        return drop("too_short")
-    if max_secs is not None and secs > max_secs:
-        return drop("too_long")
-    count("milliseconds", round(1000 * secs))
-    if dtype == "int16":
-        return {**example, "audio": np.rint(np.clip(wave, -1, 1) * 32767).astype(np.int16), "num_samples": len(wave)}
-    return {**example, "audio": wave, "num_samples": len(wave)}
-
-
-def _check_whole(content: bytes) -> None:
-    """Raises `DatasetError` for a WAV file that was cut short: libsndfile decodes what is left of it.
-
-    Programs that write to a pipe do not know the length, and declare one that no file has, or none.
-    """
-    if content[:4] != b"RIFF":
-        return  # other formats fail as a whole
-    with contextlib.suppress(RuntimeError):  # `read_wav` tells what is wrong
-        found = _CUT_SHORT.search(require("soundfile", purpose="WAV").info(io.BytesIO(content)).extra_info)
-        if found is not None and int(found[2]) < int(found[1]) < _NO_LENGTH:
-            raise DatasetError(
-                f"the sound should have {int(found[1]):,} bytes of samples, as its header says, but the file ends "
-                f"after {int(found[2]):,}. Copy it again, or leave such files out (--on-error)."
-            )
+    if isinstance(file, Mapping):
+        rows = [Row(sound.path, file)]
+    else:
+        rows = [Row(sound.path, {})] if transcripts is None else transcripts.rows(sound.path)
+        text_field = None if transcripts is None else transcripts.text_field
+    if not rows:
+        yield drop("no_transcript")
+    whole: Sound | None = None
+    for row in rows:
+        example: dict[str, object] = {"path": sound.path}
+        if text_field is not None:
+            text = kept_fields(row.fields, {text_field: "str"})[text_field]
+            if not text.strip():
+                yield drop("no_transcript")
+                continue
+            example["text"] = text.strip() if isinstance(file, Mapping) else text  # a file of text ends with a newline
+        if text_field is not None or isinstance(file, Mapping):
+            example |= kept_fields(row.fields, keep)
+        whole = whole or decoded(sound.content, name=sound.path, int16_at=sample_rate if dtype == "int16" else None)
+        first, stop, channel = 0, len(whole.samples), None
+        if transcripts is not None and (piece := piece_of(row)) is not None:
+            channels = whole.samples.shape[1]
+            channel = piece.channel if channels > 1 else None
+            found = piece.samples(stop, whole.rate)
+            if found is None or (channel or 0) >= channels:
+                if drop_outside:
+                    yield drop("piece_outside_file")
+                    continue
+                there = f"lasts {stop / whole.rate:g} s" if found is None else f"has {channels} channels"
+                about = piece if found is None else f"in its channel {channel}"
+                raise DatasetError(
+                    f"{row.place}: a transcript is about {sound.path!r} {about}, but the file {there}. Repair the row "
+                    "(times are in seconds, channels begin at 0), or leave such pieces out (--on-error drop)."
+                )
+            first, stop = found
+        wave = whole.wave(sample_rate=sample_rate, first=first, stop=stop, channel=channel)
+        secs = len(wave) / sample_rate
+        if min_secs is not None and secs < min_secs:
+            yield drop("too_short")
+        elif max_secs is not None and secs > max_secs:
+            yield drop("too_long")
+        else:
+            count("milliseconds", round(1000 * secs))
+            if dtype == "int16":
+                wave, clipped = whole.as_int16(wave)
+                count("clipped_samples", clipped)
+            yield {**example, "audio": wave, "num_samples": len(wave)}
 
 
 def audio(
@@ -167,9 +204,10 @@ def audio(
         audio("talks-*.tar", keep_fields=["json.speaker"]).declaration()
 
     Args:
-        data: a manifest (`.jsonl`, `.csv` or `.tsv`, one row per file), or a directory of sound files. Transcripts of a
-            directory are its `*.trans.txt`, as in LibriSpeech, or its `metadata.csv`; without them there is no text. Or
-            tar archives in the layout of WebDataset, whose samples have a transcript as `.txt` or in a `.json`.
+        data: a manifest (`.jsonl`, `.csv` or `.tsv`, one row per file, or per piece of one with `offset` and `duration`
+            in seconds), or a directory of sound files. Transcripts of a directory are its `DIRECTORY_MANIFESTS`, or
+            files of text beside the sound; without them there is no text. Or tar archives in the layout of WebDataset,
+            whose samples have a transcript as `.txt` or in a `.json`.
         sample_rate: in Hz; files of another one are resampled.
         audio_root: the directory of the sound files. Default: that of the manifest.
         audio_field, text_field: of the manifest. Default: the first of the well-known names that it has. Of samples of
@@ -177,7 +215,7 @@ def audio(
         keep_fields: further fields to store, as text; or field → dtype. LibriSpeech has `speaker` and `chapter`. Keys
             of the `.json` of a sample are `json.KEY`.
         dtype: of samples, one of `SOUND_DTYPES`.
-        min_secs, max_secs: files that are shorter or longer are dropped, and counted.
+        min_secs, max_secs: what is shorter or longer is dropped, and counted.
         options: see `Common`. `by` is a field of the transcripts, which is also stored.
 
     Raises `DeclarationError` if there are no sound files, the manifest names others, or it has no such field.
@@ -218,6 +256,7 @@ def audio(
         dtype=None if dtype == "float32" else dtype,
         min_secs=min_secs,
         max_secs=max_secs,
+        drop_outside=True if transcripts is not None and common.on_error != "fail" else None,
     )
     features |= {each: call("FeatureSpec", of) for each, of in {"path": "str", **keep}.items()}
     module.declare(common, [making], features=features)
@@ -249,9 +288,17 @@ def _assign_sound_files(
     if os.path.isfile(given) and audio_root is None:
         root = os.path.dirname(given) or "."
     files, patterns, others = files_of(root, AUDIO_SUFFIXES, "sound files")
-    module.left_out.update({suffix: count for suffix, count in others.items() if suffix not in _TEXT_SUFFIXES})
     module.assign("source", call("Files", root, pattern=patterns), "beam_pipes.sources")
-    found = find_transcripts(given, audio_field=audio_field, text_field=text_field)
+    found = find_transcripts(
+        given,
+        [file.name for file in files],
+        root=root,
+        audio_field=audio_field,
+        text_field=text_field,
+        keep=[*keep],
+    )
+    used = Counter(PurePosixPath(path).suffix.lower() for path in _used(found, root, files))
+    module.left_out.update({suffix: count - used[suffix] for suffix, count in others.items() if count > used[suffix]})
     if found is None:
         if keep:
             raise DeclarationError(
@@ -259,10 +306,22 @@ def _assign_sound_files(
                 "manifest, or omit it."
             )
         return None
-    code, transcripts = found
-    transcripts.check([file.name for file in files], [*keep])
+    code, _ = found
     module.use("beam_pipes.identity.canonical", "Asset")
     if ".rglob(" in code.text:
         module.use("pathlib", "Path")
     module.assign("transcripts", code, "beam_pipes.transforms.audio")
     return Code("transcripts")
+
+
+def _used(found: tuple[Code, Transcripts] | None, root: str, sounds: Sequence[FoundFile]) -> list[str]:
+    """The files of transcripts that are among those of the sound; a text that is beside none is no transcript."""
+    files = [] if found is None else [os.path.relpath(file, root).replace(os.sep, "/") for file in found[1].files]
+    stems = {os.path.splitext(sound.name)[0] for sound in sounds}
+    endings = {file: next(filter(file.endswith, TEXT_SUFFIXES), "") for file in files}
+    return [
+        file
+        for file, ending in endings.items()
+        if not file.startswith("..")
+        and (not ending or file.endswith(".trans.txt") or file.removesuffix(ending) in stems)
+    ]

@@ -114,9 +114,15 @@ def account_table(account: Account) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("dropped, by reason")
     for name, unit in account.units.items():
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(unit.dropped.items()))
+        reasons = _reasons(unit.dropped)
+        if unit.partly_dropped:
+            reasons += f"{'; ' if reasons else ''}parts of kept ones: {_reasons(unit.partly_dropped)}"
         table.add_row(name, f"{unit.inputs:,}", f"{unit.kept:,}", f"{unit.outputs:,}", f"{unit.dead:,}", reasons)
     return table
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
 
 
 def dead_letters_table(counts: Mapping[tuple[str, str], int], first: Mapping[tuple[str, str], DeadLetter]) -> Table:

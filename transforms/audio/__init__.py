@@ -7,10 +7,9 @@ from beam_pipes.transforms.audio.frontends import Vocab as Vocab
 from beam_pipes.transforms.audio.frontends import read_lexicon as read_lexicon
 from beam_pipes.transforms.audio.processor import AudioProcessor as AudioProcessor
 from beam_pipes.transforms.audio.processor import LogMagnitude as LogMagnitude
-from beam_pipes.transforms.audio.processor import Transcripts as Transcripts
 from beam_pipes.transforms.audio.processor import UnitMagnitude as UnitMagnitude
-from beam_pipes.transforms.audio.processor import read_wav as read_wav
-from beam_pipes.transforms.audio.processor import write_wav as write_wav
+from beam_pipes.transforms.audio.sound_files import read_wav as read_wav
+from beam_pipes.transforms.audio.sound_files import write_wav as write_wav
 from beam_pipes.transforms.audio.spectra import StftOptions as StftOptions
 from beam_pipes.transforms.audio.spectra import hz_to_mel as hz_to_mel
 from beam_pipes.transforms.audio.spectra import istft as istft
@@ -18,3 +17,4 @@ from beam_pipes.transforms.audio.spectra import mel_filters as mel_filters
 from beam_pipes.transforms.audio.spectra import mel_to_hz as mel_to_hz
 from beam_pipes.transforms.audio.spectra import resample as resample
 from beam_pipes.transforms.audio.spectra import stft as stft
+from beam_pipes.transforms.audio.transcripts import Transcripts as Transcripts

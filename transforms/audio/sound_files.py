@@ -1,0 +1,341 @@
+"""Sound files: which ones are read, whether they are whole, and their samples. libsndfile decodes them.
+
+    decoded(content, name="a.flac")                →  Sound(samples=float32 (220500, 2), rate=44100, subtype="PCM_16")
+    decoded(…).wave(sample_rate=16000)             →  float32 (80000,), channels averaged
+    read_wav("a.flac", sample_rate=16000)          →  the same wave, and 16000
+
+A file that was cut short decodes without a word to what is left of it. So what a format states about its completeness
+is compared with what is there (`_check_whole`): bytes of samples (WAV, RF64, AIFF), number of samples (FLAC, SPHERE),
+MD5 (FLAC), number of frames (MP3), pages and the end of the stream (OGG).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import DatasetError
+from beam_pipes.extras import require
+from beam_pipes.transforms.audio.spectra import resample
+
+Wave = npt.NDArray[np.float32]
+
+AUDIO_SUFFIXES = (".aif", ".aifc", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
+#: Sound that libsndfile does not decode.
+UNREAD_SUFFIXES = (".aac", ".amr", ".ape", ".m4a", ".mka", ".mp4", ".webm", ".wma", ".wv")
+
+# How files that libsndfile does not decode begin, whatever their names are.
+_UNREAD_KINDS = {
+    b"\x1aE\xdf\xa3": "WebM or Matroska",
+    b"0&\xb2u": "WMA",
+    b"#!AMR": "AMR",
+    b"wvpk": "WavPack",
+    b"MAC ": "Monkey's Audio",
+}
+_UNREAD = re.compile(b"|".join([*map(re.escape, _UNREAD_KINDS), rb"....ftyp", rb"\xff[\xf0\xf1\xf8\xf9]"]), re.DOTALL)
+# Programs that write to a pipe do not know the length, and state one that no file has, or none.
+_NO_LENGTH = 0x7FFF_0000
+_UNKNOWN_FRAMES = 1 << 62
+# What libsndfile logs of files that end early.
+_SHOULD_BE = re.compile(r"^ *(?:riff|data|Data Size) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
+_REMEDY = "Copy the file again, or leave such files out (--on-error drop)."
+
+
+@dataclasses.dataclass(frozen=True)
+class Sound:
+    """A decoded file: `samples` of shape (n, channels), float32 in [-1, 1] or the file's own int16; `rate` in Hz."""
+
+    samples: npt.NDArray[Any]
+    rate: int
+    subtype: str
+
+    def wave(
+        self, *, sample_rate: int | None = None, first: int = 0, stop: int | None = None, channel: int | None = None
+    ) -> npt.NDArray[Any]:
+        """Samples `first` to `stop` at `sample_rate`: those of one channel, or the average of all."""
+        part = self.samples[first:stop]
+        if channel is not None or part.shape[1] == 1:
+            wave = part[:, channel or 0]
+        else:
+            wave = part.mean(axis=1, dtype=np.float32)
+        if sample_rate is None or sample_rate == self.rate:
+            return wave
+        return resample(wave, self.rate, sample_rate).astype(np.float32)
+
+    def as_int16(self, wave: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int16], int]:
+        """A wave as int16, scaled as libsndfile scales it, and how many samples are too loud for that and clipped."""
+        if wave.dtype == np.int16:
+            return wave, 0
+        scaled = np.rint(wave * np.float32(32767 if self.subtype in ("OPUS", "VORBIS") else 32768))
+        clipped = int(np.count_nonzero(np.abs(scaled) > 32768))  # 1.0 itself moves by one step, as in every reader
+        return np.clip(scaled, -32768, 32767).astype(np.int16), clipped
+
+
+def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
+    """The samples of a file. Raises `DatasetError`, with `name`, if it is damaged, cut short, empty, or holds NaN.
+
+    `int16_at`: a file of integers with one channel and this sample rate gives them as int16, as libsndfile reads them.
+    """
+    soundfile = require("soundfile", purpose="sound files")
+    try:
+        with soundfile.SoundFile(io.BytesIO(content)) as file:
+            exact = file.channels == 1 and file.samplerate == int16_at
+            is_float = file.subtype in ("FLOAT", "DOUBLE", "VORBIS", "OPUS") or file.subtype.startswith("MPEG")
+            if file.format == "FLAC":
+                samples = _samples_of_flac(file, content, name)
+            else:
+                file.seek(0)  # as `soundfile.read` does: the MP3 decoder rounds differently after a seek
+                samples = file.read(dtype="int16" if exact and not is_float else "float32", always_2d=True)
+            _check_whole(content, file, len(samples), name)
+            rate, subtype = int(file.samplerate), str(file.subtype)
+    except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
+        # The text without the address of an object, which no two runs share.
+        raise DatasetError(
+            f"cannot decode sound from {name}: {getattr(error, 'error_string', error)}{_if_unread(content, name)}",
+            source=name,
+        ) from error
+    if not len(samples):
+        raise DatasetError(f"the sound in {name} contains no samples", source=name)
+    if samples.dtype.kind == "f" and not np.isfinite(samples).all():
+        bad = ~np.isfinite(samples).all(axis=1)
+        raise DatasetError(
+            f"the sound in {name} has {bad.sum():,} samples that are NaN or infinite, the first at "
+            f"{np.argmax(bad) / rate:.3f} s. Create the file again, or leave such files out (--on-error drop).",
+            source=name,
+        )
+    if exact and samples.dtype == np.int32:
+        samples = (samples >> 16).astype(np.int16)
+    elif samples.dtype == np.int32:
+        samples = samples.astype(np.float32) * np.float32(2.0**-31)
+    return Sound(samples=samples, rate=rate, subtype=subtype)
+
+
+def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: int | None = None) -> tuple[Wave, int]:
+    """Decodes a sound file to one channel of float32 in [-1, 1], and returns it with its sample rate in Hz.
+
+    Args:
+      source: a path, the bytes of a file, or an open binary file; WAV, FLAC, OGG and other formats of libsndfile.
+      sample_rate: resample to this many Hz; the file's own rate by default.
+
+    Several channels are averaged. Raises `DatasetError`, with the source, for a file that cannot be decoded, was cut
+    short, has no samples or some that are NaN or infinite, and `MissingExtraError` without the package soundfile.
+    """
+    name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
+    if isinstance(source, bytes):
+        content = source
+    elif isinstance(source, str | os.PathLike):
+        try:
+            content = Path(source).read_bytes()
+        except OSError as error:
+            told = {IsADirectoryError: "it is a directory.", FileNotFoundError: "there is no such file."}
+            raise DatasetError(
+                f"cannot decode sound from {name}: {told.get(type(error), error)}", source=name
+            ) from error
+    else:
+        content = source.read()
+    sound = decoded(content, name=name)
+    return sound.wave(sample_rate=sample_rate), sample_rate or sound.rate
+
+
+def write_wav(path: str | os.PathLike[str], wave: np.ndarray, sample_rate: int) -> None:
+    """Writes one channel of samples in [-1, 1] as 16-bit PCM; louder ones are an error, as they would be clipped."""
+    soundfile = require("soundfile", purpose="write_wav")
+    peak = float(np.max(np.abs(wave), initial=0.0))
+    if not peak <= 1.0:
+        raise DatasetError(f"write_wav needs samples between -1 and 1 for {Path(path).name}, got a peak of {peak}")
+    soundfile.write(os.fspath(path), wave, sample_rate, subtype="PCM_16")
+
+
+def convert(name: str) -> str:
+    """What to do with sound that is not decoded: `Convert it to FLAC, for example with: ffmpeg -i a.m4a a.flac`."""
+    return f"Convert it to FLAC, for example with: ffmpeg -i {name} {os.path.splitext(name)[0]}.flac"
+
+
+def _if_unread(content: bytes, name: str) -> str:
+    found = _UNREAD.match(content)
+    if found is None:
+        return ""
+    kind = next((kind for magic, kind in _UNREAD_KINDS.items() if content.startswith(magic)), "MPEG-4 or AAC")
+    return f" It is {kind}, which libsndfile does not decode. {convert(name if ' bytes' not in name else 'clip.m4a')}"
+
+
+# Whether a file is whole.
+
+
+def _check_whole(content: bytes, file: Any, num_read: int, name: str) -> None:
+    """Raises `DatasetError` for a file that holds less than it states."""
+    stated: tuple[int, int, str] | None = None
+    kind = content[:4]
+    if kind in (b"RIFF", b"RIFX", b"RF64", b"BW64", b"FORM"):
+        stated = _bytes_of_samples(content)
+    elif content[:7] == b"NIST_1A" and (count := re.search(rb"\nsample_count -i (\d+)", content[:1024])):
+        stated = int(count[1]), num_read, "samples"
+    elif file.format == "FLAC" and file.frames < _UNKNOWN_FRAMES:
+        stated = file.frames, num_read, "samples"
+    elif file.format == "MP3":
+        stated = _frames_of_mp3(content, file, name)
+    elif file.format == "OGG":
+        _check_pages(content, name)
+    elif found := _SHOULD_BE.search(file.extra_info):  # of AU, CAF and W64
+        stated = int(found[1]) if int(found[1]) < _NO_LENGTH else 0, int(found[2]), "bytes"
+    if stated is not None and stated[1] < stated[0]:
+        raise DatasetError(
+            f"the sound in {name} should have {stated[0]:,} {stated[2]}, as its header says, but the file ends after "
+            f"{stated[1]:,}. {_REMEDY}",
+            source=name,
+        )
+
+
+def _bytes_of_samples(content: bytes) -> tuple[int, int, str] | None:
+    """Of WAV, RF64 and AIFF: how many bytes of samples the header states, and how many there are."""
+    is_aiff = content[:4] == b"FORM"
+    order: Literal["big", "little"] = "big" if is_aiff or content[:4] == b"RIFX" else "little"
+    at, long_size = 12, 0
+    while at + 8 <= len(content):
+        size = int.from_bytes(content[at + 4 : at + 8], order)
+        if content[at : at + 4] == b"ds64":
+            long_size = int.from_bytes(content[at + 16 : at + 24], "little")
+        elif content[at : at + 4] == (b"SSND" if is_aiff else b"data"):
+            size = long_size if size == 0xFFFF_FFFF else size if size < _NO_LENGTH else 0
+            return size, len(content) - at - 8, "bytes of samples"
+        at += 8 + size + size % 2
+    return None
+
+
+def _samples_of_flac(file: Any, content: bytes, name: str) -> npt.NDArray[Any]:
+    """int32 samples, in the upper bits, compared with the MD5 in the header; float32 if it states no length."""
+    if file.frames >= _UNKNOWN_FRAMES:  # an encoder that wrote to a pipe: there is no MD5 either
+        return _to_the_end(file)
+    samples: npt.NDArray[np.int32] = file.read(dtype="int32", always_2d=True)
+    at = content.find(b"fLaC") + 8  # STREAMINFO is the first block; ID3 tags may precede it
+    md5, bits = content[at + 18 : at + 34], 1 + ((content[at + 12] & 1) << 4 | content[at + 13] >> 4)
+    if any(md5) and len(samples) == file.frames:
+        integers = (samples >> (32 - bits)).astype("<i4")
+        found = integers.view(np.uint8).reshape(-1, 4)[:, : (bits + 7) // 8]
+        if hashlib.md5(found.tobytes(), usedforsecurity=False).digest() != md5:
+            raise DatasetError(
+                f"the samples in {name} are not those that were encoded: their MD5 differs from that of the header. "
+                f"{_REMEDY}",
+                source=name,
+            )
+    return samples
+
+
+def _to_the_end(file: Any) -> Wave:
+    """All samples of a file whose length libsndfile does not know. Reading over the end fails when the samples are
+    already there, so the rest of the array shows how many there are.
+    """
+    parts: list[Wave] = []
+    while True:
+        part = np.full((1 << 20, file.channels), np.nan, np.float32)
+        try:
+            file.read(out=part)
+            at_end = False
+        except RuntimeError as error:
+            if "psf_fseek" not in str(error):
+                raise
+            at_end = True
+        count = int(np.count_nonzero(~np.isnan(part[:, 0])))
+        parts.append(part[:count])
+        if at_end or count < len(part):
+            return np.concatenate(parts)
+
+
+# MPEG audio, layer III: kilobits a second by index, and Hz; version 1, then 2 and 2.5.
+_KBPS = (
+    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+)
+# What the first frame may hold instead of sound, after the side information: the number of frames.
+_VBR_HEADER = re.compile(rb"(?:Xing|Info)...[\1\3\5\7\t\x0b\r\x0f](....)|VBRI.{10}(....)", re.DOTALL)
+# Samples that encoders add at both ends, which the header states in 12 bits each.
+_MOST_PADDING = 2 * 4096
+_HZ = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
+
+
+def _mp3_frame(content: bytes, at: int) -> tuple[int, int] | None:
+    """Bytes and samples of the frame that begins there; None if there is none, or it says not how long it is."""
+    if len(content) < at + 4 or content[at] != 0xFF or content[at + 1] & 0xE6 != 0xE2:
+        return None
+    version, kbps, hz = content[at + 1] >> 3 & 3, content[at + 2] >> 4, content[at + 2] >> 2 & 3
+    if version == 1 or kbps in (0, 15) or hz == 3:
+        return None
+    is_first = version == 3
+    samples = 1152 if is_first else 576
+    rate = _KBPS[0 if is_first else 1][kbps] * 1000
+    return samples // 8 * rate // _HZ[version][hz] + (content[at + 2] >> 1 & 1), samples
+
+
+def _frames_of_mp3(content: bytes, file: Any, name: str) -> tuple[int, int, str] | None:
+    """How many frames the header states and how many there are, in whole; None if it states none.
+
+    libsndfile reads as many samples as the header states, or as it estimates without one: what is beyond is lost.
+    """
+    at = 10 + sum((content[6 + k] & 0x7F) << 7 * (3 - k) for k in range(4)) if content[:3] == b"ID3" else 0
+    count = samples = 0
+    stated: int | None = None
+    in_step = is_cut = False
+    while 0 <= (at := content.find(b"\xff", at)):
+        frame = _mp3_frame(content, at)
+        if frame is None or not (in_step or _mp3_frame(content, at + frame[0])):
+            at += 1  # tags, or bytes that look like the beginning of a frame
+            in_step = False
+            continue
+        if not count and stated is None and (header := _VBR_HEADER.search(content, at, at + 64)):
+            stated = int.from_bytes(header[1] or header[2], "big")
+        elif is_cut := at + frame[0] > len(content):
+            pass
+        else:
+            count, samples = count + 1, samples + frame[1]
+        at += frame[0]
+        in_step = True
+    if stated is not None and stated - count > (0 if is_cut else 1):  # some encoders count the frame of the header too
+        return stated, count, "frames"
+    if samples > file.frames + (_MOST_PADDING if stated is not None else 2 * 1152):
+        raise DatasetError(
+            f"the MP3 file {name} has {samples:,} samples, but libsndfile would read {file.frames:,} of them, as the "
+            f"header states fewer or is missing. Write a right one: ffmpeg -i {name} -c copy -write_xing 1 new.mp3",
+            source=name,
+        )
+    return None
+
+
+_MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
+
+
+def _check_pages(content: bytes, name: str) -> None:
+    """Raises `DatasetError` for an OGG file in which a page is damaged or missing, or whose streams do not end."""
+    numbers: dict[bytes, int] = {}
+    open_streams: set[bytes] = set()
+    at = 0
+    while 0 <= (at := content.find(b"OggS", at)):
+        segments = content[at + 27 : at + 27 + content[at + 26]] if at + 27 <= len(content) else b""
+        page = content[at : at + 27 + len(segments) + sum(segments)]
+        if len(page) < 27 or at + len(page) > len(content) or len(page) < 27 + page[26] + sum(segments):
+            break  # cut within the page
+        # The checksum of OGG is that of zlib with mirrored bits, and without the inversions.
+        crc = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_MIRRORED), 0xFFFF_FFFF) ^ 0xFFFF_FFFF
+        serial, number = page[14:18], int.from_bytes(page[18:22], "little")
+        is_next = page[5] & 2 or serial not in numbers or number == numbers[serial] + 1
+        if page[22:26] != crc.to_bytes(4, "big").translate(_MIRRORED) or not is_next:
+            raise DatasetError(
+                f"the OGG file {name} is damaged: a page {'is missing' if not is_next else 'has a wrong checksum'} at "
+                f"byte {at:,}. {_REMEDY}",
+                source=name,
+            )
+        numbers[serial] = number
+        (open_streams.discard if page[5] & 4 else open_streams.add)(serial)
+        at += len(page)
+    if open_streams:
+        raise DatasetError(
+            f"the OGG file {name} was cut short: it has no page that ends its stream. {_REMEDY}", source=name
+        )

@@ -1,0 +1,359 @@
+"""What is said in sound files: manifests and texts, and which file, or which piece of one, each of their rows is about.
+
+    {"audio_filepath": "clips/a.wav", "text": "to be", "speaker": 7}      JSON Lines, CSV or TSV
+    {"audio_filepath": "long.wav", "offset": 1.5, "duration": 2, …}       a piece of a file, as in NeMo
+    {"id": "long-1", "recording": {…}, "supervisions": [{…}]}             cuts and supervisions of lhotse
+    84-121123-0000 GO DO YOU HEAR                                         84-121123.trans.txt, as in LibriSpeech
+    LJ001-0001|Printing, in 1455|Printing, in fourteen fifty-five         metadata.csv, as in LJSpeech
+    file_name,transcription                                               metadata.csv, as Hugging Face's audiofolder
+    to be                                                                 a.txt or a.lab beside a.wav
+
+`rows_of_manifest` reads them, each row with its place for messages; `Transcripts` finds the rows of a file; `piece_of`
+says which part of the file a row is about.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple, TextIO
+
+from beam_pipes.errors import DatasetError
+from beam_pipes.identity.canonical import Asset
+from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, UNREAD_SUFFIXES, convert
+
+AUDIO_FIELDS = (
+    "audio", "audio_filepath", "audio_file", "path", "file", "file_name", "filename", "wav", "recording_id", "id",
+)  # fmt: skip
+TEXT_FIELDS = ("text", "transcript", "transcription", "sentence", "normalized_text")
+#: Endings of files that hold the text of the one sound file beside them, `a.txt` of `a.wav`; the first that exists.
+TEXT_SUFFIXES = (".normalized.txt", ".txt", ".lab")
+_LJSPEECH = {2: ("audio", "text"), 3: ("audio", "raw_text", "text")}
+_STARTS = ("offset", "start", "start_time", "begin", "begin_time")
+_ENDS = ("end", "end_time")
+# Seconds by which times in manifests may miss the end of a file; lhotse allows as many.
+_TOLERANCE = 0.025
+
+
+class Row(NamedTuple):
+    """A row and its place, `manifest.jsonl:7`."""
+
+    place: str
+    fields: Mapping[str, object]
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether it is a file of text, which may be about the sound file beside it, or no sound."""
+        return self.place.endswith(TEXT_SUFFIXES)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Transcripts:
+    """Rows about sound files, read on first use.
+
+    `Transcripts(files=[Asset("manifest.jsonl")]).rows("clips/a.wav")` → `[Row("manifest.jsonl:1", {"audio": …, …})]`
+
+    Args:
+        files: manifests (`.jsonl`, `.json`, `.csv`, `.tsv`), `*.trans.txt`, or texts beside sound files. Fingerprints
+            cover their content.
+        audio_field, text_field: of the rows.
+        root: the directory of the sound files, if rows name these by their exact paths below the directory of their
+            manifest. Else a row names a file by any end of its path, with or without its suffix: `/data/clips/a.wav`,
+            `a.wav` and `a` are all `clips/a.wav`.
+    """
+
+    files: Sequence[Asset]
+    audio_field: str = "audio"
+    text_field: str = "text"
+    root: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.root is not None:  # a stage may change the working directory
+            object.__setattr__(self, "root", os.path.abspath(self.root))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def fingerprint_config(self) -> Mapping[str, object]:
+        """Everything the texts depend on, as JSON."""
+        digests = [file.digest() for file in self.files]
+        told = {"files": digests, "audio_field": self.audio_field, "text_field": self.text_field}
+        return told if self.root is None else {**told, "folders": list(map(self._folder, self.files))}
+
+    def rows(self, path: str) -> list[Row]:
+        """The rows about a file, in their order."""
+        return [row for named, row in self._rows.get(_bare(path).name, ()) if self._is_about(named, path)]
+
+    @functools.cached_property
+    def _rows(self) -> Mapping[str, list[tuple[str, Row]]]:
+        """Name of a file without its suffix → its names in rows, and these rows."""
+        found: dict[str, list[tuple[str, Row]]] = {}
+        for file in self.files:
+            folder = "" if self.root is None else self._folder(file)
+            for row in rows_of_manifest(os.fspath(file)):
+                named = row.fields.get(self.audio_field)
+                if not isinstance(named, str | int) or named == "":
+                    has = ", ".join(map(str, row.fields)) if self.audio_field not in row.fields else repr(named)
+                    raise DatasetError(
+                        f"{row.place}: expected a field {self.audio_field!r} that names the sound file, found {has}. "
+                        "Repair the row or leave it out."
+                    )
+                path = os.path.normpath(os.path.join(folder, str(named))).replace(os.sep, "/")
+                found.setdefault(_bare(path).name, []).append((path, row))
+        return found
+
+    def _folder(self, manifest: Asset) -> str:
+        """Where the paths of a manifest begin: its directory, if it is within the root; "" is the root."""
+        assert self.root is not None
+        folder = os.path.relpath(os.path.dirname(os.path.abspath(manifest)), self.root).replace(os.sep, "/")
+        return "" if folder == "." or folder.startswith("..") else folder
+
+    def _is_about(self, named: str, path: str) -> bool:
+        """Whether one path is the end of the other, or with a root, the other; a suffix counts if both have one."""
+        has_suffix = _bare(named) != PurePosixPath(named)
+        if self.root is not None and os.path.isabs(named):
+            named = os.path.relpath(named, self.root).replace(os.sep, "/")
+        one, other = PurePosixPath(named).parts, (PurePosixPath(path) if has_suffix else _bare(path)).parts
+        shorter = min(len(one), len(other)) if self.root is None else max(len(one), len(other))
+        return one[-shorter:] == other[-shorter:]
+
+    def matched(self, paths: Sequence[str], fields: Sequence[str], *, root: str) -> Transcripts:
+        """These transcripts, with `root` if that makes every row name one file.
+
+        Raises `DatasetError` unless every row is about one file, all `fields` exist, no two rows are about the same
+        piece of a file, and what says which piece is numbers.
+        """
+        by_stem: dict[str, list[str]] = {}
+        for path in paths:
+            by_stem.setdefault(_bare(path).name, []).append(path)
+        exact = dataclasses.replace(self, root=root)
+        if all(len(exact._about(named, by_stem)) == 1 or row.is_beside for named, row in exact._all_rows()):
+            exact._check(by_stem, fields)
+            return exact
+        self._check(by_stem, fields)
+        return self
+
+    def _all_rows(self) -> Iterator[tuple[str, Row]]:
+        return (each for rows in self._rows.values() for each in rows)
+
+    def _about(self, named: str, by_stem: Mapping[str, Sequence[str]]) -> list[str]:
+        return [path for path in by_stem.get(_bare(named).name, ()) if self._is_about(named, path)]
+
+    def _check(self, by_stem: Mapping[str, Sequence[str]], fields: Sequence[str]) -> None:
+        taken: dict[tuple[object, ...], str] = {}
+        for named, row in self._all_rows():
+            same = self._about(named, by_stem)
+            if not same and row.is_beside:
+                continue  # a read-me file
+            if len(same) != 1:
+                raise DatasetError(
+                    f"{row.place}: a transcript is about the file {named!r}, and there "
+                    + (
+                        f"are {len(same)}, such as {same[0]!r} and {same[1]!r}. Name the directory of the sound files "
+                        "as audio_root=… (--audio-root), and all files by their paths in it."
+                        if same
+                        else f"is none. {convert(named)}, and name that file."
+                        if PurePosixPath(named).suffix.lower() in UNREAD_SUFFIXES
+                        else "is none. Name the directory of the sound files as audio_root=… (--audio-root), and files "
+                        "by their paths in it."
+                    )
+                )
+            piece = piece_of(row)
+            if (other := taken.setdefault((same[0], piece), row.place)) != row.place:
+                raise DatasetError(
+                    f"two transcripts are about the {'file' if piece is None else 'same piece of the file'} "
+                    f"{same[0]!r}: {other} and {row.place}. Leave one of them out, or say which part of the file each "
+                    "is about, in seconds: offset and duration."
+                )
+            if missing := [field for field in fields if field not in row.fields]:
+                raise DatasetError(
+                    f"{row.place}: the transcript of {named!r} has no field {missing[0]!r}; it has "
+                    f"{', '.join(map(str, row.fields))}."
+                )
+
+
+def _bare(path: str) -> PurePosixPath:
+    """A path without the suffix of a sound file; `84-121.a` has none."""
+    pure = PurePosixPath(path)
+    return pure.with_suffix("") if pure.suffix.lower() in (*AUDIO_SUFFIXES, *UNREAD_SUFFIXES) else pure
+
+
+# Pieces.
+
+
+class Piece(NamedTuple):
+    """What a row is about: seconds `start` to `end` of a file, to its end if that is None; one channel, or all.
+
+    Times are rounded: an `end` that is at most `slack` seconds behind the end of the file is that. A row that states
+    its length alone (`is_whole`) is about the whole file if that is as long, but for the slack.
+    """
+
+    start: float
+    end: float | None
+    channel: int | None
+    is_whole: bool
+    slack: float
+
+    def samples(self, num_samples: int, rate: int) -> tuple[int, int] | None:
+        """The first sample and that behind the last one in a file of `num_samples`; None if it has not all of them."""
+        first = round(self.start * rate)
+        stop = num_samples if self.end is None else first + round((self.end - self.start) * rate)
+        if (stop > num_samples or self.is_whole) and abs(stop - num_samples) <= self.slack * rate:
+            stop = num_samples
+        return (first, stop) if first < stop <= num_samples else None
+
+    def __str__(self) -> str:
+        return f"from {self.start:g} s to {'the end' if self.end is None else f'{self.end:g} s'}"
+
+
+def piece_of(row: Row) -> Piece | None:
+    """The piece of a file that a row is about; None if it names no times, and no channel as lhotse does.
+
+    `offset`, `start`, `start_time`, `begin` or `begin_time`, and `duration`, `end` or `end_time`, in seconds.
+    """
+    fields = row.fields
+    start = _secs(row, _STARTS)
+    duration, end = _secs(row, ("duration",)), _secs(row, _ENDS)
+    channel = fields.get("channel") if "recording_id" in fields else None
+    if not isinstance(channel, int):
+        channel = None
+    if start is None and duration is None and end is None and channel is None:
+        return None
+    first = 0.0 if start is None else float(start)
+    last = first + float(duration) if duration is not None else None if end is None else float(end)
+    if first < 0 or (last is not None and last <= first):
+        raise DatasetError(
+            f"{row.place}: expected a piece of a sound file, found {Piece(first, last, None, False, 0)}. Repair the "
+            "row or leave it out."
+        )
+    # 3 may be 3.4, and 3.2 is not.
+    rounded = 0.5 * 10.0 ** -len((duration or end or "").partition(".")[2]) if start is None else 0.0
+    return Piece(first, last, channel, start is None, max(_TOLERANCE, rounded))
+
+
+def _secs(row: Row, names: Iterable[str]) -> str | None:
+    """The first of these fields that has a value, which is a number, as it is written."""
+    for name in names:
+        value = row.fields.get(name)
+        if value is None or value == "":
+            continue
+        try:
+            if isinstance(value, bool) or not float(str(value)) < float("inf"):
+                raise ValueError
+        except ValueError:
+            raise DatasetError(
+                f"{row.place}: expected seconds in the field {name!r}, which says what piece of the file the row is "
+                f"about, found {value!r}. Convert it to seconds, or rename the field if it is something else."
+            ) from None
+        return str(value)
+    return None
+
+
+# Files of rows.
+
+
+def rows_of_manifest(path: str) -> Iterator[Row]:
+    """The rows of a manifest. Raises `DatasetError` for an invalid line, and for what is no text in UTF-8."""
+    place = path
+    opened: Callable[..., TextIO] = gzip.open if path.endswith(".gz") else open
+    name = path.removesuffix(".gz")
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
+            if name.endswith((".jsonl", ".json")):
+                yield from _json_rows(path, lines)
+            elif name.endswith(".trans.txt"):
+                for number, line in enumerate(lines, start=1):
+                    named, _, text = line.strip().partition(" ")
+                    speaker, _, rest = named.partition("-")
+                    if named:
+                        fields = {"audio": named, "text": text, "speaker": speaker, "chapter": rest.partition("-")[0]}
+                        yield Row(f"{path}:{number}", fields)
+            elif ending := next((ending for ending in TEXT_SUFFIXES if name.endswith(ending)), None):
+                yield Row(path, {"audio": os.path.basename(name).removesuffix(ending), "text": lines.read().strip()})
+            else:
+                yield from _csv_rows(path, lines)
+    except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
+        raise DatasetError(
+            f"{place}: expected a manifest, which is UTF-8 text (.jsonl, .csv or .tsv, one row for each sound file): "
+            f"{error}. Name the manifest or the directory of the sound files, or convert the file to UTF-8."
+        ) from error
+
+
+def _json_rows(path: str, lines: Iterable[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DatasetError(
+                f"{place}: expected a JSON object: {error}. Each line of a manifest is one; convert an array with: jq "
+                "-c '.[]'"
+            ) from error
+        if not isinstance(row, dict):
+            raise DatasetError(f"{place}: expected a JSON object, found {line.strip():.60}. Repair or remove the line.")
+        if isinstance(row.get("recording"), dict) or isinstance(row.get("supervisions", row.get("tracks")), list):
+            yield from (Row(place, fields) for fields in _rows_of_cut(place, row))
+        else:
+            yield Row(place, row)
+
+
+def _rows_of_cut(place: str, cut: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """A cut of lhotse: what each of its supervisions is about, in times of the recording."""
+    recording, supervisions = cut.get("recording"), cut.get("supervisions")
+    try:
+        if not isinstance(recording, Mapping) or not isinstance(supervisions, list) or recording.get("transforms"):
+            raise ValueError
+        (source,) = recording["sources"]
+        if source["type"] != "file" or not isinstance(cut.get("channel", 0), int):
+            raise ValueError
+        for told in supervisions or [{}]:
+            begin = float(str(cut["start"])) + float(told.get("start", 0.0))
+            secs = told.get("duration", cut["duration"])
+            row = {**told, "audio": source["source"], "offset": begin, "duration": secs, "text": told.get("text")}
+            yield {**row, "recording_id": recording["id"], "channel": cut.get("channel", 0)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise DatasetError(
+            f"{place}: expected a cut of lhotse that is a part of one file as it was recorded (MonoCut), found "
+            f"{cut.get('type', 'another')!r} with {', '.join(cut)}. Write such cuts, or save the sound with lhotse's "
+            "save_audios, and give the manifest of that."
+        ) from error
+
+
+def _csv_rows(path: str, lines: TextIO) -> Iterator[Row]:
+    """Rows of CSV; of TSV, whose writers do not quote; and of LJSpeech, with bars, neither quotes nor a header."""
+    first = lines.readline()
+    lines.seek(0)
+    has_bars = path.endswith(".csv") and "|" in first
+    if has_bars or path.endswith((".tsv", ".tsv.gz")):
+        rows = csv.reader(lines, delimiter="|" if has_bars else "\t", quoting=csv.QUOTE_NONE)
+    else:
+        rows = csv.reader(lines, strict=True)
+    names: Sequence[str] | None = None
+    for row in rows:
+        place = f"{path}:{rows.line_num}"
+        if not row:
+            continue
+        if names is None:
+            is_header = not has_bars or not {*row}.isdisjoint(AUDIO_FIELDS)
+            names = row if is_header else _LJSPEECH.get(len(row))
+            if names is None:
+                raise DatasetError(
+                    f"{place}: expected two or three columns, as in LJSpeech (file|text or file|raw text|text), found "
+                    f"{len(row)}. Put a line with the names of the columns above, such as audio|text|speaker."
+                )
+            if is_header:
+                continue
+        if len(row) > len(names) or (has_bars and len(row) < len(names)):
+            raise DatasetError(
+                f"{place}: expected {len(names)} columns ({', '.join(names)}), found {len(row)}: {row!r:.120}. Quote "
+                "what holds the separator, or repair the row."
+            )
+        yield Row(place, {**dict.fromkeys(names), **dict(zip(names, row, strict=False))})
