@@ -28,7 +28,15 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from beam_pipes.cache.gcs.objects import EtagStorage, date_of, etag_of, generation_of, status_by_etag
-from beam_pipes.cache.gcs.requests import Incomplete, RequestOptions, Service, in_short, pieces, refused_anywhere
+from beam_pipes.cache.gcs.requests import (
+    Incomplete,
+    RequestOptions,
+    Service,
+    in_short,
+    pieces,
+    refused_anywhere,
+    require_range,
+)
 from beam_pipes.cache.gcs.transfer import MOST_SESSIONS, ObjectStatus, Page
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import (
@@ -59,6 +67,16 @@ if TYPE_CHECKING:
         offset: int
         length: int
         raw_response_hook: Callable[[Any], object]
+
+
+def _require_asked_range(path: str, response: Any) -> None:
+    """Every answer of a download is of the range that was asked for, or ends before it where the blob does."""
+    asked = re.fullmatch(r"bytes=(\d+)-(\d+)", response.http_request.headers.get("x-ms-range", ""))
+    told = response.http_response.headers.get("Content-Range")
+    if asked and response.http_response.status_code in (200, 206) and (told or int(asked[1])):
+        start, last, (_, _, total) = int(asked[1]), int(asked[2]), (told or "").rpartition("/")
+        last = min(last, int(total) - 1) if total.isdigit() else last
+        require_range(told, path=path, start=start, size=last - start + 1, total=None)
 
 
 _MOST_BLOCKS = 50_000
@@ -221,10 +239,22 @@ class AzureStorage(EtagStorage):
         return found.etag, _status(path, found)
 
     def _get(self, path: str, **options: Unpack[_Get]) -> tuple[bytes, BlobProperties]:
+        told = options.pop("raw_response_hook", None)
+
+        def looked_at(response: Any) -> None:
+            _require_asked_range(path, response)
+            if told is not None:
+                told(response)
+
         def attempt() -> tuple[bytes, BlobProperties]:
             try:
                 # In requests of 4 MiB, the most that the service sends an MD5 of, bound to the ETag of the first.
-                answer = self._blob(path).download_blob(validate_content=True, max_concurrency=1, **options)
+                answer = self._blob(path).download_blob(
+                    validate_content=True,
+                    max_concurrency=1,
+                    raw_response_hook=looked_at,
+                    **options,
+                )
                 data = answer.readall()
             except Exception as error:
                 if "etag" not in options and _code_of(error) in _CHANGED:
@@ -236,7 +266,7 @@ class AzureStorage(EtagStorage):
 
         return self._retrying(attempt, path, "read")
 
-    def _get_range(self, path: str, start: int, size: int, etag: str) -> bytes:
+    def _get_range(self, path: str, start: int, size: int, etag: str, total: int) -> bytes:
         return self._get(path, offset=start, length=size, **_if_match(etag))[0]
 
     def _read_whole(self, path: str) -> tuple[bytes, int]:

@@ -24,7 +24,15 @@ from datetime import datetime
 from typing import IO, Any, ClassVar, Protocol
 
 from beam_pipes.cache.gcs.objects import EtagStorage, date_of, etag_of, generation_of, status_by_etag
-from beam_pipes.cache.gcs.requests import Incomplete, RequestOptions, Service, in_short, pieces, refused_anywhere
+from beam_pipes.cache.gcs.requests import (
+    Incomplete,
+    RequestOptions,
+    Service,
+    in_short,
+    pieces,
+    refused_anywhere,
+    require_range,
+)
 from beam_pipes.cache.gcs.transfer import ObjectStatus, Page
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import (
@@ -214,8 +222,12 @@ class S3Storage(EtagStorage):
 
         return self._retrying(attempt, path, "read")
 
-    def _get_range(self, path: str, start: int, size: int, etag: str) -> bytes:
-        return self._get(path, Range=f"bytes={start}-{start + size - 1}", IfMatch=etag)[0]
+    def _get_range(self, path: str, start: int, size: int, etag: str, total: int) -> bytes:
+        data, answer = self._get(path, Range=f"bytes={start}-{start + size - 1}", IfMatch=etag)
+        if answer["ResponseMetadata"]["HTTPStatusCode"] == 200 and not answer.get("ContentRange"):
+            return data[start : start + size]  # a server that ignores ranges
+        require_range(answer.get("ContentRange"), path=path, start=start, size=size, total=total)
+        return data
 
     def _read_whole(self, path: str) -> tuple[bytes, int]:
         data, answer = self._get(path)

@@ -31,7 +31,7 @@ from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 from beam_pipes.cache.gcs.objects import ObjectStorage
-from beam_pipes.cache.gcs.requests import RequestOptions, Service, in_short, pieces, refused_anywhere
+from beam_pipes.cache.gcs.requests import RequestOptions, Service, in_short, pieces, refused_anywhere, require_range
 from beam_pipes.cache.gcs.requests import status_of as code_of
 from beam_pipes.cache.gcs.transfer import ObjectReader, ObjectStatus, Page
 from beam_pipes.errors import CacheNotFoundError, StorageError, StorageForbiddenError
@@ -182,6 +182,8 @@ class _WebFile:
         with self._storage.request(self._found.url, f"{start}-{start + size - 1}") as answer:
             self._require_same(answer)
             if answer.status == 206:
+                told, total = answer.headers.get("Content-Range"), self._found.size
+                require_range(told, path=self._path, start=start, size=size, total=total)
                 return b"".join(pieces(answer.read1, size, deadline=deadline))
             copy = tempfile.TemporaryFile()  # noqa: SIM115
             # As long as bytes come: a whole file may take longer than the time of a range.
@@ -278,6 +280,8 @@ class HttpsStorage(_ReadOnly):
         def attempt() -> Found:
             try:
                 with self.request(path, "0-0") as answer:
+                    if answer.status == 206:
+                        require_range(answer.headers.get("Content-Range"), path=path, start=0, size=1, total=None)
                     return _found_in(answer, path)
             except _Refusal as error:
                 if error.code != 416:

@@ -88,6 +88,8 @@ class Handler(BaseHTTPRequestHandler):
             first, last = (int(each) for each in asked.removeprefix("bytes=").split("-"))
             if first >= len(data):
                 return self.answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
+            if server.mode == "other range" and (first > 0 or server.times):
+                first, last = server.times, server.times + last - first
             part = data[first : last + 1]
             headers["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
             return self.answer(206, part, headers, cut=first > 0 and server.goes_wrong("cut"))
@@ -252,6 +254,15 @@ class TestHttps:
             ):
                 file.seek(1_200_000)
                 file.read(10)
+
+    @pytest.mark.parametrize(("answered", "told"), [(0, "bytes 0-"), (1, "bytes 1-1/")])
+    def test_an_answer_with_another_range_is_no_answer(self, server: Server, answered: int, told: str) -> None:
+        server.files["/books/emma.txt"] = TEXT * 40
+        server.mode, server.times = "other range", answered  # the byte at which answers begin
+        words = rf"asked for the bytes \d+-\d+/(\d+|\*), and the answer holds {told}.*mixes up ranges, or the file"
+
+        with pytest.raises(SourceError, match=words):
+            lines_of(TextLines(f"{server.url}/books/emma.txt"))
 
     def test_an_empty_file_and_one_that_is_not_there(self, server: Server) -> None:
         server.files["/books/empty.txt"] = b""

@@ -17,7 +17,7 @@ import google_crc32c
 import pytest
 from fault_proxy import CUT_BODY, CUT_UPLOAD, DRIP, FLIP, LOST_RESPONSE, FaultProxy, at_random
 from gcs_emulator import new_bucket, running
-from object_stores import check_directories, check_faults, check_files, check_swaps, upload
+from object_stores import check_directories, check_faults, check_files, check_ranges, check_swaps, upload
 
 from beam_pipes.cache import storage_for
 from beam_pipes.cache.gcs import GcsOptions, GcsStorage
@@ -122,6 +122,13 @@ def test_a_lost_answer_does_not_make_a_swap_lose(emulator, monkeypatch):
         with storage.lock(f"{path}.lock", path) as lock:
             lock.check()
         assert storage.read_bytes(path) == b"newer" and proxy.done[LOST_RESPONSE] == 3
+
+
+def test_an_answer_with_another_range_is_no_answer(emulator, monkeypatch):
+    def go_to(url: str) -> None:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+
+    check_ranges(emulator, go_to, lambda: GcsStorage(options()), f"gs://{new_bucket(emulator)}")
 
 
 @pytest.mark.parametrize("server", ["fake-gcs-server", "gcp-storage-emulator"])

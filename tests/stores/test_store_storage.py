@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from fault_proxy import DRIP, FLIP, LOST_RESPONSE, FaultProxy, at_random
-from object_stores import check_directories, check_faults, check_files, check_swaps, upload
+from object_stores import check_directories, check_faults, check_files, check_ranges, check_swaps, upload
 
 from beam_pipes.cache import storage_for
 from beam_pipes.errors import (
@@ -157,6 +157,10 @@ def test_a_bit_that_flips_on_the_way_is_noticed(store, monkeypatch):
         storage.replace(path, bytes(1000))
         flips["left"] = 2
         assert storage.read_bytes(path) == bytes(1000) and proxy.done[FLIP] == 2
+
+
+def test_an_answer_with_another_range_is_no_answer(store, monkeypatch):
+    check_ranges(store.url, lambda url: store.go_to(url, monkeypatch), lambda: storage_with(store), store.new_bucket())
 
 
 def test_a_service_that_drips_or_never_answers_ends_in_an_error_in_time(store, monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import random
+import re
 import socket
 import threading
 import time
@@ -25,6 +26,9 @@ CUT_BODY = "cut body"  # forwarded; the answer breaks off in the middle of its b
 SLOW = "slow"  # forwarded; the answer takes a moment
 DRIP = "drip"  # forwarded; the answer's body comes a byte at a time, without end
 FLIP = "flip"  # forwarded; one bit of the answer's body is another
+
+OTHER_RANGE = "other range"  # forwarded; the answer says that it holds the first bytes, whatever was asked for
+NO_RANGE = "no range"  # forwarded without its range
 
 EVERYTHING = ("429", "500", "503", CUT_BEFORE, CUT_UPLOAD, LOST_RESPONSE, CUT_BODY, SLOW)
 
@@ -80,6 +84,11 @@ class FaultProxy:
         self._server.server_close()
 
 
+def _at_the_beginning(told: str) -> str:
+    first, last, total = map(int, re.findall(r"\d+", told))
+    return f"bytes 0-{last - first}/{total}"
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
@@ -117,12 +126,17 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if fault == SLOW:
             time.sleep(self.proxy.slow_secs)
-        status, reason, headers, answer = self._forward(body)
+        status, reason, headers, answer = self._forward(body, fault)
         if fault == LOST_RESPONSE:
             return self._hang_up()
         if fault == FLIP and answer:
             middle = len(answer) // 2
             answer = answer[:middle] + bytes([answer[middle] ^ 1]) + answer[middle + 1 :]
+        if fault == OTHER_RANGE:
+            headers = [
+                (name, _at_the_beginning(value) if name.lower() == "content-range" else value)
+                for name, value in headers
+            ]
         self.send_response_only(status, reason)
         for name, value in headers:
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
@@ -144,11 +158,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = _serve
 
-    def _forward(self, body: bytes) -> tuple[int, str, list[tuple[str, str]], bytes]:
+    def _forward(self, body: bytes, fault: str | None) -> tuple[int, str, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(self.proxy.host, self.proxy.port, timeout=60)
         try:
             # With our own `Host`, so that addresses in answers lead back here.
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+            kept = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+            headers = {name: value for name, value in kept.items() if name.lower() != "range" or fault != NO_RANGE}
             connection.request(self.command, self.path, body=body or None, headers=headers)
             answer = connection.getresponse()
             return answer.status, answer.reason, answer.getheaders(), answer.read()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pickle
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fault_proxy import NO_RANGE, OTHER_RANGE, FaultProxy
 
 from beam_pipes.cache import storage_for
 from beam_pipes.cache.gcs.objects import ObjectStorage
-from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError
+from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
 
 
 def upload(storage: ObjectStorage, path: str, data: bytes, *, piece: int = 300_000) -> None:
@@ -99,3 +100,27 @@ def check_faults(storage: ObjectStorage, root: str, *, sizes: Sequence[int]) -> 
     assert {name: storage.read_bytes(f"{root}/copies/{name}") for name in files} == files
     storage.delete_tree(f"{root}/d")
     assert storage.list(root) == ["copies"]
+
+
+def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], ObjectStorage], root: str) -> None:
+    """An answer with another range than was asked for is refused; one with all bytes is cut where it can be."""
+    data, fault = random.Random(2).randbytes(1_000_000), {"is": ""}
+
+    def plan(number: int, method: str, path: str) -> str | None:
+        return fault["is"] if method == "GET" and fault["is"] else None
+
+    with FaultProxy(url, plan) as proxy:
+        go_to(proxy.url)
+        storage, path = made(), f"{root}/f"
+        upload(storage, path, data)
+        fault["is"] = OTHER_RANGE
+        assert storage.read_range(path, 0, 10) == data[:10]
+        words = (
+            r"/f: asked for the bytes 500000-500009/(1000000|\*), and the answer holds bytes 0-9/1000000: a server or"
+        )
+        with pytest.raises(StorageError, match=words):
+            storage.read_range(path, 500_000, 10)
+        with storage.open_read(path) as file, pytest.raises(StorageError, match="go around the proxy"):
+            file.read()
+        fault["is"] = NO_RANGE
+        assert storage.read_range(path, 500_000, 10) == data[500_000:500_010]

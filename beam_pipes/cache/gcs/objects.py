@@ -264,7 +264,7 @@ class EtagStorage(ObjectStorage):
         etag, status = self._head(path)
 
         def fetch(start: int, size: int) -> bytes:
-            return self._range(path, start, size, etag)
+            return self._range(path, start, size, etag, status.size)
 
         return ObjectReader(  # type: ignore[return-value]
             fetch,
@@ -278,7 +278,7 @@ class EtagStorage(ObjectStorage):
     def read_range(self, path: str, offset: int, size: int) -> bytes:
         etag, status = self._head(path)
         size = min(size, status.size - offset)
-        return self._range(path, offset, size, etag) if size > 0 else b""
+        return self._range(path, offset, size, etag, status.size) if size > 0 else b""
 
     def status(self, path: str) -> ObjectStatus:
         return self._head(path)[1]
@@ -288,12 +288,12 @@ class EtagStorage(ObjectStorage):
         """The ETag of an object, and its status. Raises `CacheNotFoundError` if there is none."""
 
     @abstractmethod
-    def _get_range(self, path: str, start: int, size: int, etag: str) -> bytes:
-        """Bytes of the object with this ETag. Raises `ChangedMeanwhileError` if it has another one."""
+    def _get_range(self, path: str, start: int, size: int, etag: str, total: int) -> bytes:
+        """Bytes of the object of `total` bytes with this ETag. Raises `ChangedMeanwhileError` if it has another one."""
 
-    def _range(self, path: str, start: int, size: int, etag: str) -> bytes:
+    def _range(self, path: str, start: int, size: int, etag: str, total: int) -> bytes:
         try:
-            return self._get_range(path, start, size, etag)
+            return self._get_range(path, start, size, etag, total)
         except ChangedMeanwhileError as error:
             raise CacheNotFoundError(
                 f"{path}: another object was written there while this one was read. Open it again.", path=path

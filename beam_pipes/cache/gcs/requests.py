@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import os
 import random
+import re
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -326,6 +327,23 @@ def pieces(read1: Callable[[int], bytes], size: int | None, *, deadline: float |
         yield piece
     if left:
         raise Incomplete(f"the answer broke off {left} bytes before its end, of {size}")
+
+
+def require_range(told: str | None, *, path: str, start: int, size: int, total: int | None) -> None:
+    """Raises `StorageError` unless `Content-Range` of an answer is the range that was asked for, of a file of `total`
+    bytes: a cache on the way may answer with another one, whose bytes would be taken for those asked for."""
+    found = re.fullmatch(r"\s*bytes (\d+)-(\d+)/(\d+|\*)\s*", told or "")
+    if (
+        found is None
+        or (int(found[1]), int(found[2])) != (start, start + size - 1)
+        or (total is not None and found[3] not in ("*", str(total)))
+    ):
+        whole = "*" if total is None else total
+        raise StorageError(
+            f"{path}: asked for the bytes {start}-{start + size - 1}/{whole}, and the answer holds {told or 'others'}: "
+            "a server or proxy on the way mixes up ranges, or the file changed. Download it, or go around the proxy.",
+            path=path,
+        )
 
 
 def _retry_after_secs(error: BaseException) -> float:

@@ -64,15 +64,8 @@ class GcsStorage(ObjectStorage):
 
         def fetch(start: int, size: int) -> bytes:
             def attempt() -> bytes:
-                session = self._session
-                return get_range(
-                    session,
-                    url,
-                    generation=status.generation,
-                    start=start,
-                    size=size,
-                    total_secs=self.options.attempt_timeout_secs,
-                )
+                total_secs = self.options.attempt_timeout_secs
+                return get_range(self._session, url, status, start, size, total_secs=total_secs)
 
             return self._retrying(attempt, path, "read")
 
@@ -95,8 +88,7 @@ class GcsStorage(ObjectStorage):
 
         def attempt() -> bytes:
             total_secs = self.options.attempt_timeout_secs
-            generation = status.generation
-            return get_range(self._session, url, generation=generation, start=offset, size=size, total_secs=total_secs)
+            return get_range(self._session, url, status, offset, size, total_secs=total_secs)
 
         return self._retrying(attempt, path, "read")
 

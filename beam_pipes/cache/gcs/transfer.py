@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, TypedDict, TypeVar
 
 import google_crc32c
 
-from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, pieces, status_of
+from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, pieces, require_range, status_of
 from beam_pipes.errors import CorruptCacheError, StorageUnavailableError
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def _list_part(get_page: GetPage, prefix: str) -> tuple[list[ObjectStatus], list
 FIRST_RANGE_BYTES = 256 << 10
 
 
-def get_range(session: Session, url: str, *, generation: int, start: int, size: int, total_secs: float) -> bytes:
-    """The bytes of one range, exactly `size` of them; one attempt.
+def get_range(session: Session, url: str, status: ObjectStatus, start: int, size: int, *, total_secs: float) -> bytes:
+    """The bytes of one range of an object, exactly `size` of them; one attempt.
 
     Raises `HttpError` for an answer that is no success, `Incomplete` for one that breaks off or takes longer than
     `total_secs`.
@@ -160,12 +160,15 @@ def get_range(session: Session, url: str, *, generation: int, start: int, size: 
     deadline = time.monotonic() + total_secs
     headers = {"Range": f"bytes={start}-{start + size - 1}", "Accept-Encoding": "identity"}
     answer = session.http.request(
-        "GET", f"{url}?alt=media&generation={generation}", headers=headers, timeout=session.timeout, stream=True
+        "GET", f"{url}?alt=media&generation={status.generation}", headers=headers, timeout=session.timeout, stream=True
     )
     with answer:
         if answer.status_code not in (200, 206):
             raise HttpError(answer)
         skip = start if answer.status_code == 200 else 0  # the range was ignored
+        if answer.status_code == 206:
+            told = answer.headers.get("Content-Range")
+            require_range(told, path=status.path, start=start, size=size, total=status.size)
         return b"".join(pieces(answer.raw.read1, skip + size, deadline=deadline))[skip:]
 
 
