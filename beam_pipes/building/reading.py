@@ -107,6 +107,7 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
     account = batch.account.unit(SOURCE)
     account.inputs = batch.account.read
     account.kept = account.outputs = len(records.values)
+    account.partly_dropped = dict(records.left_out)
     for row in records.bad:
         if declaration.on_error == "fail":
             raise unparsable(row)

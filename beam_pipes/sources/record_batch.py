@@ -14,6 +14,7 @@ import hashlib
 import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
@@ -211,9 +212,13 @@ class RecordBatch:
 
     `values[i]` has ordinal `ordinals[i]` in its source shard; rows that could not be parsed take an ordinal too and are
     in `bad`. The batch covers the ordinals `first_ordinal … first_ordinal + num_records - 1`. Picklable.
+
+    `left_out` is what was found between the records and is none: reason → how many.
     """
 
-    __slots__ = ("first_ordinal", "num_records", "values", "ordinals", "bad", "_digests", "_pieces", "_starts")
+    __slots__ = (
+        *("first_ordinal", "num_records", "values", "ordinals", "bad", "left_out", "_digests", "_pieces", "_starts"),
+    )
 
     def __init__(
         self,
@@ -225,7 +230,9 @@ class RecordBatch:
         bad: list[BadRecord],
         pieces: Sequence[Piece],
         digests: bytes | None = None,
+        left_out: Mapping[str, int] | None = None,
     ) -> None:
+        self.left_out = dict(left_out or {})
         self.first_ordinal = first_ordinal
         self.num_records = num_records
         self.values = values
@@ -307,6 +314,7 @@ class RecordBatch:
             ordinals=ordinals,
             bad=bad,
             pieces=[piece_of(piece) for piece in self._pieces],
+            left_out=self.left_out,
         )
 
     def cut(self, start: int, stop: int) -> RecordBatch:
@@ -322,6 +330,7 @@ class RecordBatch:
             pieces=self._pieces[max(bisect_right(firsts, start) - 1, 0) : bisect_left(firsts, stop)],
             digests=self._digests
             and self._digests[(start - self.first_ordinal) * DIGEST_BYTES : (stop - self.first_ordinal) * DIGEST_BYTES],
+            left_out=self.left_out if stop == self.first_ordinal + self.num_records else None,
         )
 
     def _locate(self, i: int) -> tuple[Piece, int]:
@@ -344,6 +353,7 @@ class RecordBatch:
             self.bad,
             pieces,
             self.digests(),  # a stored piece could not tell: the content of a row is more than the bytes it travels as
+            self.left_out,
         )
 
 
@@ -355,6 +365,7 @@ def _rebuild(
     bad: list[BadRecord],
     pieces: list[tuple[str, int, list[int], list[bytes]]],
     digests: bytes,
+    left_out: Mapping[str, int],
 ) -> RecordBatch:
     return RecordBatch(
         first_ordinal=first_ordinal,
@@ -367,6 +378,7 @@ def _rebuild(
             for file, first, positions, raws in pieces
         ],
         digests=digests,
+        left_out=left_out,
     )
 
 
@@ -378,10 +390,12 @@ class Batcher:
     """Cuts pieces of any length into batches.
 
     A batch ends after `batch_records` records, or before the piece that would exceed `batch_bytes`; so it never
-    holds more bytes than the larger of `batch_bytes` and one piece.
+    holds more bytes than the larger of `batch_bytes` and one piece. `left_out` counts what is no record, by reason; the
+    next batch takes it along, which at the end may have no records of its own.
     """
 
     def __init__(self, *, batch_records: int, batch_bytes: int) -> None:
+        self.left_out = Counter[str]()
         self.next_ordinal = 0
         self._batch_records = batch_records
         self._batch_bytes = batch_bytes
@@ -435,7 +449,9 @@ class Batcher:
 
     def finish(self) -> Iterator[RecordBatch]:
         """Yields the rest."""
-        if self._num_records:
+        if not self._num_records:
+            self._first = self.next_ordinal
+        if self._num_records or self.left_out:
             yield self._emit()
 
     def _emit(self) -> RecordBatch:
@@ -447,7 +463,9 @@ class Batcher:
             ordinals=range(first, first + count) if self._ordinals is None else self._ordinals,
             bad=self._bad,
             pieces=self._pieces,
+            left_out=self.left_out,
         )
+        self.left_out.clear()
         self._pieces, self._values, self._ordinals, self._bad = [], [], None, []
         self._num_records, self._num_bytes = 0, 0.0
         return batch

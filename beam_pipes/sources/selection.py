@@ -248,6 +248,12 @@ class _Walk(NamedTuple):
                                 found.add(self.prefix + name, status)
             except OSError as error:
                 where = error.filename or directory
+                if error.errno == errno.ENOENT and os.path.islink(where):
+                    raise SourceError(
+                        f"input {where} is a link to nothing: there is no {os.readlink(where)!r}. Restore what it "
+                        "leads to, or remove the link",
+                        file=where,
+                    ) from error
                 raise SourceError(f"input {where} cannot be read: {error.strerror or error}", file=where) from error
         return found, directories
 
@@ -368,7 +374,7 @@ class Matcher:
     """Globs over relative names: `*` and `?` stay within one part, `**` crosses parts, `[…]` is a character class."""
 
     def __init__(self, patterns: tuple[str, ...]) -> None:
-        self._regex = re.compile("|".join(map(_regex_of, patterns))) if patterns else None
+        self._regex = re.compile("|".join(map(_regex_of, patterns)), re.DOTALL) if patterns else None
 
     def __call__(self, name: str) -> bool:
         return self._regex is not None and self._regex.fullmatch(name) is not None

@@ -13,13 +13,16 @@ import functools
 import io
 import json
 import re
+import shlex
 import sys
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from beam_pipes.cache.spec import FeatureValue
+from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     advice_if_compressed,
@@ -63,12 +66,12 @@ class Tar(FileSource):
 
     A value is a dict: `"__key__"`, the name without its extension, and extension → content for each member of the
     sample, in their order. Contents are `bytes`, but for `.json` (its value), `.txt` and `.text` (str) and `.cls`
-    (int); with `decode=False` all are `bytes`. Members that are not regular files, have no extension, or begin with a
-    dot are skipped.
+    (int); with `decode=False` all are `bytes`. Members that are links or no regular files, have no extension, or begin
+    with a dot are left out, and counted in the account of the source (`link`, `special`, `no_suffix`, `hidden`).
 
     A sample with an extension twice, or whose text cannot be decoded, is a bad record. What makes an archive unreadable
-    (a damaged header, a truncated member, more data after its end) is a `SourceError` that names file and offset, as is
-    a sample above `max_record_bytes`, because a sample is held in memory as a whole.
+    (a damaged header, a truncated member, no zeros at its end, more data after it) is a `SourceError` that names file
+    and offset, as is a sample above `max_record_bytes`, because a sample is held in memory as a whole.
 
     `.tar` is split between samples; `.tar.gz`, `.tar.bz2` and `.tar.zst` are read as a stream.
     """
@@ -124,8 +127,10 @@ class Tar(FileSource):
         selection = self.selection()
         batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
         for part in shard.slices:
-            chunks = slice_chunks(selection.path_of(part.file), part)
-            for offset, members in self._samples(_Chunks(chunks), part):
+            path = selection.path_of(part.file)
+            chunks = slice_chunks(path, part)
+            samples = self._samples(_Chunks(chunks), part, path=path, left_out=batcher.left_out)
+            for offset, members in samples:
                 ordinal = batcher.next_ordinal
                 raw = _archive(members)
                 piece = StoredPiece(file=part.file, first_ordinal=ordinal, positions=[offset], raws=[raw])
@@ -150,8 +155,13 @@ class Tar(FileSource):
                 return self._value(members, file=file.name, position=offset)
         return None
 
-    def _samples(self, stream: _Chunks, part: Slice) -> Iterator[tuple[int, list[_Member]]]:
-        """The offset of each sample, and its members."""
+    def _samples(
+        self, stream: _Chunks, part: Slice, *, path: str | None = None, left_out: Counter[str] | None = None
+    ) -> Iterator[tuple[int, list[_Member]]]:
+        """The offset of each sample, and its members; counts in `left_out` which others there are.
+
+        `path` is that of the archive, whose last slice has to be its end; None for a part that has none.
+        """
         offset, sample, size = part.start, list[_Member](), 0
         at = part.start
         try:
@@ -161,6 +171,8 @@ class Tar(FileSource):
                     at = part.start + info.offset
                     key, extension = _parts(info)
                     if not key:
+                        if left_out is not None and not info.isdir():
+                            left_out[_reason(info)] += 1
                         continue
                     if sample and sample[0][0] != key:
                         yield offset, sample
@@ -179,6 +191,15 @@ class Tar(FileSource):
                     if len(content) < info.size:
                         raise tarfile.ReadError(f"{len(content)} of {info.size} bytes of {info.name!r} are there")
                     sample.append((key, extension, content))
+                if path is not None and breaks_off(archive) and _is_last(path, part):
+                    at = part.start + archive.offset
+                    raise SourceError(
+                        f"input {part.file} breaks off at byte {at}, after a member: the zeros are missing that end an "
+                        "archive, so it may have been cut there. Create or download it again; if nothing is missing, "
+                        f"append them: head -c 1024 /dev/zero >> {shlex.quote(path)}",
+                        file=part.file,
+                        offset=at,
+                    )
             end = part.start + stream.tell()
             while rest := stream.read(1 << 20):
                 if rest.count(0) != len(rest):
@@ -224,7 +245,7 @@ class Tar(FileSource):
         return self._value(samples[0], file=file, position=position)
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        return {"source": "Tar", "version": 2, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
+        return {"source": "Tar", "version": 3, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
 
 
 def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> FileContent | None:
@@ -260,6 +281,20 @@ class SoundInfo(tarfile.TarInfo):
             if buf.count(0) == len(buf):  # the end, with zeros or without
                 raise
             raise tarfile.ReadError(str(error)) from error
+
+
+def breaks_off(archive: tarfile.TarFile) -> bool:
+    """Whether an archive that was read to its end has none of the two blocks of zeros that say that it is whole.
+
+    `tarfile` and GNU tar do not ask for them, and take an archive that was cut between two members for a whole one. One
+    block is enough, as for GNU tar: nothing can be missing before it.
+    """
+    assert archive.fileobj is not None
+    return archive.fileobj.tell() <= archive.offset
+
+
+def _is_last(path: str, part: Slice) -> bool:
+    return codec_of(part.file) is not None or storage_for(path).size(path) <= part.end
 
 
 # Key, extension, content.
@@ -332,6 +367,13 @@ def _parts(member: tarfile.TarInfo) -> tuple[str, str]:
     """Key and extension; two empty texts for a member that is not part of a sample."""
     found = _NAME.fullmatch(member.name) if member.isreg() else None
     return ("", "") if found is None else (found[1], found[2])
+
+
+def _reason(member: tarfile.TarInfo) -> str:
+    """Why a member is left out."""
+    if not member.isreg():
+        return "link" if member.islnk() or member.issym() else "special"
+    return "hidden" if member.name.rpartition("/")[2].startswith(".") else "no_suffix"
 
 
 def _archive(members: list[_Member]) -> bytes:

@@ -98,6 +98,15 @@ def test_a_file_whose_name_holds_wildcards_is_that_file(tree):
     assert names(tree / "x[1].txt") == ["x[1].txt"]
 
 
+def test_names_and_folders_with_newlines_match_patterns(tree):
+    (tree / "new\nline").mkdir()
+    (tree / "new\nline" / "a\nb.txt").write_text("x")
+
+    for pattern in ("**/*.txt", "*/*.txt", "new?line/*", "**"):
+        assert "new\nline/a\nb.txt" in names(tree, pattern=pattern)
+    assert "new\nline/a\nb.txt" not in names(tree, exclude="**/a*.txt")
+
+
 def test_links_are_followed_and_loops_are_not(tree):
     (tree / "sub" / "loop").symlink_to(tree)
     (tree / "link.txt").symlink_to(tree / "a.txt")
@@ -150,7 +159,7 @@ def test_no_match_says_what_was_looked_for(tree):
 def test_a_link_to_nothing_is_an_error(tree):
     (tree / "dangling.txt").symlink_to(tree / "gone")
 
-    with pytest.raises(SourceError, match="dangling.txt cannot be read: No such file"):
+    with pytest.raises(SourceError, match="dangling.txt is a link to nothing: there is no '.*/gone'. Restore"):
         names(tree)
 
 

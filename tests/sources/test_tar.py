@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import pickle
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beam_pipes import Loader, build
+from beam_pipes import FeatureSpec, Loader, build, declare
 from beam_pipes.cache import Cache
 from beam_pipes.errors import SourceError
 from beam_pipes.runners import LocalOptions
@@ -194,6 +196,67 @@ def test_an_archive_that_follows_another_is_not_left_out_without_a_word(tmp_path
 
     (tmp_path / "x.tar").write_bytes(first + bytes(1 << 21))
     assert len(records(Tar(tmp_path))[0]) == 2
+
+
+@pytest.mark.parametrize("target", [1 << 30, 2000])
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+def test_an_archive_that_was_cut_between_two_members_is_not_taken_for_a_whole_one(
+    tmp_path: Path, suffix: str, target: int
+) -> None:
+    """GNU tar and `tarfile` read such an archive without a word."""
+    whole = archive(samples(5))
+    end = whole.index(b"train/00003.jpg")
+    assert len(tarfile.open(fileobj=io.BytesIO(whole[:end])).getnames()) == 6
+    path = tmp_path / f"x y{suffix}"
+    pack = gzip.compress if suffix == ".tar.gz" else bytes
+
+    path.write_bytes(pack(whole[:end]))
+    with pytest.raises(
+        SourceError, match=rf"input x y.* breaks off at byte {end}, after a member: the zeros are"
+    ) as told:
+        records(Tar(path), target=target)
+
+    path.write_bytes(pack(whole[:end] + bytes(512)))  # as GNU tar, which warns of a lone block of zeros
+    assert len(records(Tar(path), target=target)[0]) == 3
+    if suffix == ".tar":
+        path.write_bytes(whole[:end])
+        subprocess.run(str(told.value).partition("append them: ")[2], shell=True, check=True)
+        assert len(records(Tar(path), target=target)[0]) == 3
+
+
+def test_members_that_are_no_part_of_a_sample_are_counted(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name, kind in [
+            ("a", tarfile.DIRTYPE),
+            ("a/1.jpg", tarfile.REGTYPE),
+            ("a/2.jpg", tarfile.LNKTYPE),
+            ("a/3.jpg", tarfile.SYMTYPE),
+            ("a/README", tarfile.REGTYPE),
+            ("a/._1.jpg", tarfile.REGTYPE),
+            (".DS_Store", tarfile.REGTYPE),
+            ("pipe", tarfile.FIFOTYPE),
+        ]:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "a/1.jpg"
+            tar.addfile(info)
+    with tarfile.open(tmp_path / "y.tar", "w") as tar:
+        info = tarfile.TarInfo("only.jpg")
+        info.type, info.linkname = tarfile.SYMTYPE, "a/1.jpg"
+        tar.addfile(info)
+
+    result = build(
+        declare(
+            "links", Tar(tmp_path), [lambda sample: {"key": sample["__key__"]}], features={"key": FeatureSpec("str")}
+        ),
+        to=tmp_path / "cache",
+        workers=1,
+    )
+
+    account = result.account.units["source"]
+    assert (account.inputs, account.outputs) == (1, 1)
+    assert account.partly_dropped == {"link": 3, "no_suffix": 1, "hidden": 2, "special": 1}
+    batches = [b for s in Tar(tmp_path).plan(target_shard_bytes=1 << 20).shards for b in Tar(tmp_path).read(s)]
+    assert [pickle.loads(pickle.dumps(batch)).left_out for batch in batches] == [batch.left_out for batch in batches]
 
 
 @pytest.mark.parametrize(

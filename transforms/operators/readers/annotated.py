@@ -18,7 +18,7 @@ from beam_pipes.graph.operator import Constant
 from beam_pipes.graph.reader import Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array
-from beam_pipes.sources.tar import SoundInfo
+from beam_pipes.sources.tar import SoundInfo, breaks_off
 from beam_pipes.transforms.operators.audio import Audio
 from beam_pipes.transforms.operators.readers.files import Described
 from beam_pipes.transforms.operators.readers.tfrecord import file_bytes
@@ -115,6 +115,8 @@ class Webdataset(Reader):
                 output = places.get(self._cased(extension))
                 if output is not None:
                     samples[-1][1].setdefault(output, (member.offset_data, member.size))
+            if breaks_off(archive):
+                raise tarfile.ReadError("it breaks off after a member, without the zeros that end an archive")
         return samples
 
 
