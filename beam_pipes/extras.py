@@ -59,6 +59,7 @@ EXTRA_OF_MODULE = {
     "pypinyin.constants": "chinese",
     "pypinyin.contrib.tone_convert": "chinese",
     "soundfile": "audio",
+    "soxr": "audio",
     "tensorflow": "tf",
     "tensorflow_datasets": "dev",
     "tensorflow_metadata": "tft",

@@ -1,4 +1,4 @@
-"""Sound: decoding, resampling, spectrograms and phonemes, in NumPy (soundfile only reads and writes files)."""
+"""Sound: decoding, resampling, spectrograms, phonemes, in NumPy. soundfile reads and writes files, soxr resamples."""
 
 from beam_pipes.transforms.audio.frontends import Chinese as Chinese
 from beam_pipes.transforms.audio.frontends import English as English

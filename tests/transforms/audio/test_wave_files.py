@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import soundfile
+import soxr
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.transforms.audio import AudioProcessor, read_wav, resample, write_wav
@@ -69,12 +70,24 @@ def test_resampling_keeps_what_both_rates_can_hold(source, target):
     np.testing.assert_allclose(resampled[500:-500], sine(1000, 0.2, target)[500 : len(resampled) - 500], atol=1e-4)
 
 
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 440, 441, 442, 1000])
+@pytest.mark.parametrize(("source", "target"), [(44100, 16000), (16000, 44100), (48000, 8000), (8000, 8001)])
+def test_a_resampled_wave_is_as_long_as_its_time_says(source, target, length):
+    wave = np.random.default_rng(length).normal(size=length)
+
+    resampled = resample(wave, source, target)
+
+    assert -(-length * target // source) == len(resampled)
+    expected = soxr.resample(np.append(wave, np.zeros(2000)), source, target, quality="VHQ")
+    np.testing.assert_allclose(resampled, expected[: len(resampled)], atol=1e-9)
+
+
 def test_resampling_removes_what_the_lower_rate_cannot_hold():
     assert np.abs(resample(sine(9000, 0.2, 48000), 48000, 16000)[300:-300]).max() < 1e-4
 
 
 def test_resampling_keeps_a_constant_and_a_copy():
-    np.testing.assert_allclose(resample(np.full(2000, 0.25), 44100, 48000)[100:-100], 0.25, rtol=1e-9)
+    np.testing.assert_allclose(resample(np.full(2000, 0.25), 44100, 48000)[300:-300], 0.25, rtol=1e-8)
 
     wave = np.zeros(3)
     same = resample(wave, 8000, 8000)
