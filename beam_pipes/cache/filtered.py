@@ -31,7 +31,7 @@ import numpy as np
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.publish import OlderShards
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
-from beam_pipes.cache.takedown import stand_ins
+from beam_pipes.cache.takedown import stand_in_key, stand_ins
 from beam_pipes.errors import CacheError, ExampleIndexError, SpecError
 
 if TYPE_CHECKING:
@@ -552,7 +552,10 @@ class ChosenRecords:
         removed = self.removed_rows
         if not len(removed):
             return wanted
-        return stand_ins(wanted, removed, len(self), key=self._split._stand_in_key, where=repr(self))
+        older = None if self._stored is None else self._stored.older
+        # Those that the older snapshot drew: a run over it goes on with the records that it would have read.
+        key = self._split._stand_in_key if older is None else stand_in_key(older.snapshot, self.name)
+        return stand_ins(wanted, removed, len(self), key=key, where=repr(self))
 
     def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
         return list(self._split.record_ids(self._rows[checked_indices(indices, self)]))

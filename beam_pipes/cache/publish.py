@@ -244,12 +244,13 @@ def manifest_with_id(path: str, manifest_id: str, *, storage: Storage) -> Manife
 
 
 class OlderShards(NamedTuple):
-    """Where a newer snapshot has the shards of an older one, whose manifest has the id `manifest_id`.
+    """Where a newer snapshot has the shards of an older one, `snapshot`, whose manifest has the id `manifest_id`.
 
     The `records[i]` records of the older one's shard i are the first ones of shard `shards[i]`. `shards` never descend.
     """
 
     manifest_id: str
+    snapshot: str
     shards: tuple[int, ...]
     records: tuple[int, ...]
 
@@ -307,7 +308,7 @@ def shards_of_older(older: Manifest, newer: Manifest, split: str, *, path: str, 
             raise _changed(older, newer, split, number, following, path)
         shards.append(found)
         following = found + 1
-    return OlderShards(older.id, tuple(shards), tuple(before.records))
+    return OlderShards(older.id, older.snapshot, tuple(shards), tuple(before.records))
 
 
 def _keys(split: SplitManifest) -> list[tuple[int, int, int]]:

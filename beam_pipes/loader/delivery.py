@@ -32,7 +32,7 @@ from beam_pipes.loader.columns import StoredSplit, columns_of, stored_split
 from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
-from beam_pipes.loader.rows import Rows
+from beam_pipes.loader.rows import Rows, SplitRows
 from beam_pipes.loader.steps import RowPlace, Run, Steps
 from beam_pipes.loader.stream import Places, RowStream
 
@@ -77,7 +77,7 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
     positions = steps.position + np.arange(steps.rows)
     places = stream.locate(steps.epoch, positions)
     sources = places[:, 0] if places.ndim == 2 else np.zeros(len(places), np.int64)
-    rows = places[:, 1] if places.ndim == 2 else places
+    rows = places[:, 1] if isinstance(stream, MixtureStream) else stream.rows_at(places)
     found: list[Delivery] = []
     for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
         rows_of_source = _rows_of(stream, source)
@@ -87,7 +87,11 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
         ids = split.record_ids(records)
         removed = is_removed(records, split.removed_rows)
         for segment, record, record_id, gone in zip(segments, records.tolist(), ids, removed.tolist(), strict=True):
-            stand_in = split.record_ids(split.stand_ins([record]))[0] if gone and segment is None else None
+            stand_in = None
+            if gone and segment is None:
+                one = places[place : place + 1]
+                read = split.stand_ins([record]) if isinstance(stream, MixtureStream) else stream.read_at(one)
+                stand_in = split.record_ids(read)[0]
             found.append(
                 Delivery(
                     epoch=steps.epoch,
@@ -154,8 +158,8 @@ def places_of(
             for row, gone in rows_found:
                 for place in _occurrences(run, epoch, source, row, last_step):
                     found.append(dataclasses.replace(place, taken_down=True) if gone else place)
-        for row, other in _stood_in_for(rows_of_source, records, removed):
-            for epoch in range(first_epoch, first_epoch + epochs):
+        for epoch in range(first_epoch, first_epoch + epochs):
+            for row, other in _stood_in_for(stream, rows_of_source, epoch, records, removed):
                 for place in _occurrences(run, epoch, source, row, last_step):
                     found.append(dataclasses.replace(place, stands_in_for=other))
     if len(unknown) == len(sources):
@@ -222,7 +226,10 @@ def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, o
     Also returns the same as attributes, and the error of its checksum, which batches do not check: changed bytes can
     cause any later failure.
     """
-    source, row = place[0].tolist() if place.ndim == 2 else (None, int(place[0]))
+    if isinstance(stream, MixtureStream):
+        source, row = place[0].tolist()
+    else:
+        source, row = None, int(stream.rows_at(place)[0])
     rows = _rows_of(stream, source or 0)
     split = split_of(rows)
     _, row, records = _records_of(rows, row)
@@ -231,7 +238,8 @@ def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, o
     parts = []
     damage: CorruptCacheError | None = None
     if hasattr(split, "place_of"):
-        stored = int(split.stand_ins([record])[0])  # what is read where it is taken down
+        of_place = stream.read_at(place) if isinstance(rows, SplitRows) and isinstance(stream, RowStream) else None
+        stored = int(split.stand_ins([record])[0] if of_place is None else of_place[0])  # what is read in its place
         name, number = split.place_of(stored)
         facts.update(cache=split.path, file=name)
         parts.append(f"number {number} of {name}")
@@ -309,12 +317,15 @@ def _rows_with(rows: Rows, records: Indices, hidden: set[int], epoch: int) -> It
     yield from found.items()
 
 
-def _stood_in_for(rows: Rows, records: Indices, removed: Indices) -> Iterator[tuple[int, str]]:
-    """The rows of taken-down records that one of these replaces, and the source record of each."""
+def _stood_in_for(
+    stream: AnyStream, rows: Rows, epoch: int, records: Indices, removed: Indices
+) -> Iterator[tuple[int, str]]:
+    """The rows of taken-down records that one of these replaces in an epoch, and the source record of each."""
     split = split_of(rows)
     if isinstance(rows, PackedRows) or not len(removed) or len(removed) >= len(split):
         return  # a packed row closes up behind a record that is gone
-    stood_in_for = removed[np.isin(split.stand_ins(removed), records)]
+    read = split.stand_ins(removed) if isinstance(stream, MixtureStream) else stream.stand_ins_in(epoch, removed)
+    stood_in_for = removed[np.isin(read, records) & (read != removed)]
     yield from zip(stood_in_for.tolist(), split.record_ids(stood_in_for), strict=True)
 
 

@@ -18,13 +18,22 @@ The features that are read come above the sources. It contains everything a stat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from beam_pipes.cache.split import FilteredSplit, Split
 from beam_pipes.loader.columns import stored_split
+from beam_pipes.loader.epochs import shuffle_label
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit
+from beam_pipes.loader.stream import RowStream
+from beam_pipes.loader.world import ranges_in_words
+
+if TYPE_CHECKING:
+    from beam_pipes.loader.loader import Loader
+    from beam_pipes.loader.mixture_stream import MixtureStream
+    from beam_pipes.loader.options import LoaderOptions
+    from beam_pipes.loader.steps import StepOptions
 
 
 class Description(NamedTuple):
@@ -37,10 +46,30 @@ class Description(NamedTuple):
         return "\n".join(_lines(self))
 
 
-def tree_of(title: str, run: Sequence[str], source: object, rates: Sequence[int] | None = None) -> Description:
-    """A title, facts about the run, and the tree of what is read; `rates` are a mixture's present ones."""
+def described(
+    loader: Loader,
+    stream: RowStream | MixtureStream,
+    steps: StepOptions,
+    source: object,
+    options: LoaderOptions,
+) -> Description:
+    """A title, facts about the run, and the tree of what is read."""
+    segment = stream.segment(loader.epoch)
+    epochs = "epochs without end" if steps.epochs is None else f"{steps.epochs} epoch{'s' if steps.epochs > 1 else ''}"
+    length = "no end of an epoch" if loader.steps_per_epoch is None else f"{loader.steps_per_epoch:,} steps in an epoch"
+    of_rows = f"{steps.batch_size:,}" if steps.even else f"{steps.smallest_batch:,} to {steps.batch_size:,}"
+    which = "each batch" if steps.even else "a batch of so many rows"
+    rows = ranges_in_words(steps.host_places(steps.batch_size, steps.batch_size))
+    run = [
+        f"order: {shuffle_label(loader.shuffle)}, seed {loader.seed}",
+        *(stream.lines() if isinstance(stream, RowStream) else []),
+        f"this process: rows {rows} of {which} (host {steps.share.index} of {steps.share.count})",
+        *([] if options.mesh is None else [options.mesh.line]),
+        f"features: {', '.join(loader.features)}",
+    ]
+    title = f"Loader: batches of {of_rows} rows, {length}, {epochs}, last={steps.last!r}"
     facts = [Description(fact, []) for fact in run]
-    return Description(title, [*facts, _source(source, rates)])
+    return Description(title, [*facts, _source(source, None if segment is None else segment.rates)])
 
 
 def _lines(node: Description) -> list[str]:

@@ -11,13 +11,15 @@ Where records were added to a split during a run, an epoch may read only a part 
                   epoch 1  old and new records            epoch 1  old and new records
                                                                                └ where the state was saved
 
-`Part` is epochs over some rows of the present source, such as the old ones. `joined` makes of the parts one run, which
-says for every epoch, past or future, how many rows it has and which ones: in an epoch that an addition divides, the old
-and the new rows come in proportion to what is left of them, as two sources of a mixture do.
+`Part` is epochs over some rows of the present source, such as the old ones, with the stand-ins that these had. `joined`
+makes of the parts one run, which says for every epoch, past or future, how many rows it has and which ones: in an epoch
+that an addition divides, the old and the new rows come in proportion to what is left of them, as two sources of a
+mixture do.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -25,6 +27,7 @@ from typing import Protocol
 import numpy as np
 
 from beam_pipes.cache.filtered import positions_of
+from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.mixture import MixtureSchedule, integer_rates
 from beam_pipes.loader.order import (
     BalancedOrder,
@@ -103,29 +106,80 @@ class Epochs(Protocol):
     def approach(self, epoch: int, position: int) -> None: ...
 
 
-class Part:
-    """Epochs over a part of the source: `opened` gives its orders and the numbers of its rows (None: all rows)."""
+# A place names a snapshot and a row of it, as the run over that snapshot numbered it: takedowns draw by that number,
+# and so do the random parts of transforms. The present source has number 0, so that its places are plain rows.
+_SNAPSHOT_BITS = 40
+ROW_OF_PLACE = (1 << _SNAPSHOT_BITS) - 1
 
-    def __init__(self, size: int, opened: Callable[[], tuple[Orders, Indices | None]]) -> None:
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A part that is read: its orders, and where its rows are.
+
+    `rows_of_snapshot` are their numbers in the snapshot that they were read from first (None: as in the part), `rows`
+    in the present source (None: as in the part).
+    """
+
+    orders: Orders
+    rows_of_snapshot: Indices | None = None
+    rows: Indices | None = None
+
+
+class Part:
+    """Epochs over a part of the source, which snapshot number `snapshot` of the run was the first to read."""
+
+    def __init__(self, size: int, snapshot: int, opened: Callable[[], Opened]) -> None:
         self._size = size
+        self._snapshot = snapshot << _SNAPSHOT_BITS
         self._opened = functools.lru_cache(maxsize=1)(opened)  # on first use: a run past these epochs needs none of it
 
     def size_of(self, epoch: int) -> int:
         return self._size
 
     def locate(self, epoch: int, positions: Indices) -> Indices:
-        orders, numbers = self._opened()
-        rows = orders.records(epoch, positions)
-        return rows if numbers is None else numbers[rows].astype(np.int64)
+        opened = self._opened()
+        rows = opened.orders.records(epoch, positions)
+        if opened.rows_of_snapshot is not None:
+            rows = opened.rows_of_snapshot[rows].astype(np.int64)
+        return rows | self._snapshot
 
     def position_of(self, epoch: int, row: int) -> int | None:
-        orders, numbers = self._opened()
-        rows = np.array([row]) if numbers is None else positions_of(numbers, [row])
-        return int(orders.of_epoch(epoch).positions(rows)[0]) if len(rows) else None
+        opened = self._opened()
+        rows = np.array([row]) if opened.rows is None else positions_of(opened.rows, [row])
+        return int(opened.orders.of_epoch(epoch).positions(rows)[0]) if len(rows) else None
 
     def approach(self, epoch: int, position: int) -> None:
         if position < self._size:
-            self._opened()[0].approach(epoch, position)
+            self._opened().orders.approach(epoch, position)
+
+    def read_instead(self, rows: Indices) -> Indices:
+        """What is read of the present source for rows of this part, which is a snapshot: takedowns draw as it does."""
+        opened = self._opened()
+        split = stored_split(opened.orders.rows.split)
+        found = np.asarray(split.stand_ins(rows), np.int64)
+        return found if opened.rows is None else opened.rows[found].astype(np.int64)
+
+    def rows_of(self, rows: Indices) -> Indices:
+        """The numbers in the present source of rows of this part."""
+        found = self._opened().rows
+        return rows if found is None else found[rows].astype(np.int64)
+
+
+def are_of_present(places: Indices) -> bool:
+    """Whether all places are rows of the present source, as those of any other stream."""
+    return not len(places) or int(places.max()) <= ROW_OF_PLACE
+
+
+def by_snapshot(places: Indices, of_snapshot: Callable[[int, Indices], Indices]) -> Indices:
+    """`of_snapshot(number, rows)` of all places, snapshot by snapshot."""
+    if are_of_present(places):
+        return of_snapshot(0, places)
+    snapshots = places >> _SNAPSHOT_BITS
+    found = np.empty_like(places)
+    for number in np.unique(snapshots).tolist():
+        mine = snapshots == number
+        found[mine] = of_snapshot(number, places[mine] & ROW_OF_PLACE)
+    return found
 
 
 class _Joined:

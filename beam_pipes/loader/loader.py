@@ -21,7 +21,7 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
-from beam_pipes.loader.describe import Description, tree_of
+from beam_pipes.loader.describe import Description, described
 from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.iterator import NOT_BY_INDEX, LoaderIterator, Progress, warn_of_repeated_order
 from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
@@ -36,7 +36,7 @@ from beam_pipes.loader.state import LoaderState, StateDict, trackable_state
 from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
 from beam_pipes.loader.stream import Appended, OpenSource, RowStream
 from beam_pipes.loader.token_batches import TokenBatches
-from beam_pipes.loader.world import Share, ranges_in_words
+from beam_pipes.loader.world import Share
 
 
 class Loader:
@@ -261,25 +261,7 @@ class Loader:
     @property
     def description(self) -> Description:
         """The output of `describe`, as nodes with a `title` and `parts`."""
-        segment = self._reader.stream.segment(self.epoch)
-        epochs = "epochs without end" if self.epochs is None else f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
-        steps = "no end of an epoch" if self.steps_per_epoch is None else f"{self.steps_per_epoch:,} steps in an epoch"
-        stream = self._reader.stream
-        rows = ranges_in_words(self._steps.host_places(self.batch_size, self.batch_size))
-        which = "each batch" if self.is_even else "a batch of so many rows"
-        run = [
-            f"order: {shuffle_label(self.shuffle)}, seed {self.seed}",
-            f"this process: rows {rows} of {which} (host {self.host_index} of {self.host_count})",
-            f"features: {', '.join(self.features)}",
-        ]
-        mesh = self._options.mesh
-        if mesh is not None:
-            run.insert(2, mesh.line)
-        if isinstance(stream, RowStream):
-            run[1:1] = stream.lines()
-        of_rows = f"{self.batch_size:,}" if self.is_even else f"{self._steps.smallest_batch:,} to {self.batch_size:,}"
-        title = f"Loader: batches of {of_rows} rows, {steps}, {epochs}, last={self.last!r}"
-        return tree_of(title, run, self._made_of[0], None if segment is None else segment.rates)
+        return described(self, self._reader.stream, self._steps, *self._made_of)
 
     def __reduce__(self) -> tuple[object, ...]:
         place = (self._cursor, self._restored, self._reader.stream.changes)

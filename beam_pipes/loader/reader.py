@@ -18,6 +18,7 @@ from beam_pipes.cache.split import Split
 from beam_pipes.errors import BeamPipesError, LoaderError, TransformError
 from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_result, pad_rows, stack_batches
 from beam_pipes.loader.delivery import named_failure
+from beam_pipes.loader.epochs import ROW_OF_PLACE
 from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices, row_keys
@@ -225,7 +226,7 @@ class BatchReader:
             if draw is None:
                 made = self._transform(rows)
             else:  # a row of a mixture may come several times in an epoch
-                made = draw(rows, row_keys(steps.epoch, places if places.ndim == 1 else positions))
+                made = draw(rows, row_keys(steps.epoch, places & ROW_OF_PLACE if places.ndim == 1 else positions))
         except (BeamPipesError, MemoryError):
             raise
         except Exception as error:

@@ -27,8 +27,8 @@ from beam_pipes.cache.filtered import numbers_in
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader.batches import Batch, Fills
-from beam_pipes.loader.columns import StoredSplit, read_consistently
-from beam_pipes.loader.epochs import Orders, Part, Shuffle, joined
+from beam_pipes.loader.columns import StoredSplit, read_consistently, stored_split
+from beam_pipes.loader.epochs import Opened, Orders, Part, Shuffle, are_of_present, by_snapshot, joined
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
 from beam_pipes.loader.packing.plan import PackingPlan
@@ -253,6 +253,18 @@ class RowStream:
     def locate(self, epoch: int, positions: Indices) -> Places:
         return self._orders.records(epoch, positions)
 
+    def rows_at(self, places: Places) -> Indices:
+        """The rows of the source at these places, taken down or not."""
+        return places
+
+    def read_at(self, places: Places) -> Indices:
+        """The records of a split that are read at these places: stand-ins for those that are taken down."""
+        return np.asarray(stored_split(self._rows.split).stand_ins(places), np.int64)
+
+    def stand_ins_in(self, epoch: int, records: Indices) -> Indices:
+        """The records that are read in an epoch for some of the split; those that do not come stay."""
+        return self.read_at(records)
+
     def check_widths(self) -> None:
         self._rows.widest(np.empty(0, np.int64))
 
@@ -345,8 +357,10 @@ class AppendedStream(RowStream):
         split: Split = _split_of(source)
 
         # Older snapshots are opened when an epoch of theirs is read, which in a run that goes on is mostly never.
-        def part(rows: int, stream: int, chosen: Callable[[], Split]) -> Part:
-            def opened() -> tuple[Orders, Indices]:
+        def part(
+            rows: int, stream: int, snapshot: int, chosen: Callable[[], Split], whole: Callable[[], Split] | None = None
+        ) -> Part:
+            def opened() -> Opened:
                 found = chosen()
                 if len(found) != rows:
                     raise StateMismatchError(
@@ -355,9 +369,13 @@ class AppendedStream(RowStream):
                         differences=(f"rows: {rows} → {len(found)}",),
                     )
                 rows_of_part = open_rows(_with_split(source, found), options)
-                return Orders(rows_of_part, seed, shuffle, stream), numbers_in(split, found)
+                return Opened(
+                    orders=Orders(rows_of_part, seed, shuffle, stream),
+                    rows_of_snapshot=None if whole is None else numbers_in(whole(), found),
+                    rows=numbers_in(split, found),
+                )
 
-            return Part(rows, opened)
+            return Part(rows, snapshot, opened)
 
         def before(number: int) -> Split:
             """The records before an addition; all of them after the last one."""
@@ -368,14 +386,21 @@ class AppendedStream(RowStream):
 
         sizes = [*(addition.rows for addition in additions), self.size]
         numbers = range(len(additions))
-        wholes = [part(sizes[number], 0, functools.partial(before, number)) for number in numbers]
+        self._wholes = [part(sizes[number], 0, number + 1, functools.partial(before, number)) for number in numbers]
         # Epochs that begin after the last addition are those of any stream: same order, no table of numbers.
-        wholes.append(Part(self.size, lambda: (self._orders, None)))
+        self._wholes.append(Part(self.size, 0, lambda: Opened(orders=self._orders)))
         # Orders of their own: what was added is permuted by itself, whatever was read before it.
         added = [
-            part(sizes[number + 1] - sizes[number], number + 1, functools.partial(since, number)) for number in numbers
+            part(
+                sizes[number + 1] - sizes[number],
+                number + 1,
+                (number + 2) % (len(additions) + 1),
+                functools.partial(since, number),
+                functools.partial(before, number + 1),
+            )
+            for number in numbers
         ]
-        self._epochs = joined(additions, wholes, added)
+        self._epochs = joined(additions, self._wholes, added)
 
     def size_of(self, epoch: int) -> int:
         return self._epochs.size_of(epoch)
@@ -399,6 +424,33 @@ class AppendedStream(RowStream):
 
     def locate(self, epoch: int, positions: Indices) -> Places:
         return self._epochs.locate(epoch, positions)
+
+    def rows_at(self, places: Places) -> Indices:
+        return by_snapshot(places, lambda number, rows: self._wholes[number - 1].rows_of(rows))
+
+    def read_at(self, places: Places) -> Indices:
+        return by_snapshot(places, lambda number, rows: self._wholes[number - 1].read_instead(rows))
+
+    def stand_ins_in(self, epoch: int, records: Indices) -> Indices:
+        found = np.array(records, np.int64)
+        for index, record in enumerate(records.tolist()):
+            position = self._epochs.position_of(epoch, record)
+            if position is not None:
+                found[index] = self.read_at(self.locate(epoch, np.array([position])))[0]
+        return found
+
+    def gather(self, places: Places, beside: Places | None = None) -> Batch:
+        if are_of_present(places) and (beside is None or are_of_present(beside)):
+            return super().gather(places, beside)
+
+        def read() -> Batch:
+            shapes = None if beside is None else self._rows.widest(self.read_at(beside))
+            return self._rows.gather(self.read_at(places), shapes=shapes)
+
+        return read_consistently([self._rows.split], read)
+
+    def located(self, places: Places) -> Mapping[str, InMemory] | None:
+        return super().located(places if are_of_present(places) else self.read_at(places))
 
     def approach(self, epoch: int, position: int) -> None:
         self._epochs.approach(epoch, position)

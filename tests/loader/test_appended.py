@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import pickle
@@ -20,6 +21,7 @@ from loader_caches import DOCUMENTS
 from reference_loader import epoch_rows
 
 from beam_pipes import Loader, build, stage
+from beam_pipes.building.care.takedown import take_down
 from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import (
     Cache,
@@ -334,6 +336,85 @@ def test_who_and_when_name_the_same_source_records_as_before(tmp_path: Path) -> 
 
 
 # One cache in memory of the test, and what else goes on over it.
+
+
+class Drawn:
+    """A transform whose result for a row depends on the key that the loader draws by."""
+
+    def __call__(self, batch: Any) -> Any:
+        return self.of_rows(batch, np.zeros(len(batch["id"]), np.uint64))
+
+    def of_rows(self, batch: Any, keys: Any) -> Any:
+        return {"id": batch["id"], "drawn": np.asarray(keys, np.uint64)}
+
+
+def in_full(batch: Any) -> list[tuple[int, int]]:
+    return list(zip(batch["id"].tolist(), batch["drawn"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("condition", ["", "id != 3"], ids=["all", "filtered"])
+@pytest.mark.parametrize("policy", ["next_epoch", "now"])
+def test_stand_ins_are_those_of_the_snapshot_that_an_epoch_reads(
+    tmp_path: Path, policy: Policy, condition: str
+) -> None:
+    """The steps before an addition, and the older records after it, do not change with what was added later."""
+    target: dict[str, Any] = {"to": tmp_path / "cache", "workers": 1, "target_shard_bytes": 40}
+
+    def opened(**options: Any) -> Loader:
+        split = Cache.open(tmp_path / "cache")["train"]
+        split = split.where(condition) if condition else split
+        return Loader(split, batch_size=5, seed=3, epochs=3, transform=Drawn(), **options)
+
+    for number, name in enumerate(["a", "c"]):
+        add_file(tmp_path / "in", f"{name}.txt", 100 * number, 20)
+    build("numbers", TextLines(tmp_path / "in"), [line], **target)
+    of_a = Cache.open(tmp_path / "cache")["train"]
+    take_down(tmp_path / "cache", of_a.record_ids(range(2, 40, 5)), reason="asked for")
+    run = opened()
+    next(iter(run))
+    read, told = [in_full(run.batch_at(step)) for step in range(7)], [run.who(step) for step in range(7)]
+    state = run.get_state()
+    hidden = {each.record_id for delivered in told for each in delivered if each.taken_down}
+    assert len(hidden) >= 6
+
+    for name, first in (("b", 200), ("d", 300)):  # b sorts between: the rows of c have other numbers than before
+        add_file(tmp_path / "in", f"{name}.txt", first, 30)
+        build("numbers", TextLines(tmp_path / "in"), [line], **target)
+        ids = Cache.open(tmp_path / "cache")["train"].find_rows(f"{name}.txt@0")
+        taken = Cache.open(tmp_path / "cache")["train"].record_ids(ids)
+        take_down(tmp_path / "cache", taken, reason="asked for too")
+        later = opened(appended=policy)
+        later.set_state(state)
+        exact = len(read) if policy == "next_epoch" else later.step
+        assert [in_full(later.batch_at(step)) for step in range(exact)] == read[:exact]
+        assert [[dataclasses.replace(each, row=0, record=0) for each in later.who(step)] for step in range(exact)] == [
+            [dataclasses.replace(each, row=0, record=0) for each in delivered] for delivered in told[:exact]
+        ]
+        assert_inverse(later, range(len(later)))
+        next(iter(later))
+        # What this run reads to the end of the epoch is what the next one over more records has to give for it.
+        until = next(step for step in range(len(later)) if later.who(step)[0].epoch == 1)
+        read = [in_full(later.batch_at(step)) for step in range(until)]
+        told = [later.who(step) for step in range(until)]
+        state = later.get_state()
+
+
+def assert_inverse(loader: Loader, steps: Sequence[int]) -> None:
+    """`who` and `when_record` say the same of these steps."""
+    named: dict[str, list[tuple[int, int, int, bool, str | None]]] = {}
+    for step in steps:
+        for each in loader.who(step):
+            key = (step, each.host_index, each.index)
+            named.setdefault(each.record_id, []).append((*key, each.taken_down, None))
+            if each.stands_in is not None:
+                named.setdefault(each.stands_in, []).append((*key, False, each.record_id))
+    for record_id, places in named.items():
+        found = [
+            (each.step, each.host_index, each.index, each.taken_down, each.stands_in_for)
+            for each in loader.when_record(record_id, epochs=loader.epochs or 1)
+            if each.step in steps
+        ]
+        assert sorted(found, key=str) == sorted(places, key=str), record_id
 
 
 @pytest.fixture
