@@ -330,15 +330,16 @@ def _stood_in_for(
 
 
 def _occurrences(run: Run, epoch: int, source: int, row: int, last_step: int | None) -> Iterator[RowPlace]:
+    """The places of a row in an epoch, ascending, up to `last_step`, which an epoch without end needs."""
     stream = run.stream
-    if isinstance(stream, MixtureStream) and stream.size is None:
-        for position in stream.positions_of(epoch, source, row):
-            place = run.place_of(epoch, position, source)
-            if place is None or last_step is None or place.step > last_step:
-                return
+    if isinstance(stream, MixtureStream):
+        endless = stream.size_of(epoch) is None and last_step is not None
+        before = run.steps.start_of(epoch, (last_step or 0) + 1) if endless else None
+        positions = stream.positions_of(epoch, source, row, before)
+    else:
+        position = stream.position_of(epoch, source, row)
+        positions = iter(() if position is None else (position,))
+    for position in positions:
+        place = run.place_of(epoch, position, source)
+        if place is not None and (last_step is None or place.step <= last_step):
             yield place
-        return
-    only = stream.position_of(epoch, source, row)
-    place = None if only is None else run.place_of(epoch, only, source)
-    if place is not None and (last_step is None or place.step <= last_step):
-        yield place

@@ -354,9 +354,12 @@ class Loader:
 
     @property
     def first_known_step(self) -> int:
-        """The first step that `when_record` covers: not 0 if the rates of a mixture changed in its first epoch."""
-        segment = self._reader.stream.segment(0)
-        return 0 if segment is None else -(-segment.start // self.batch_size)
+        """The first step that `when_record` covers: not 0 if the rates of a mixture were changed."""
+        stream = self._reader.stream
+        if not isinstance(stream, MixtureStream):
+            return 0
+        epoch = stream.changed_epoch
+        return self._run.steps_before(epoch) + -(-stream.segment(epoch).start // self.batch_size)
 
     # Our share
 

@@ -467,6 +467,15 @@ class MixtureSchedule:
                 return position
         return None
 
+    def rows_before(self, source: int, position: int | None) -> int | None:
+        """Rows that a source gives before a position, or in the whole epoch (None); None if that never ends."""
+        self._learn_until(position)
+        end = self.size if position is None or (self.size is not None and self.size < position) else position
+        if end is not None:
+            return self.counts_at(max(end, self.segment.start))[source]
+        last = self._stretches[-1]
+        return None if last.rates[source] else last.counts[source]
+
     def _learn_until(self, position: int | None) -> None:
         """Computes the stretches up to the one of a row; all of them with None.
 

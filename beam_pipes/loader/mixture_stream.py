@@ -96,7 +96,7 @@ class MixtureStream:
         self._mixture = mixture
         pairs: Sequence[tuple[Any, object]] = tuple(mixture.sources)
         # An epoch whose rates changed on the way, and its segment; later epochs have these rates from their start.
-        self._changed_epoch = changed[0] if changed else 0
+        self.changed_epoch = changed[0] if changed else 0  # 0 if they never changed
         self._changed: Segment | None = changed[1] if changed else None
         self._earlier = earlier  # the epochs before that one; None if their rates are not known
         rates = self._changed.rates if self._changed else mixture.integer_rates
@@ -186,11 +186,11 @@ class MixtureStream:
             return [EpochSizes(None, self.size)]
         if self._earlier is None:
             raise UnboundedLoaderError(
-                f"this loader was restored in epoch {self._changed_epoch} of a mixture whose rates had changed, and "
+                f"this loader was restored in epoch {self.changed_epoch} of a mixture whose rates had changed, and "
                 "how many steps the epochs before had is not known: it has no length and no step numbers. Use epoch "
                 "and position, which the state holds."
             )
-        return [*self._earlier, EpochSizes(1, self.size_of(self._changed_epoch)), EpochSizes(None, self.size)]
+        return [*self._earlier, EpochSizes(1, self.size_of(self.changed_epoch)), EpochSizes(None, self.size)]
 
     def identity(self) -> dict[str, object]:
         sources = [orders.rows.identity() for orders in self._orders]
@@ -216,13 +216,13 @@ class MixtureStream:
 
     def segment(self, epoch: int) -> Segment:
         """The segment that rows of this epoch belong to; raises `LoaderError` for an epoch before the last change."""
-        if self._changed and epoch < self._changed_epoch:
+        if self._changed and epoch < self.changed_epoch:
             raise LoaderError(
-                f"epoch {epoch} lies before epoch {self._changed_epoch}, where the rates last changed: only rows from "
+                f"epoch {epoch} lies before epoch {self.changed_epoch}, where the rates last changed: only rows from "
                 "there on can be computed. Start a new loader to read earlier ones.",
                 epoch=epoch,
             )
-        return self._changed if self._changed and epoch == self._changed_epoch else self._whole
+        return self._changed if self._changed and epoch == self.changed_epoch else self._whole
 
     @property
     def needs_segment(self) -> bool:
@@ -320,7 +320,7 @@ class MixtureStream:
     @property
     def changes(self) -> Changes | None:
         """The changes that `with_changes` applies to the same mixture in another process; None if nothing changed."""
-        return None if self._changed is None else (self._changed_epoch, self._changed, self._earlier)
+        return None if self._changed is None else (self.changed_epoch, self._changed, self._earlier)
 
     def with_changes(self, changes: Changes) -> MixtureStream:
         """The same mixture with another one's changed rates."""
@@ -408,23 +408,25 @@ class MixtureStream:
         return found
 
     def position_of(self, epoch: int, source: int, row: int) -> int | None:
+        """The first position from the last change of the rates on; None if the row does not come."""
+        return next(self.positions_of(epoch, source, row), None)
+
+    def positions_of(self, epoch: int, source: int, row: int, before: int | None = None) -> Iterator[int]:
+        """All positions of an epoch at which a row comes, ascending: once in each pass over its source.
+
+        Those before the last change of the rates are omitted, and with `before` those from there on.
+        """
         if not 0 <= source < len(self._orders):
             raise LoaderError(f"sources are numbered from 0 to {len(self._orders) - 1}, got {source}", source=source)
-        ordinal = int(self._orders[source].of_epoch(epoch).positions([row])[0])
-        return self._schedule(epoch).position_of(source, ordinal)
-
-    def positions_of(self, epoch: int, source: int, row: int) -> Iterator[int]:
-        """All positions at which a row of an endless mixture comes, ascending: once in each pass over its source.
-
-        Those before the last change of the rates are omitted.
-        """
-        schedule, size = self._schedule(epoch), self._sizes[source]
-        if not schedule.segment.rates[source]:
-            return
-        for again in itertools.count():
-            ordinal = again * size + int(self._orders[source].of_epoch(epoch + again).positions([row])[0])
+        schedule, size, orders = self._schedule(epoch), self._sizes[source], self._orders[source]
+        orders.of_epoch(epoch).positions([row])  # raises for what is no row, of sources that never come too
+        given = schedule.rows_before(source, before)
+        for again in itertools.count(schedule.segment.counts[source] // size):
+            if given is not None and again * size >= given:
+                return
+            ordinal = again * size + int(orders.of_epoch(epoch + again).positions([row])[0])
             position = schedule.position_of(source, ordinal)
-            if position is not None:
+            if position is not None and (before is None or position < before):
                 yield position
 
     def counts_at(self, epoch: int, position: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from beam_pipes.errors import (
     UnboundedLoaderError,
     UnknownRecordError,
 )
-from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, pack
+from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, RateSchedule, pack
 from beam_pipes.loader.from_state import loader_from_state
 
 
@@ -31,6 +31,15 @@ def train(tmp_path_factory):
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
     return build_origins(tmp_path_factory.mktemp("other"), "jsonl", 25)["train"]
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """Three small splits; no record of one is in another."""
+    return [
+        build_origins(tmp_path_factory.mktemp(f"part{number}"), kind, rows)["train"]
+        for number, (kind, rows) in enumerate([("text", 7), ("jsonl", 11), ("jsonl", 4)])
+    ]
 
 
 def loader_of(train, other, kind, exhausted, **options):
@@ -116,6 +125,122 @@ def test_when_names_exactly_the_steps_at_which_who_names_the_record(train, other
     for record_id, places in named.items():
         found = loader.when_record(record_id, **asked)
         assert {(each.epoch, each.step, each.host_index, each.index, each.source) for each in found} == places
+
+
+def _rates(draw, count, *, least=0):
+    return draw(st.lists(st.integers(least, 3), min_size=count, max_size=count).filter(any))
+
+
+@st.composite
+def runs(draw):
+    """A function of two splits that makes a loader of any kind, moved and changed in any way."""
+    count = draw(st.integers(1, 3))
+    how = draw(
+        st.sampled_from(["plain", "stop", "drop", "repeat", "repeat", "limited", "limited", "scheduled", "scheduled"])
+    )
+    options = {
+        "batch_size": draw(st.integers(2, 9)),
+        "seed": draw(st.integers(0, 3)),
+        "last": draw(st.sampled_from(["drop", "pad", "partial"])),
+        "shuffle": draw(st.sampled_from([True, False, BlockShuffle(window=2)])),
+        "host_index": 0,
+        "host_count": draw(st.integers(1, 2)),
+    }
+    rates = _rates(draw, count, least=how not in ("repeat", "scheduled"))
+    limits = draw(st.lists(st.sampled_from([1, 2, 3, None]), min_size=count, max_size=count))
+    points = []
+    for row in sorted(draw(st.sets(st.integers(1, 12), min_size=1, max_size=3))):
+        points.append((row, _rates(draw, count)))
+    schedule = RateSchedule(
+        points,
+        unit=draw(st.sampled_from(["steps", "rows"])),
+        interpolation=draw(st.sampled_from(["constant", "linear"])),
+    )
+    changes = draw(st.lists(st.tuples(st.integers(0, 4), st.just(0)), max_size=2))
+    changes = [(steps, _rates(draw, count, least=how in ("stop", "drop"))) for steps, _ in changes]
+    other_rates = draw(st.one_of(st.none(), st.lists(st.integers(1, 3), min_size=2, max_size=2)))
+
+    def made(parts):
+        parts = parts[:count]
+        if how == "plain":
+            return Loader(parts[0], epochs=3, **options)
+        mixing = {
+            "limited": {"max_epochs": limits},
+            "scheduled": {
+                "schedule": schedule,
+                "max_epochs": None if count == 1 or limits[0] is None else [*limits[:1], *[None] * (count - 1)],
+            },
+        }.get(how, {"exhausted": how})
+        mixture = Mixture(list(zip(parts, rates, strict=True)), **mixing)
+        endless = how in ("repeat", "scheduled") or (how == "limited" and None in limits)
+        loader = Loader(mixture, epochs=None if endless else 1 if how == "limited" else 3, **options)
+        if how in ("repeat", "stop", "drop"):
+            for steps, rates_then in changes:
+                for _ in zip(range(steps), loader, strict=False):
+                    pass
+                loader.set_rates(rates_then)
+        if how == "repeat" and other_rates and count == 2:
+            state, later = (
+                loader.state,
+                Loader(Mixture(list(zip(parts[::-1], other_rates, strict=True))), epochs=None, **options),
+            )
+            later.restore(state, previous=mixture)
+            return later
+        return loader
+
+    return made
+
+
+@given(run=runs())
+@settings(max_examples=80, deadline=None)
+def test_who_and_when_are_inverse_over_all_kinds_of_runs(parts, run):
+    try:
+        loader = run(parts)
+    except LoaderError:
+        return  # sources without a rate that a schedule brings too late, and the like
+    first = loader.first_known_step
+    count = min(first + 16, len(loader) if loader.epochs is not None and loader.steps_per_epoch is not None else 10**9)
+    epochs = 1 if loader.steps_per_epoch is None else loader.epochs
+
+    named = {each: set() for split in parts for each in split.record_ids(range(len(split)))}
+    for each in (each for step in range(first, count) for each in loader.who(step)):
+        named[each.record_id].add((each.epoch, each.step, each.host_index, each.index, each.source, each.position))
+    begun = min((place[0] for places in named.values() for place in places), default=0)
+    known = {each for split in delivered(loader) for each in split.record_ids(range(len(split)))}
+    for record_id, places in named.items():
+        if record_id not in known:
+            continue
+        found = loader.when_record(record_id, first_epoch=begun, epochs=epochs - begun, last_step=count - 1)
+        assert {
+            (each.epoch, each.step, each.host_index, each.index, each.source, each.position) for each in found
+        } == places
+    assert any(named.values()) or first == count
+
+
+def delivered(loader):
+    source = loader._made_of[0]
+    return [split for split, _ in source.sources] if isinstance(source, Mixture) else [source]
+
+
+def test_a_source_that_leaves_or_comes_later_is_found(parts):
+    """What a schedule starts later is no "never", and a source that has left ends the search."""
+    record = parts[0].record_ids([0])[0]
+    later = Mixture(list(zip(parts[:2], (0, 1), strict=True)), schedule=RateSchedule([(3, (1, 1))]))
+    gone = Mixture(list(zip(parts[:2], (3, 1), strict=True)), schedule=RateSchedule([(3, (1, 1)), (6, (0, 1))]))
+    limited = Mixture(list(zip(parts[:2], (3, 1), strict=True)), max_epochs=[2, None])
+    ended = Mixture(list(zip(parts[:2], (3, 1), strict=True)), max_epochs=2)
+
+    found = [
+        [place.step for place in Loader(mixture, batch_size=4, epochs=None).when_record(record, last_step=10**6)]
+        for mixture in (gone, limited)
+    ]
+    steps = [place.step for place in Loader(later, batch_size=4, epochs=None).when_record(record, last_step=40)]
+
+    assert steps[0] >= 3 and len(steps) > 3
+    assert Loader(later, batch_size=4, epochs=None).when(0).step == steps[0]
+    assert [len(each) for each in found] == [2, 2]
+    assert len(Loader(ended, batch_size=4).when_record(record)) == 2
+    assert Loader(gone, batch_size=4, epochs=None).when(0).step == found[0][0]
 
 
 def test_a_mixture_without_end_has_no_second_epoch_and_needs_a_last_step(train, other):
