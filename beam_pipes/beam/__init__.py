@@ -12,6 +12,7 @@ list of source shards, completions, and, if a runner forces it, parts.
 from __future__ import annotations
 
 from beam_pipes.beam.build_graph import build_graph as build_graph
+from beam_pipes.beam.letters import element_of as element_of
 from beam_pipes.beam.lower import FailedElement as FailedElement
 from beam_pipes.beam.lower import Lowered as Lowered
 from beam_pipes.beam.lower import lower as lower

@@ -18,6 +18,7 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.typehints.row_type import RowTypeConstraint
 from google.protobuf.message import Message
 
+from beam_pipes.beam.letters import content_key, field_names, fields_of, raw_of, same_in_every_run
 from beam_pipes.beam.lower import Element, FailedElement, TypeHint
 from beam_pipes.building.declaration import KeyOf
 from beam_pipes.building.references import DeclarationHandle
@@ -27,7 +28,6 @@ from beam_pipes.cache.lineage_reader import DeadLetter
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError, SourceError, SpecError, StageError, text_of
-from beam_pipes.identity.fingerprint import canonical
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 from beam_pipes.typed.pipeline import Pipeline
@@ -66,8 +66,9 @@ def features_of_schema(element_type: TypeHint) -> ExampleSpec | None:
     """
     if isinstance(element_type, RowTypeConstraint):
         fields = dict(element_type._fields)
-    elif isinstance(element_type, type) and issubclass(element_type, tuple) and hasattr(element_type, "_fields"):
-        fields = get_type_hints(element_type)
+    elif isinstance(element_type, type) and (names := field_names(element_type)) is not None:
+        hints = get_type_hints(element_type)
+        fields = {name: hints.get(name, Any) for name in names}
     else:
         return None
     return ExampleSpec({name: _feature_of(name, type_) for name, type_ in fields.items()})
@@ -169,7 +170,7 @@ EncodedFields = tuple[Any, ...]
 
 class Encoded(NamedTuple):
     """A record on its way to its shard. `failure` is the (type, message) of a failure to store it; then `payload` is
-    a canonical text of the element."""
+    what a dead letter keeps of the element."""
 
     key: bytes
     split: str
@@ -209,19 +210,21 @@ class Encode(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: Element) -> Iterator[tuple[int, EncodedFields]]:
         try:
-            record = _failed(element) if isinstance(element, FailedElement) else self._encoded(element)
-        except DeclarationError:
-            raise
+            if isinstance(element, FailedElement):  # the dead letter of a step before
+                record = _dead(element.element, element.error_type, element.message, element.stage)
+            else:
+                record = self._encoded(element)
         except Exception as error:
             if self._declaration.on_error == "fail":
+                if isinstance(error, DeclarationError):  # which says itself what to correct
+                    raise
                 raise StageError(
                     f"the element {brief(element)} cannot be stored: {text_of(error).rstrip('.')}. Correct the step "
                     "before WriteToCache or the features, or allow failures with on_error='dead_letter' (kept) or "
                     "on_error='drop' (counted).",
                     stage=WRITE,
                 ) from error
-            raw = _raw_of(element)
-            record = Encoded(_content_key(raw), "", raw, (), (type(error).__name__, text_of(error)))
+            record = _dead(element, type(error).__name__, text_of(error), WRITE)
         shard = int.from_bytes(hashlib.blake2b(record.key, digest_size=8).digest(), "big") % self._num_shards
         yield shard, tuple(record)  # a plain tuple has a coder of Beam's, several times faster than pickling
 
@@ -230,18 +233,16 @@ class Encode(beam.DoFn):  # type: ignore[misc]
         payload, row = self._codec.encode_indexed(value)
         key = self._key(value)
         if key is None:
-            key = _content_key(payload)
+            key = content_key(payload)
         outputs = self._declaration.pipeline.transform((value, key))
         [split] = [name for name, values in outputs.items() if values]
         return Encoded(key, split, payload, tuple(row), None)
 
     def _value(self, element: Element) -> Element:
-        if self._lists is None:
+        if self._lists is None or type(element) is dict:
             return element
-        if isinstance(element, beam.Row):
-            return element.as_dict()
-        if isinstance(element, tuple) and hasattr(element, "_asdict"):  # what a row is behind a shuffle
-            return element._asdict()
+        if (fields := fields_of(element)) is not None:
+            return fields
         if isinstance(element, Message):
             payload = element.SerializeToString()
             try:
@@ -259,31 +260,9 @@ def _as_list(feature: FeatureSpec) -> FeatureSpec:
         return feature
 
 
-def _failed(element: FailedElement) -> Encoded:
-    """What failed in a step before: a dead letter that is kept with the records."""
-    raw = _raw_of(element.element)
-    return Encoded(_content_key(raw), "", raw, (), (element.error_type, element.message), element.stage)
-
-
-def _content_key(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest()[:16].encode()
-
-
-def _raw_of(element: Element) -> bytes:
-    """The element as bytes that depend only on its values, if it has a canonical form."""
-    if isinstance(element, bytes):
-        return element
-    if isinstance(element, Message):
-        return element.SerializeToString(deterministic=True)
-    try:
-        text = repr(canonical(element))
-    except DeclarationError:
-        text = brief(element, limit=_KEPT_CHARACTERS)
-    return text.encode("utf-8", "surrogatepass")
-
-
-# Of an element that has no canonical form and cannot be stored.
-_KEPT_CHARACTERS = 1 << 16
+def _dead(element: Element, error_type: str, message: str, stage: str) -> Encoded:
+    raw = raw_of(element)
+    return Encoded(content_key(raw), "", raw, (), (error_type, same_in_every_run(message)), stage)
 
 
 def letter(record: Encoded, file: str, position: int, ordinal: int) -> DeadLetter:

@@ -25,13 +25,13 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from google.protobuf.message import Message
 
+from beam_pipes.beam.letters import text_of_element
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner, OnError, UnitRunner
 from beam_pipes.engine.graph import Graph, Signature, Stage, brief, describe, graph_of, mismatch
 from beam_pipes.engine.records import Batch, Failure
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.errors import DeclarationError, TypeMismatchException
-from beam_pipes.identity.fingerprint import canonical
 
 # An element of a PCollection: of a class that the type hint of the collection says, if one was given.
 Element = Any
@@ -119,7 +119,7 @@ def lower(
             raise DeclarationError(
                 f"lower: resource_hints names {name!r}; the units of {graph.name!r} are {', '.join(names)}."
             )
-    batches = _Begin(pipeline, record_id or _content_id, batch_records=batch_records, batch_bytes=batch_bytes)
+    batches = _Begin(pipeline, record_id or text_of_element, batch_records=batch_records, batch_bytes=batch_bytes)
     return _Lower(graph, pipeline, batches, seed=seed, on_error=on_error, resource_hints=resource_hints or {})
 
 
@@ -242,10 +242,6 @@ class _Named:
 
     def record_id(self, index: int) -> str:
         return self._name(self.values[index])
-
-
-def _content_id(element: Element) -> str:
-    return repr(canonical(element))
 
 
 def size_of(value: object) -> int:

@@ -241,6 +241,7 @@ def write_to_cache_in_yaml(
     seed: int = 0,
     allow_empty: bool = False,
     error_handling: dict[str, str] | None = None,
+    max_bad: float | None = None,
 ) -> beam.PTransform:
     """Writes rows to a cache, and returns one row once it is published: its path, and the id of its manifest.
 
@@ -254,6 +255,7 @@ def write_to_cache_in_yaml(
         seed: another seed, another choice of splits.
         allow_empty: publish even without any records.
         error_handling: `output: NAME` gives rows that cannot be stored there; without it they end the job.
+        max_bad: how many rows may go there before nothing is published: a count, or a share (`0.1`); any by default.
     """
     spec = features and ExampleSpec.from_json(
         {feature: {"dtype": each} if isinstance(each, str) else each for feature, each in features.items()}
@@ -268,6 +270,7 @@ def write_to_cache_in_yaml(
         seed=seed,
         allow_empty=allow_empty,
         on_error="fail" if error_handling is None else "dead_letter",
+        max_bad=max_bad,
     )
     return _WriteInYaml(writer, directory_path(path), error_handling)
 

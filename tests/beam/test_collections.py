@@ -432,6 +432,7 @@ pipeline:
           - {user: ann, score: 3}
           - {user: bob, score: 5}
           - {user: eve, score: 700}
+%(more)s
     - type: WriteToCache
       input: Create
       config:
@@ -472,14 +473,19 @@ providers:
 def test_a_pipeline_in_yaml_writes_and_reads_caches(tmp_path: Path) -> None:
     places = {"providers": YAML_PROVIDERS}
     places |= {name: str(tmp_path / name) for name in ("cache", "letters", "other")}
+    # More than a tenth: who names an output for them wants the others published.
+    places["more"] = "\n".join(f"          - {{user: eve{number}, score: 700}}" for number in range(30))
 
     for text in (YAML, YAML_BACK):
         run_yaml(["--yaml_pipeline", text % places, "--runner", IN_PROCESS_RUNNER])
 
     [letters] = tmp_path.glob("letters*")
-    assert "score" in letters.read_text() and "700" in letters.read_text()
+    assert letters.read_text().count("expected values that are exact in uint8, got 700") == 31
     assert {row["user"]: int(row["score"]) for row in Cache.open(tmp_path / "cache")["train"]} == {"ann": 3, "bob": 5}
     assert [(row["user"], int(row["score"])) for row in Cache.open(tmp_path / "other")["all"]] == [("bob", 5)]
+    limited = YAML.replace("{output: failed}", "{output: failed}\n        max_bad: 30") % places
+    with pytest.raises(Exception, match="31 records failed, and max_bad allows 30"):
+        run_yaml(["--yaml_pipeline", limited, "--runner", IN_PROCESS_RUNNER])
 
 
 @stage

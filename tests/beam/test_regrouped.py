@@ -109,7 +109,7 @@ def test_failures_of_stages_are_kept_in_the_cache_and_counted(clicks: Path, tmp_
     assert {letter.stage for letter in letters} == {"click"} and {letter.error_type for letter in letters} == {
         "ValueError"
     }
-    assert sorted(letter.record for letter in letters) == [b"'user27 none'", b"'user37 none'", b"'user7 none'"]
+    assert sorted(letter.record for letter in letters) == [b'"user27 none"', b'"user37 none"', b'"user7 none"']
     assert result.account.units["click"].dead == 3 and result.account.read == 43
     assert Cache.open(tmp_path / "c").verify().problems == ()
 
