@@ -58,6 +58,9 @@ class Analyzer(abc.ABC):
             records themselves. It runs as the pipeline of the declaration does: the same draws, the same `on_error`.
         output: which output of `of` is analysed, where it has several. Analyzers of equal pipelines share their work:
             one DAG with an output for each of them runs once.
+        split: the split whose records are analysed; "train" by default, because what is learned from the records that
+            a model is evaluated on flatters the evaluation. None analyses the records of all splits. In a declaration
+            of a single split it makes no difference.
 
     Class attributes: `version` (raise it when results change in a way that the code does not show) and `input_type`
     (the class of values that it can analyse), or `accepts` (several classes of them). Values of a class that has
@@ -74,6 +77,7 @@ class Analyzer(abc.ABC):
     _: dataclasses.KW_ONLY
     of: Stage | None = None
     output: str | None = None
+    split: str | None = "train"
 
     version = 1
     input_type = object
@@ -125,13 +129,13 @@ class Analyzer(abc.ABC):
         return self.result
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        """What determines the result; by default all fields but `name`, `of` and `output`; the last two count
-        separately.
+        """What determines the result; by default all fields but `name`, `of`, `output` and `split`; the last three
+        count separately.
         """
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("name", "of", "output")
+            if field.name not in ("name", "of", "output", "split")
         }
 
     def check_type(self, found: object, words: str) -> None:

@@ -243,6 +243,9 @@ class _Named:
     def record_id(self, index: int) -> str:
         return self._name(self.values[index])
 
+    def content(self, index: int) -> bytes:
+        return self.record_id(index).encode("utf-8", "surrogatepass")
+
 
 def size_of(value: object) -> int:
     """About how many bytes of memory a value holds."""

@@ -32,13 +32,15 @@ from beam_pipes.building.reading import READ, SOURCE, Part, StageClock, graph_ru
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, Prior, ShardReport, ShardTask
 from beam_pipes.cache.codec import IndexRow
+from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.framing import read_records
 from beam_pipes.cache.index import ORDINAL, decode_index, index_path
-from beam_pipes.cache.lineage import LineageWriter, decode_lineage, lineage_file
+from beam_pipes.cache.lineage import LineageWriter, ShardLineage, decode_lineage, lineage_file
 from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import Account, InexactDifferenceError, exchange
 from beam_pipes.errors import SourceError
+from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch, StoredPiece
 from beam_pipes.sources.repaired import RepairedSource
 
@@ -83,8 +85,10 @@ def replayed_letters(declaration: Declaration, letters: list[DeadLetter]) -> Ite
 
 def letter_records(declaration: Declaration, prior: Prior) -> Iterator[RecordBatch]:
     """The dead letters to rerun, one per batch, with their ordinals in the source shard."""
+    digests = None
     for letter, raw in replayed_letters(declaration, prior_letters(prior, prior_completion(prior))):
-        yield _one(declaration, letter, raw)
+        digests = _lineage_before(prior).digests if digests is None else digests
+        yield _one(declaration, letter, raw, digests)
 
 
 def task_records(declaration: Declaration, task: ShardTask) -> Iterator[RecordBatch]:
@@ -150,13 +154,14 @@ class ReplayOutput(ShardOutput):
         runner = graph_runner(self._declaration)
         names = [unit.name for unit in runner.units]
         booked = Account()
+        digests = _lineage_before(self._prior).digests
         for letter, _ in replayed_letters(self._declaration, self._letters):
             if letter.stage == SOURCE:
                 account = Account(read=1, dead=1)
                 source = account.unit(SOURCE)
                 source.inputs = source.dead = 1
             else:
-                batch = source_batch(self._declaration, _one(self._declaration, letter, letter.record))
+                batch = source_batch(self._declaration, _one(self._declaration, letter, letter.record, digests))
                 reached = len(names) if letter.stage == WRITE else names.index(letter.stage)
                 for position in range(reached):
                     runner.run_unit(position, batch)
@@ -179,8 +184,7 @@ class ReplayOutput(ShardOutput):
         return sorted([*kept, *made], key=lambda letter: letter.ordinal)
 
     def _merged_lineage(self, parts: list[Part]) -> LineageWriter:
-        path = f"{self._prior.directory}/{lineage_file(self._prior.index, self._prior.num_shards)}"
-        before = decode_lineage(storage_for(path).read_bytes(path), path=path)
+        before = _lineage_before(self._prior)
         if before.digests is None:
             raise CannotReplayError("it was built by a version that kept no digests of records")
         digests = before.digests.copy()
@@ -214,13 +218,18 @@ class ReplayOutput(ShardOutput):
             yield payload, int(columns[ORDINAL][position]), tuple(column[position] for column in rows)
 
 
+def _lineage_before(prior: Prior) -> ShardLineage:
+    path = f"{prior.directory}/{lineage_file(prior.index, prior.num_shards)}"
+    return decode_lineage(storage_for(path).read_bytes(path), path=path)
+
+
 def _repair(declaration: Declaration, letter: DeadLetter) -> bytes | None:
     source: object = declaration.source
     return source.repair_of(letter.source, letter.position) if isinstance(source, RepairedSource) else None
 
 
-def _one(declaration: Declaration, letter: DeadLetter, raw: bytes) -> RecordBatch:
-    """One dead letter as a batch of the source."""
+def _one(declaration: Declaration, letter: DeadLetter, raw: bytes, digests: Array | None) -> RecordBatch:
+    """One dead letter as a batch of the source; `digests` are those of the source shard's records."""
     values: list[object] = []
     bad: list[BadRecord] = []
     try:
@@ -229,7 +238,14 @@ def _one(declaration: Declaration, letter: DeadLetter, raw: bytes) -> RecordBatc
         bad.append(
             BadRecord(ordinal=letter.ordinal, file=letter.source, position=letter.position, raw=raw, error=error)
         )
-    piece = StoredPiece(file=letter.source, first_ordinal=letter.ordinal, positions=[letter.position], raws=[raw])
+    piece = StoredPiece(
+        file=letter.source,
+        first_ordinal=letter.ordinal,
+        is_named=any(isinstance(value, FileContent) for value in values),
+        positions=[letter.position],
+        raws=[raw],
+    )
+    is_repaired = _repair(declaration, letter) is not None
     return RecordBatch(
         first_ordinal=letter.ordinal,
         num_records=1,
@@ -237,6 +253,7 @@ def _one(declaration: Declaration, letter: DeadLetter, raw: bytes) -> RecordBatc
         ordinals=[letter.ordinal] if values else [],
         bad=bad,
         pieces=[piece],
+        digests=None if digests is None or is_repaired else digests[letter.ordinal].tobytes(),
     )
 
 

@@ -104,7 +104,7 @@ class UnitRunner:
         # One context for all records, changed in place. `count`, `drop` and `rng` find it by the thread, so that users'
         # functions do not have to pass it on.
         context = self._context
-        context.record_id_of = batch.records.record_id
+        context.record_id_of, context.content_of = batch.records.record_id, batch.records.content
         previous = set_context(context)
         try:
             if self._transform_batch is None or not self._run_batch(batch, columns, account):

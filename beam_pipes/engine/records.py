@@ -35,7 +35,19 @@ class RecordContext:
     holds the statistics of `count` and `observe` in this call, by name; `left` is where the reasons of drops are kept.
     """
 
-    __slots__ = ("counted", "direct", "epoch", "index", "item", "left", "record_id_of", "seed", "stage", "unit")
+    __slots__ = (
+        "content_of",
+        "counted",
+        "direct",
+        "epoch",
+        "index",
+        "item",
+        "left",
+        "record_id_of",
+        "seed",
+        "stage",
+        "unit",
+    )
 
     def __init__(self, *, seed: int, unit: str, epoch: int = 0, stage: object = None, direct: bool = False) -> None:
         self.seed = seed
@@ -44,6 +56,7 @@ class RecordContext:
         self.stage = stage
         self.direct = direct
         self.record_id_of: Callable[[int], str] = str
+        self.content_of: Callable[[int], bytes] | None = None
         self.index: int | None = 0
         self.item = 0
         self.counted: dict[str, Statistic] | None = None
@@ -59,6 +72,16 @@ class RecordContext:
                 stage=self.unit,
             )
         return self.record_id_of(self.index)
+
+    @property
+    def content(self) -> bytes:
+        """What the record is known by when its neighbours change: the name of its file if it is a whole file, else a
+        digest of its content; its id where records have neither.
+        """
+        if self.content_of is None:
+            return self.record_id.encode("utf-8", "surrogatepass")
+        assert self.index is not None  # only `transform` asks
+        return self.content_of(self.index)
 
     def key(self, *, size: int = 16) -> bytes:
         """`size` bytes that depend on (seed, unit, record, item, epoch) and nothing else."""
@@ -171,6 +194,8 @@ class Records(Protocol):
 
     def record_id(self, index: int, /) -> str: ...
 
+    def content(self, index: int, /) -> bytes: ...
+
 
 class Batch:
     """Records of one source shard, in order, and the columns computed for them so far."""
@@ -208,13 +233,17 @@ class Batch:
 
 
 class OneRecord:
-    """A single value as the records of a batch; its id is computed only when a stage draws."""
+    """A single value as the records of a batch; its id and its content are computed only when a stage draws."""
 
-    __slots__ = ("_record_id", "values")
+    __slots__ = ("_content", "_record_id", "values")
 
-    def __init__(self, value: object, record_id: Callable[[], str]) -> None:
+    def __init__(self, value: object, record_id: Callable[[], str], content: Callable[[], bytes] | None = None) -> None:
         self.values = [value]
         self._record_id = record_id
+        self._content = content
 
     def record_id(self, index: int) -> str:
         return self._record_id()
+
+    def content(self, index: int) -> bytes:
+        return self._record_id().encode("utf-8", "surrogatepass") if self._content is None else self._content()

@@ -252,7 +252,7 @@ class _FilePiece(Piece):
     __slots__ = ("content",)
 
     def __init__(self, *, file: str, first_ordinal: int, content: bytes) -> None:
-        super().__init__(file=file, first_ordinal=first_ordinal)
+        super().__init__(file=file, first_ordinal=first_ordinal, is_named=True)
         self.content = content
 
     def position(self, k: int) -> int:

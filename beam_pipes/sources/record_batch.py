@@ -124,6 +124,13 @@ def digests_of_values(values: Sequence[object], *, file: str, first: int) -> byt
     return b"".join(found)
 
 
+def content_of_value(value: Record) -> bytes:
+    """`content_digest` of a value without a source: of text as of a line in a file, of others as in `Memory`."""
+    if isinstance(value, str):
+        return content_digest(value.encode("utf-8", "surrogatepass"))
+    return digests_of_values([value], file="", first=0)
+
+
 def _plain(value: Record) -> object:
     """A form that Python writes identically in every process and version: three times as fast as `value_bytes`."""
     kind = type(value)
@@ -149,11 +156,13 @@ _WRITTEN_ALIKE = frozenset([str, bytes, int, float, bool, type(None)])
 class Piece(ABC):
     """A run of consecutive records of one file, including bad ones; knows the position and the bytes of each."""
 
-    __slots__ = ("file", "first_ordinal")
+    __slots__ = ("file", "first_ordinal", "is_named")
 
-    def __init__(self, *, file: str, first_ordinal: int) -> None:
+    def __init__(self, *, file: str, first_ordinal: int, is_named: bool = False) -> None:
+        """`is_named`: whether the record is a whole file, known by the name of the file."""
         self.file = file
         self.first_ordinal = first_ordinal
+        self.is_named = is_named
 
     @abstractmethod
     def position(self, k: int) -> int:
@@ -177,8 +186,16 @@ class StoredPiece(Piece):
 
     __slots__ = ("positions", "raws")
 
-    def __init__(self, *, file: str, first_ordinal: int, positions: Sequence[int], raws: Sequence[bytes]) -> None:
-        super().__init__(file=file, first_ordinal=first_ordinal)
+    def __init__(
+        self,
+        *,
+        file: str,
+        first_ordinal: int,
+        positions: Sequence[int],
+        raws: Sequence[bytes],
+        is_named: bool = False,
+    ) -> None:
+        super().__init__(file=file, first_ordinal=first_ordinal, is_named=is_named)
         self.positions = positions
         self.raws = raws
 
@@ -264,6 +281,16 @@ class RecordBatch:
             return [f"{name}@{position(ordinal - first)}" for ordinal in self.ordinals]
         return [self.record_id(i) for i in range(len(self.values))]
 
+    def content(self, i: int) -> bytes:
+        """What value `i` is known by when its neighbours change: the name of its file if it is a whole file, else the
+        digest of its bytes, which it shares with its duplicates.
+        """
+        piece, _ = self._locate(i)
+        if piece.is_named:
+            return piece.file.encode("utf-8", "surrogatepass")
+        at = (self.ordinals[i] - self.first_ordinal) * DIGEST_BYTES
+        return self.digests()[at : at + DIGEST_BYTES]
+
     def position(self, i: int) -> int:
         """Where value `i` starts in its file: byte offset (decompressed), row number or index."""
         piece, k = self._locate(i)
@@ -317,6 +344,18 @@ class RecordBatch:
             left_out=self.left_out,
         )
 
+    def only(self, kept: Sequence[int]) -> RecordBatch:
+        """The values at the indices `kept`, in ascending order; bad rows stay."""
+        return RecordBatch(
+            first_ordinal=self.first_ordinal,
+            num_records=self.num_records,
+            values=[self.values[i] for i in kept],
+            ordinals=[self.ordinals[i] for i in kept],
+            bad=self.bad,
+            pieces=self._pieces,
+            digests=self.digests(),
+        )
+
     def cut(self, start: int, stop: int) -> RecordBatch:
         """The part of the batch with the ordinals `start … stop - 1`, the bad rows among them included."""
         low, high = bisect_left(self.ordinals, start), bisect_left(self.ordinals, stop)
@@ -344,7 +383,8 @@ class RecordBatch:
         for piece, first, last in self._parts():
             ks = range(first, last)
             ordinal = piece.first_ordinal + first
-            pieces.append((piece.file, ordinal, [piece.position(k) for k in ks], [piece.raw(k) for k in ks]))
+            positions, raws = [piece.position(k) for k in ks], [piece.raw(k) for k in ks]
+            pieces.append((piece.file, ordinal, piece.is_named, positions, raws))
         return _rebuild, (
             self.first_ordinal,
             self.num_records,
@@ -363,7 +403,7 @@ def _rebuild(
     values: list[Record],
     ordinals: Sequence[int],
     bad: list[BadRecord],
-    pieces: list[tuple[str, int, list[int], list[bytes]]],
+    pieces: list[tuple[str, int, bool, list[int], list[bytes]]],
     digests: bytes,
     left_out: Mapping[str, int],
 ) -> RecordBatch:
@@ -374,8 +414,8 @@ def _rebuild(
         ordinals=ordinals,
         bad=bad,
         pieces=[
-            StoredPiece(file=file, first_ordinal=first, positions=positions, raws=raws)
-            for file, first, positions, raws in pieces
+            StoredPiece(file=file, first_ordinal=first, is_named=is_named, positions=positions, raws=raws)
+            for file, first, is_named, positions, raws in pieces
         ],
         digests=digests,
         left_out=left_out,

@@ -167,7 +167,7 @@ class _RepairedPiece(Piece):
     __slots__ = ("_piece", "_repaired")
 
     def __init__(self, piece: Piece, repaired: Mapping[int, bytes]) -> None:
-        super().__init__(file=piece.file, first_ordinal=piece.first_ordinal)
+        super().__init__(file=piece.file, first_ordinal=piece.first_ordinal, is_named=piece.is_named)
         self._piece = piece
         self._repaired = repaired
 

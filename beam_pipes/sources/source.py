@@ -319,7 +319,7 @@ class _PieceOfSplit(Piece):
     __slots__ = ("_piece",)
 
     def __init__(self, piece: Piece, file: str) -> None:
-        super().__init__(file=file, first_ordinal=piece.first_ordinal)
+        super().__init__(file=file, first_ordinal=piece.first_ordinal, is_named=piece.is_named)
         self._piece = piece
 
     def position(self, k: int) -> int:

@@ -61,6 +61,9 @@ class Records:
     def record_id(self, index: int) -> str:
         return self._ids[index]
 
+    def content(self, index: int) -> bytes:
+        return self._ids[index].encode("utf-8", "surrogatepass")
+
 
 class _Options(TypedDict):
     prefix: str

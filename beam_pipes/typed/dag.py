@@ -33,6 +33,7 @@ from beam_pipes.errors import (
     NotConnectedException,
     TypeMismatchException,
 )
+from beam_pipes.sources.record_batch import content_of_value
 from beam_pipes.typed.pipeline import Key, Pipeline, signature_of
 
 
@@ -123,6 +124,7 @@ class DAGPipeline(Pipeline):
         record = OneRecord(
             input_object,
             (lambda: record_id_of(index)) if here.direct else (lambda: f"{record_id_of(index)}/{item}"),
+            (lambda: content_of_value(input_object)) if here.direct else (lambda: here.content),
         )
         batch = Batch(record)
         runner.run(batch)

@@ -240,6 +240,7 @@ def _called_directly(transform: Callable[..., object]) -> Callable[..., object]:
         else:  # a stage that calls another one: still the same record
             context = RecordContext(seed=outer.seed, unit=f"{outer.unit}/{self.name}", epoch=outer.epoch, stage=self)
             context.record_id_of, context.index, context.item = outer.record_id_of, outer.index, outer.item
+            context.content_of = outer.content_of
         context.left = own
         previous = set_context(context)
         try:

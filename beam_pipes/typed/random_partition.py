@@ -24,9 +24,11 @@ import numpy as np
 
 from beam_pipes.cache.spec import Record
 from beam_pipes.engine.graph import brief
+from beam_pipes.engine.records import current_context
 from beam_pipes.engine.statistics import Counter, Histogram, plain_number
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
+from beam_pipes.sources.record_batch import content_of_value
 from beam_pipes.typed.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -39,14 +41,17 @@ class RandomPartition(Pipeline):
         RandomPartition(str, ['eval', 'train'], [0.1])       # the last takes the rest, as in the reference
         RandomPartition(str, ['train', 'eval', 'test'], [0.7, 0.2, 0.1])
 
-    The choice is a function of (seed, record): it is the same on every runner and in every run, and records keep their
-    output when data is added. `key` makes the choice depend on (seed, name, key) instead, so that related records
-    stay together: `key=lambda example: example['speaker']` never splits a speaker. Two
-    partitions of one graph choose independently of each other, because they have different names.
+    The choice is a function of the seeds (of the declaration and of this stage), the names of this stage and of its
+    outputs, and the content of the record in its source, such as the bytes of its line; of a source of whole files
+    (`Files`), the name of the file. So it is the same on every runner and in every run, wherever in a pipeline the
+    partition stands, and in an analyzer too. Records keep their output when others are added, removed, or put into
+    another order; a record and its duplicates go to the same output, as does everything that stages made of one
+    record. If shares change, only those records move that no longer fit. Two partitions of one graph choose
+    independently of each other, because they have different names.
 
-    A record is identified by its origin: by file and position in a build (`poems.txt@15`), by its number in
-    `load_pipeline`, `run_pipeline_serial` and direct calls, which receive values without files. So these split the
-    same values differently from a build; with `key` all of them agree.
+    `key` makes the choice depend on (seed, name, key) instead, so that related records stay together:
+    `key=lambda example: example['speaker']` never splits a speaker. It is also what keeps a record where it is when
+    its content changes.
 
     Statistics: a counter for each output, `<name of the partition>_<output>_count`.
 
@@ -101,15 +106,28 @@ class RandomPartition(Pipeline):
         self._bounds = [math.fsum(probabilities[: count + 1]) for count in range(len(names) - 1)]
 
     def transform(self, input_object: object) -> dict[str, list[object]]:
-        key = self.record_key() if self.key is None else self._key_of(input_object)
-        drawn = hashlib.blake2b(key, digest_size=8, salt=b"partition", key=str(self.seed).encode()).digest()
-        fraction = (int.from_bytes(drawn, "big") >> 11) / 2**53  # below 1
-        chosen = bisect.bisect_right(self._bounds, fraction)
+        context = current_context()
+        assert context is not None  # set by whoever calls `transform`, see `Pipeline`
+        if self.key is not None:
+            name = self._drawn(self._key_of(input_object))
+        elif context.direct:
+            name = self.output_of(content_of_value(input_object))
+        else:
+            name = self.output_of(context.content, seed=context.seed)
         outputs: dict[str, list[object]] = {name: [] for name in self.partition_names}
-        name = self.partition_names[chosen]
         outputs[name].append(input_object)
         self._set_stats([Counter(f"{name}_count", 1)])
         return outputs
+
+    def output_of(self, content: bytes, *, seed: int = 0) -> str:
+        """The output of the records with this content (`RecordBatch.content`), in a declaration with this seed."""
+        parts = [str(seed).encode(), *(name.encode() for name in (self.name, *self.partition_names)), content]
+        return self._drawn(b"\0".join(parts))
+
+    def _drawn(self, key: bytes) -> str:
+        drawn = hashlib.blake2b(key, digest_size=8, salt=b"partition", key=str(self.seed).encode()).digest()
+        fraction = (int.from_bytes(drawn, "big") >> 11) / 2**53  # below 1
+        return self.partition_names[bisect.bisect_right(self._bounds, fraction)]
 
     def _key_of(self, input_object: object) -> bytes:
         assert self.key is not None

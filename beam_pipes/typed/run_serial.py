@@ -22,7 +22,9 @@ from beam_pipes.engine.graph import brief, graph_of, mismatch
 from beam_pipes.engine.records import Batch, OneRecord
 from beam_pipes.engine.statistics import Statistic
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, SourceError, TypeMismatchException
+from beam_pipes.sources.record_batch import content_of_value
 from beam_pipes.typed.pipeline import Pipeline, signature_of
+from beam_pipes.typed.random_partition import RandomPartition
 
 
 class LoadedDict(dict[str, list[Any]]):
@@ -45,8 +47,9 @@ def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[object]) -> Loade
 
         load_pipeline(SplitWords(), ['to be', 'or not'])  →  ['to', 'be', 'or', 'not']
 
-    A record is identified by its number here, and by file and position in a build. Stages that draw by record (`rng()`,
-    `RandomPartition` without `key`) draw the same in every call of `load_pipeline`, but not what they draw in a build.
+    A record is identified by its number here, and by file and position in a build: stages that draw by record (`rng()`)
+    draw the same in every call of `load_pipeline`, but not what they draw in a build. `RandomPartition` goes by the
+    content.
     """
     _check_stage(pipeline, "load_pipeline")
     account = Account()
@@ -144,11 +147,14 @@ def _run(pipeline: Pipeline, inputs: Iterable[object], account: Account) -> Iter
     """Yields (output name, value); books every record in `account`. Records are identified by their position."""
     graph = graph_of(pipeline, default_output=pipeline.name)
     runner = GraphRunner(graph)
+    divides = any(isinstance(unit.stage, RandomPartition) for unit in graph.units)
     for position, value in enumerate(inputs):
         problem = mismatch(value, graph.input_type)
         if problem is not None:
             raise TypeMismatchException(f"{pipeline.name}: as input {position}, {problem}.", stage=pipeline.name)
-        batch = Batch(OneRecord(value, functools.partial(str, position)), account)
+        # Before stages run, which may change the value.
+        content = content_of_value(value) if divides else b""
+        batch = Batch(OneRecord(value, functools.partial(str, position), functools.partial(bytes, content)), account)
         runner.run(batch)
         for name, column in runner.outputs(batch).items():
             for output in column[0]:

@@ -137,9 +137,11 @@ def build_and_show(
         return result
     account = result.account
     for row in () if result.analysis is None else result.analysis.rows:
+        split = "" if row["split"] is None else f" of {row['split']}"
         _say(
-            f"analyzer {row['name']}: {row['values']:,} values, {row['analysed_shards']} of {row['num_shards']} source "
-            f"shards analysed, {row['bytes']:,} bytes, {row['secs']:.1f} s."
+            f"analyzer {row['name']}: {row['values']:,} values of {row['records']:,} records{split}, "
+            f"{row['analysed_shards']} of {row['num_shards']} source shards analysed, {row['bytes']:,} bytes, "
+            f"{row['secs']:.1f} s."
         )
     _show_account(account)
     rate = account.read / result.secs if result.secs else 0.0

@@ -143,6 +143,7 @@ class ExactDuplicates(Analyzer):
     """
 
     normalize: Normalizer | Sequence[Normalizer] | None = None
+    split: str | None = None  # a copy in another split is a duplicate too
 
     def accumulator(self) -> Accumulator:
         return _Digests(self)

@@ -83,6 +83,7 @@ class NearDuplicates(Analyzer):
     rows: int = 8
     normalize: Normalizer | Sequence[Normalizer] | None = plain_text
     seed: int = 0
+    split: str | None = None  # a copy in another split is a duplicate too
     max_compared: int = 1000
 
     input_type = str

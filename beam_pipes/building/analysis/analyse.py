@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
+from beam_pipes.building.analysis.declared import learned_by
 from beam_pipes.building.analysis.job import AnalysisJob, merge
 from beam_pipes.building.analysis.plan import AnalysisPlan, AnalysisTask, plan_analysis
 from beam_pipes.building.analysis.stored import discard
@@ -99,6 +100,7 @@ def analyse(
         {
             "name": planned.analyzer.name,
             "fingerprint": planned.fingerprint.digest,
+            "split": learned_by(declaration, planned.analyzer).split,
             "num_shards": len(planned.shards),
             "analysed_shards": analysed.get(planned.analyzer.name, 0),
             "bytes": result.num_bytes,

@@ -1,21 +1,24 @@
 """`held_results`: the handles of results that a stage holds in its configuration.
 
-What can be checked about a declaration's analyzers at construction: names, types, and which needs whose result.
+What can be checked about a declaration's analyzers at construction: names, types, which needs whose result, and
+whether the records of its split are known before any stage runs (`Learned`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult, Result
-from beam_pipes.engine.graph import Graph, describe
+from beam_pipes.engine.graph import Graph, Ref, describe
 from beam_pipes.errors import DeclarationError, TypeMismatchException
+from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source
 
 _SCALARS = (str, bytes, int, float, bool, type(None))
@@ -90,6 +93,9 @@ class Analysed(Protocol):
     def source(self) -> Source: ...
 
     @property
+    def seed(self) -> int: ...
+
+    @property
     def graph(self) -> Graph: ...
 
     @property
@@ -117,12 +123,93 @@ def check_analyzers(declaration: Analysed) -> None:
             )
     for analyzer in analyzers:
         _check_input(declaration, analyzer, where)
+        learned_by(declaration, analyzer)
     held = {analyzer.name: _held_by(analyzer) for analyzer in analyzers}
     for unit in declaration.graph.units:
         _check_declared(held_results(unit.stage), analyzers, f"{where}: stage {unit.name!r}")
     for name, results in held.items():
         _check_declared(results, analyzers, f"{where}: the analyzer {name!r}")
     _check_order({name: {result.name for result in results} & set(names) for name, results in held.items()}, where)
+
+
+class Partition(Protocol):
+    """A stage that sends each record to one of its outputs by the record's content: `RandomPartition` without a key."""
+
+    name: str
+    partition_names: Sequence[str]
+    partition_probabilities: Sequence[float]
+    seed: int
+
+    def output_of(self, content: bytes, *, seed: int) -> str: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learned:
+    """The records of the source that an analyzer learns from: those of `split`; all of them where it is None.
+
+    `choices` are the partitions on the way to the split, each with the output that leads there. A source whose shards
+    belong to splits needs none.
+    """
+
+    split: str | None
+    choices: Sequence[tuple[Partition, str]] = ()
+    seed: int = 0
+
+    def of_shard(self, splits: Sequence[str] | None) -> bool:
+        """Whether a source shard can have such records; `splits`: those that it belongs to, None for all."""
+        return self.split is None or splits is None or self.split in splits
+
+    def records(self, batch: RecordBatch) -> RecordBatch:
+        """The records of the batch that are learned from."""
+        for partition, output in self.choices:
+            chosen = (partition.output_of(batch.content(i), seed=self.seed) for i in range(len(batch)))
+            batch = batch.only([i for i, name in enumerate(chosen) if name == output])
+        return batch
+
+    def fingerprint_options(self) -> list[object]:
+        """What enters the fingerprint of an analyzer that does not learn from everything."""
+        shares = [[p.name, p.partition_names, p.partition_probabilities, p.seed, output] for p, output in self.choices]
+        return [] if self.split is None else [self.split, self.seed if shares else 0, shares]
+
+
+def learned_by(declaration: Analysed, analyzer: Analyzer) -> Learned:
+    """What an analyzer of a declaration learns from; `DeclarationError` if its split is not known before stages run."""
+    graph, split = declaration.graph, analyzer.split
+    if split is None or list(graph.outputs) == [split] or (len(graph.outputs) == 1 and split == "train"):
+        return Learned(split=None)
+    told = ", ".join(map(repr, graph.outputs))
+    where = f"declaration {declaration.name!r}: the analyzer {analyzer.name!r} learns from the split {split!r}"
+    if split not in graph.outputs:
+        raise DeclarationError(
+            f"{where}, and the splits are {told}. Give it split='...', one of them, or split=None to learn from the "
+            "records of all splits.",
+            analyzer=analyzer.name,
+        )
+    if type(declaration.source).splits_of is not Source.splits_of:
+        return Learned(split=split)
+    units = {unit.name: unit for unit in graph.units}
+    choices: list[tuple[Partition, str]] = []
+    waiting, seen = [graph.outputs[split]], set[Ref]()
+    while waiting:
+        ref = waiting.pop()
+        if ref in seen or ref.unit not in units:
+            continue
+        seen.add(ref)
+        unit = units[ref.unit]
+        waiting += unit.refs()
+        if ref.key is None:
+            continue
+        stage: Any = unit.stage
+        if not hasattr(stage, "output_of") or stage.key is not None:
+            raise DeclarationError(
+                f"{where}, but which records go there is only known after {unit.name!r} has seen what the stages made "
+                "of them. Divide by splits={name: share}, give each split a source, or write split=None to learn from "
+                f"the records of all splits ({told}).",
+                analyzer=analyzer.name,
+                stage=unit.name,
+            )
+        choices.append((stage, ref.key))
+    return Learned(split=split if choices else None, choices=choices, seed=declaration.seed)
 
 
 def bound_results(declaration: Analysed) -> dict[str, BoundResult]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 from beam_pipes.analysis.analyzer import Accumulator, Analyzer, BoundResult, fetch
+from beam_pipes.building.analysis.declared import learned_by
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask, PlannedAnalyzer
 from beam_pipes.building.analysis.stored import DIRECTORY, Stored, discard, find_stored, scratch, store
 from beam_pipes.building.declaration import Declaration
@@ -28,7 +29,6 @@ from beam_pipes.building.workers.pool import files_of
 from beam_pipes.building.workers.process import ended_by
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.engine.graph import Graph
 from beam_pipes.engine.records import Column
 from beam_pipes.errors import AnalysisError, BuildError, WorkerDiedError
 from beam_pipes.sources.record_batch import RecordBatch
@@ -65,12 +65,14 @@ class AnalysisJob:
             analyzer = self._analyzers[name]
             group = groups.get(task.of[name])
             if group is None:
-                group = groups[task.of[name]] = _Group(self._declaration, task.shard, analyzer.analysed_graph)
+                group = groups[task.of[name]] = _Group(self._declaration, task.shard, analyzer)
             group.accumulators.append((analyzer, analyzer.accumulator()))
         records = 0
-        for batch in shard_records(self._declaration, task.shard) if groups else ():
-            for group in groups.values():
-                group.add(batch)
+        splits = self._declaration.source.splits_of(task.shard)
+        learning = [group for group in groups.values() if group.learned.of_shard(splits)]
+        for batch in shard_records(self._declaration, task.shard) if learning else ():
+            for group in learning:
+                group.add(group.learned.records(batch))
             records += batch.num_records
             tell(batch.num_records)
         with writing(self._root):
@@ -94,9 +96,11 @@ class AnalysisJob:
 
 
 class _Group:
-    """Analyzers of one pipeline, which runs once for all of them. Counts what it sees."""
+    """Analyzers of one pipeline and one split, which runs once for all of them. Counts what it sees."""
 
-    def __init__(self, declaration: Declaration, shard: SourceShard, graph: Graph | None) -> None:
+    def __init__(self, declaration: Declaration, shard: SourceShard, analyzer: Analyzer) -> None:
+        graph = analyzer.analysed_graph
+        self.learned = learned_by(declaration, analyzer)
         self.shard = shard
         self.accumulators: list[tuple[Analyzer, Accumulator]] = []
         self.records = 0

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult
-from beam_pipes.building.analysis.declared import bind_results, bound_results
+from beam_pipes.building.analysis.declared import bind_results, bound_results, learned_by
 from beam_pipes.building.analysis.stored import Stored, accumulator_place, find_stored, result_place
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.checked_json import JsonObject
@@ -76,14 +76,16 @@ def fingerprint_analyzer(declaration: Declaration, analyzer: Analyzer, *, genera
     """The fingerprint of an analyzer in a declaration; raises `AnalysisError` while a result that it holds is missing.
 
     In it are the analyzer (class, version, options, code), `of` with all its stages, what the source does while it
-    reads, and, where `of` is there, the seed that its draws are keyed by. Not in it are `on_error`, which decides
-    whether a build goes on and not what is analysed, and the pipeline of the declaration.
+    reads, which records are those of its split, and, where `of` is there, the seed that its draws are keyed by. Not in
+    it are `on_error`, which decides whether a build goes on and not what is analysed, and the declaration's stages.
     """
     own = fingerprint(analyzer)
     parts = dict(own.parts)
     source = declaration.source
     read: dict[str, Fingerprint] = {name: fingerprint(stage) for name, stage in source.stages().items()}
     options = {"source": canonical_text([source.fingerprint_class(), source.fingerprint_config()])}
+    if learned := learned_by(declaration, analyzer).fingerprint_options():
+        options["split"] = canonical_text(learned)
     if analyzer.of is not None:
         options["seed"] = str(declaration.seed)
         pipeline = fingerprint(analyzer.of)

@@ -163,14 +163,14 @@ def trace_record(
 
 
 def _trace(declaration: Declaration, record_id: str, cache: str | os.PathLike[str] | None) -> RecordTrace:
-    value, raw, error = _find(declaration, record_id, cache)
+    value, raw, content, error = _find(declaration, record_id, cache)
     if error is not None:
         failure = Failure.of(error, stage=SOURCE, dropped=False)
         stage = StageTrace(name=SOURCE, inputs={None: (raw,)}, outputs={None: ()}, failure=failure)
         return RecordTrace(record_id=record_id, raw=raw, value=None, stages=(stage,), written={})
     graph = declaration.graph
     runner = GraphRunner(graph, prefix=graph.prefix, path=graph.prefix, seed=declaration.seed, on_error="dead_letter")
-    batch = Batch(OneRecord(value, lambda: record_id))
+    batch = Batch(OneRecord(value, lambda: record_id, lambda: content))
     stages = []
     for runner_of_unit in runner.units:
         unit = runner_of_unit.unit
@@ -216,8 +216,8 @@ def _written(
 
 def _find(
     declaration: Declaration, record_id: str, cache: str | os.PathLike[str] | None
-) -> tuple[object, bytes, Exception | None]:
-    """Value, bytes, and the error of a record that cannot be parsed."""
+) -> tuple[object, bytes, bytes, Exception | None]:
+    """Value, bytes, what the record is known by, and the error of a record that cannot be parsed."""
     file, position = split_id(record_id)
     digests = None if cache is None else DigestCache.load(os.path.join(cache, DIGESTS_NAME))
     plan = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
@@ -228,11 +228,11 @@ def _find(
                 if batch.file(index) == file:
                     found = batch.position(index)
                     if found == position:
-                        return batch.values[index], batch.raw(index), None
+                        return batch.values[index], batch.raw(index), batch.content(index), None
                     nearest = sorted([*nearest, found], key=lambda each: abs(each - position))[:2]
             for bad in batch.bad:
                 if bad.record_id == record_id:
-                    return None, bad.raw, bad.error
+                    return None, bad.raw, b"", bad.error
     raise _unknown(record_id, file, plan, nearest)
 
 
