@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from beam_pipes.building.care.takedown import look_up_published
+from beam_pipes.building.checks import require_apart
 from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
 from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
 from beam_pipes.building.declaration_fingerprint import require_new_versions
@@ -39,7 +40,14 @@ from beam_pipes.cache.publish import published_id
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.cache.storage_protocol import HeldLock
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import BeamPipesError, DeclarationError, StageError, visible
+from beam_pipes.errors import (
+    BeamPipesError,
+    CacheNotFoundError,
+    CorruptManifestError,
+    DeclarationError,
+    StageError,
+    visible,
+)
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.preflight import Draft
@@ -117,6 +125,9 @@ def build(
     progress = progress if progress is not None else Silent()
     reference = declaration if isinstance(declaration, str) else None
     resolved = load_any_declaration(declaration) if isinstance(declaration, str) else declaration
+    require_apart(resolved, root)
+    if not overwrite:
+        _require_same_name(resolved, root)
     if isinstance(resolved, RegroupedDeclaration):
         return _build_regrouped(
             resolved, root, options=options, overwrite=overwrite, saved_plan=saved_plan, keep=keep, progress=progress
@@ -183,6 +194,24 @@ def build(
         analysis=analysis,
         removed=removed,
     )
+
+
+def _require_same_name(declaration: Declaration | RegroupedDeclaration, root: str) -> None:
+    """Raises `DeclarationError` if the directory holds a cache that another declaration has built."""
+    try:
+        published = Cache.open(root).manifest.name
+    except (CacheNotFoundError, CorruptManifestError):
+        return
+    if published != declaration.name:
+        replace = (
+            "" if isinstance(declaration, RegroupedDeclaration) else " Pass overwrite=True (--overwrite) to do so."
+        )
+        raise DeclarationError(
+            f"{root!r} holds the cache {published!r}, and the declaration is called {declaration.name!r}: the build "
+            "would replace what others read there. Build to another directory, or call the declaration what the cache "
+            f"is called.{replace}",
+            path=root,
+        )
 
 
 def _without_old(root: str, keep: int) -> tuple[str, ...]:

@@ -276,7 +276,11 @@ def images(
             if label_field is None or isinstance(field_of(sample, label_field), str):
                 module.use("beam_pipes.recipes", "class_of")
                 of = call("stage", Code("class_of"), label_field=label_field)
-                module.assign("classes", call("Vocabulary", "classes", of=of, split=Code("None")), "beam_pipes.transforms.analyzers")
+                module.assign(
+                    "classes",
+                    call("Vocabulary", "classes", of=of, split=Code("None")),
+                    "beam_pipes.transforms.analyzers",
+                )
                 classes, analyzers = Code("classes.result"), [Code("classes")]
     elif label_field is not None:
         raise DeclarationError(

@@ -174,7 +174,9 @@ def table(
         module.use("beam_pipes", "stage")
         module.use("beam_pipes.recipes", "text_of")
         of = call("stage", Code("text_of"), field=label)
-        module.assign("classes", call("Vocabulary", "classes", of=of, split=Code("None")), "beam_pipes.transforms.analyzers")
+        module.assign(
+            "classes", call("Vocabulary", "classes", of=of, split=Code("None")), "beam_pipes.transforms.analyzers"
+        )
         features[LABEL] = call("FeatureSpec", "int64", minimum=0)
     elif label is not None:
         features[LABEL] = _feature(chosen[label])

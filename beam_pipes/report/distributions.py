@@ -224,7 +224,7 @@ def drifts(before: Cache, after: Cache) -> list[Drift]:
 
 
 def sampled_numbers(cache: Cache, split: str, *, records: int = SAMPLED_RECORDS) -> dict[str, np.ndarray]:
-    """Feature → its numbers in records that are spread over a split, the first 64 of each record."""
+    """Feature → its numbers in records that are spread over a split, 64 of each record, spread over it."""
     manifest, opened = cache.manifest.splits[split], cache[split]
     if manifest.kind != "example" or not len(opened):
         return {}
@@ -235,9 +235,20 @@ def sampled_numbers(cache: Cache, split: str, *, records: int = SAMPLED_RECORDS)
         for name, value in example.items():
             array = np.asarray(value)
             if array.dtype.kind in "iufb":
-                parts.setdefault(name, []).append(array.reshape(-1)[:_VALUES_OF_A_RECORD].astype(np.float64))
+                parts.setdefault(name, []).append(_spread(array.reshape(-1), row).astype(np.float64))
     joined = {name: np.concatenate(values) for name, values in parts.items()}
     return {name: values[~np.isnan(values)] for name, values in joined.items()}
+
+
+def _spread(values: np.ndarray, row: int) -> np.ndarray:
+    """At most 64 of the values: one from each of 64 equal parts, at a place in it that is drawn by the row, so that no
+    corner, column or channel of an array stands for all of it.
+    """
+    if len(values) <= _VALUES_OF_A_RECORD:
+        return values
+    drawn = np.random.default_rng(row).random(_VALUES_OF_A_RECORD)
+    places = (np.arange(_VALUES_OF_A_RECORD) + drawn) * (len(values) / _VALUES_OF_A_RECORD)
+    return values[places.astype(np.int64)]
 
 
 def spread_rows(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:

@@ -152,6 +152,7 @@ def build_and_show(
         f"{account.dead:,} dead letters; {result.num_shards} {shards}{reused}; {result.secs:.1f} s "
         f"({rate:,.0f} records/s)."
     )
+    _show_splits(result.path)
     _say(f"The cache is in {result.path} (snapshot {result.snapshot}).")
     if result.removed:
         _say(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
@@ -170,6 +171,19 @@ def _show_account(account: Account) -> None:
     from beam_pipes.runners.commands.caches import account_table, console
 
     console.print(account_table(account))
+
+
+def _show_splits(path: str) -> None:
+    """How many examples each split has, where there are several: shares are drawn, and few records make none of one."""
+    from beam_pipes.cache import Cache
+
+    sizes = {split: sum(entry.records) for split, entry in Cache.open(path).manifest.splits.items()}
+    total = sum(sizes.values())
+    if len(sizes) > 1 and total:
+        told = ", ".join(f"{split} {size:,} ({size / total:.1%})" for split, size in sizes.items())
+        _say(f"Examples of each split: {told}.")
+        for split in [split for split, size in sizes.items() if not size]:
+            _say(f"Warning: the split {split!r} is empty. Nothing that was read belongs to it: check its share or key.")
 
 
 def _show_detached(result: BuildResult, job: LaunchRecord) -> None:

@@ -22,6 +22,9 @@ class Listed:
     def record_id(self, index: int) -> str:
         return f"list@{self.first + index}"
 
+    def content(self, index: int) -> bytes:
+        return self.record_id(index).encode()
+
 
 class Stage(Pipeline):
     """`transform` as a function."""
