@@ -1,0 +1,88 @@
+"""A build replaces no other cache, and keeps its input and its cache apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from beam_pipes import Cache, build, write_cache
+from beam_pipes.cache import FeatureSpec
+from beam_pipes.errors import DeclarationError
+from beam_pipes.report.distributions import sampled_numbers
+from beam_pipes.runners.commands import app
+from beam_pipes.sources import FileContent, Files, TextLines
+
+
+def text(line: str) -> dict[str, str]:
+    return {"text": line}
+
+
+def size(file: FileContent) -> dict[str, int]:
+    return {"size": len(file.content)}
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> TextLines:
+    (tmp_path / "lines.txt").write_text("a\nb\n")
+    return TextLines(tmp_path / "lines.txt")
+
+
+def test_a_declaration_of_another_name_needs_overwrite(lines: TextLines, tmp_path: Path) -> None:
+    build("first", lines, [text], to=tmp_path / "cache")
+
+    with pytest.raises(
+        DeclarationError, match="holds the cache 'first', and the declaration is called 'second'"
+    ) as told:
+        build("second", lines, [text], to=tmp_path / "cache")
+
+    assert "Pass overwrite=True (--overwrite) to do so." in str(told.value)
+    assert Cache.open(tmp_path / "cache").manifest.name == "first"
+    build("second", lines, [text], to=tmp_path / "cache", overwrite=True)
+    assert Cache.open(tmp_path / "cache").manifest.name == "second"
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "words"),
+    [
+        pytest.param("in", "in", "the input '.*in' lies in the directory of the cache", id="same"),
+        pytest.param("in/deep", "in", "the input '.*deep' lies in the directory of the cache", id="input_in_cache"),
+        pytest.param("in", "in/cache", "the cache '.*cache' lies inside of the input", id="cache_in_input"),
+    ],
+)
+def test_input_and_cache_are_kept_apart(tmp_path: Path, source: str, to: str, words: str) -> None:
+    (tmp_path / "in/deep").mkdir(parents=True)
+    for name in ("in/a.bin", "in/deep/b.bin"):
+        (tmp_path / name).write_bytes(b"1")
+
+    with pytest.raises(DeclarationError, match=words):
+        build("files", Files(tmp_path / source), [size], to=tmp_path / to)
+
+    assert sorted(path.name for path in (tmp_path / "in").iterdir()) == ["a.bin", "deep"]
+
+
+def test_the_command_says_how_large_the_splits_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.csv").write_text("x\n" + "1\n" * 50)
+    command = ["table", "rows.csv", "--split", "train=0.8,eval=0.2", "--to", "cache", "--no-report"]
+    monkeypatch.chdir(tmp_path)
+
+    shown = CliRunner().invoke(app, command).output
+
+    # Fifty copies of one row are all in one split.
+    assert "Examples of each split: eval 0 (0.0%), train 50 (100.0%).\n" in shown
+    assert "Warning: the split 'eval' is empty. Nothing that was read belongs to it: check its share or key." in shown
+
+
+def test_numbers_of_a_record_are_sampled_all_over_it(tmp_path: Path) -> None:
+    """The last of 100 rows differs from the others: it has its share in what is looked at."""
+    pixels = np.zeros((100, 64), np.uint8)
+    pixels[99] = 200
+    write_cache(
+        tmp_path / "cache", {"train": [{"x": pixels}] * 50}, features={"x": FeatureSpec("uint8", shape=(100, 64))}
+    )
+
+    (found,) = sampled_numbers(Cache.open(tmp_path / "cache"), "train").values()
+
+    assert len(found) == 50 * 64 and 0.002 < (found == 200).mean() < 0.025
