@@ -20,6 +20,7 @@ from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths, select
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
+from beam_pipes.tasks.vocabularies.pretrained import open_json, read_pretrained, tokenizer_file
 from beam_pipes.transforms.chat import field_of, kept_fields
 from beam_pipes.typed import count, drop, stage
 
@@ -170,6 +171,7 @@ def tokens(
     max_tokens: int | None = None,
     dedup: str | None = None,
     backend: str | None = None,
+    parse_special: bool = False,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From texts to a cache of token ids: `{"text": "to be"}` in `web.jsonl` → `{"tokens": int32 (3,)}` in `train`.
@@ -191,6 +193,8 @@ def tokens(
         min_tokens, max_tokens: texts with fewer or more are dropped, and counted.
         dedup: "exact" or "near" drops all but the first of equal or similar texts.
         backend: which library encodes with a `tokenizer.json`, see `TokenizersVocabulary`.
+        parse_special: whether `<|endoftext|>` in a text of a `tokenizer.json` is that special token. By default it is
+            text, as it is with all other tokenizers.
         options: see `Common`. `by` is a field, which is also stored.
 
     A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; once it grows beyond that,
@@ -201,7 +205,8 @@ def tokens(
     kind = format_of(data, format)
     common = Common.of("tokens", options)
     wanted, named = {"eos": eos, "bos": bos}, {"eos": eos_token, "bos": bos_token}
-    vocabulary = _vocabulary(os.fspath(tokenizer), wanted, named, backend=backend)
+    as_text = None if parse_special else True
+    vocabulary = _vocabulary(os.fspath(tokenizer), wanted, named, backend=backend, special_as_text=as_text)
     keep = kept(keep_fields, common.by)
     _check(keep, kind, dedup=dedup, min_tokens=min_tokens, max_tokens=max_tokens)
     field = (text_field or _FIELDS[kind][0]) if kind in _FIELDS else None
@@ -413,7 +418,7 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
     `options` are those that only a `tokenizer.json` has.
     """
     kind, _, rest = tokenizer.partition(":")
-    path = os.path.join(tokenizer, "tokenizer.json") if os.path.isdir(tokenizer) else tokenizer
+    path = tokenizer_file(tokenizer)
     if kind == "tiktoken" and rest:
         there = {"eos": True, "bos": given["bos"] is not None}
         named = {f"{role}_token": token for role, token in given.items() if token is not None and wanted[role]}
@@ -422,7 +427,7 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         there = {"eos": True, "bos": False}
         made = call("ByteVocabulary")
     elif path.endswith(".json"):
-        tokens = {role: _token_of(path, role, token) for role, token in given.items()}
+        tokens = _tokens_of(path, given)
         there = {role: token is not None for role, token in tokens.items()}
         roles = {f"{role}_token": token for role, token in tokens.items() if wanted[role]}
         made = call("TokenizersVocabulary", path, **roles, **options)
@@ -430,14 +435,15 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         there = _pieces_of(path)
         made = call("SentencePieceVocabulary", path)
     else:
+        folder = os.path.basename(tokenizer)
         raise DeclarationError(
-            f"{tokenizer!r} is not a known tokenizer. Give a tokenizer.json, a SentencePiece .model or .spm, "
-            "tiktoken:NAME, tiktoken:PATH, or bytes."
+            f"{tokenizer!r} is not a known tokenizer. Give a tokenizer.json or its directory, a SentencePiece .model "
+            "or .spm, tiktoken:NAME, tiktoken:PATH, or bytes. A model of the Hugging Face Hub is downloaded first: hf "
+            f"download {tokenizer} --include '*.json' '*.jinja' '*.model' --local-dir {folder}; then give {folder}."
         )
-    if not path.endswith(".json") and (unknown := [name for name, value in options.items() if value is not None]):
-        option = unknown[0].replace("_", "-")
+    if not path.endswith(".json") and options.get("backend") is not None:
         raise DeclarationError(
-            f"{unknown[0]}=… (--{option}) is for a tokenizer.json, and {tokenizer!r} is none. Leave it out."
+            f"backend=… (--backend) is for a tokenizer.json, and {tokenizer!r} is none. Leave it out."
         )
     for role, is_wanted in wanted.items():
         if is_wanted and not there[role]:
@@ -469,21 +475,28 @@ def _pieces_of(path: str) -> dict[str, bool]:
     return {role: piece is not None and piece >= 0 for role, piece in ids.items()}
 
 
-def _token_of(path: str, role: str, given: str | None) -> str | None:
-    """The token of a `tokenizer.json` that ends or begins a text; None if nothing defines it."""
-    if given is not None:
-        return given
+def _tokens_of(path: str, given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The tokens of a `tokenizer.json` that end and begin a text; None if nothing defines it."""
+    folder, name = os.path.split(path)
+    if name == "tokenizer.json" and os.path.isdir(folder) and not os.path.isfile(path):
+        models = [name for name in sorted(os.listdir(folder)) if name.endswith(".model")]
+        remedy = (
+            f"Give its SentencePiece model, {os.path.join(folder, models[0])}."
+            if models
+            else f"Save one with transformers: AutoTokenizer.from_pretrained({folder!r}).save_pretrained({folder!r})."
+        )
+        raise DeclarationError(f"there is no {path!r}. {remedy}")
     try:
-        config = json.loads(Path(path).with_name("tokenizer_config.json").read_text(encoding="utf-8"))
-        token = config.get(f"{role}_token")
-        token = token.get("content") if isinstance(token, dict) else token
-        if isinstance(token, str):
-            return token
-    except (OSError, ValueError, AttributeError):
-        pass
-    try:
-        described = json.loads(Path(path).read_text(encoding="utf-8"))
-        known = {token["content"] for token in described.get("added_tokens") or ()}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-        raise DeclarationError(f"{path} cannot be read as a tokenizer.json: {error}.") from error
-    return next((token for token in _WELL_KNOWN[role] if token in known), None)
+        found = read_pretrained(path)
+        known = {token["content"] for token in json.loads(found.tokenizer_json).get("added_tokens") or ()}
+        tokens = {
+            role: token
+            or found.special.get(f"{role}_token")
+            or next((token for token in _WELL_KNOWN[role] if token in known), None)
+            for role, token in given.items()
+        }
+        if not all(tokens.values()):
+            open_json(found.tokenizer_json, where=repr(path))
+    except TaskError as error:
+        raise DeclarationError(str(error)) from error
+    return tokens

@@ -57,6 +57,9 @@ def tokens_command(
     backend: Annotated[
         str | None, typer.Option(help=f"what encodes with a tokenizer.json: {', '.join(BACKENDS)} [auto]")
     ] = None,
+    parse_special: Annotated[
+        bool, typer.Option("--parse-special", help="special tokens that are spelled in texts are these tokens [text]")
+    ] = False,
     is_chat: Annotated[
         bool, typer.Option("--chat", help="read messages and also store loss weights, 1 for what the assistant says")
     ] = False,
@@ -86,7 +89,8 @@ def tokens_command(
     if is_chat or chat_template is not None:
         ends = {"--no-eos": not eos or None, "--eos-token": eos_token, "--bos": bos or None, "--bos-token": bos_token}
         _refuse(ends, "the chat template decides which tokens begin and end a text")
-        _refuse({"--min-tokens": min_tokens, "--backend": backend}, "it is for texts, not messages")
+        of_texts = {"--min-tokens": min_tokens, "--backend": backend, "--parse-special": parse_special or None}
+        _refuse(of_texts, "it is for texts, not messages")
         recipe = chat(
             data,
             tokenizer=tokenizer,
@@ -117,6 +121,7 @@ def tokens_command(
             max_tokens=max_tokens,
             dedup=dedup,
             backend=backend,
+            parse_special=parse_special,
             **common,
         )
     is_texts = not (is_chat or chat_template is not None)
@@ -125,7 +130,7 @@ def tokens_command(
         declaring,
         building,
         context.obj or [],
-        about=(lambda: _about(recipe, tokenizer)) if is_texts else None,
+        about=(lambda: _about(recipe, tokenizer, parse_special=parse_special)) if is_texts else None,
         told=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
     )
 
@@ -361,7 +366,7 @@ def _classes(recipe: Recipe, cache: Cache) -> list[str]:
     return [f"classes: {', '.join(f'{number} {name}' for number, name in enumerate(names[:20]))}{more}"]
 
 
-def _about(recipe: Recipe, tokenizer: str) -> str:
+def _about(recipe: Recipe, tokenizer: str, *, parse_special: bool) -> str:
     """`tokenizer.json: 32,000 ids, encoded by tiktoken.`"""
     vocabulary = recipe.vocabulary
     about = f"{tokenizer}: {vocabulary.vocab_size:,} ids"
@@ -369,7 +374,9 @@ def _about(recipe: Recipe, tokenizer: str) -> str:
     if backend is None:
         return f"{about}."
     reason = getattr(vocabulary, "backend_reason", "")
-    return f"{about}, encoded by {backend}{f', because {reason}' if reason else ', with the ids of tokenizers'}."
+    by = f"encoded by {backend}{f', because {reason}' if reason else ', with the ids of tokenizers'}"
+    told = "these tokens" if parse_special else "text (--parse-special: tokens)"
+    return f"{about}, {by}. Special tokens that are spelled in texts are {told}."
 
 
 def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> list[str]:

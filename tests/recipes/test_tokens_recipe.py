@@ -239,20 +239,53 @@ def test_what_is_no_tokenizer_is_told() -> None:
     Path("broken.json").write_text("{")
     Path("empty.json").write_text("{}")
     Path("broken.model").write_bytes(b"no model")
+    Path("nothing").mkdir()
+    Path("pieces").mkdir()
+    Path("pieces/tokenizer.model").write_bytes(b"")
     for tokenizer, message in [
         (
             "gpt9",
-            "'gpt9' is not a known tokenizer. Give a tokenizer.json, a SentencePiece .model or .spm, tiktoken:",
+            "'gpt9' is not a known tokenizer. Give a tokenizer.json or its directory, a SentencePiece .model or .spm, ",
         ),
-        ("absent.json", "absent.json cannot be read as a tokenizer.json: [Errno 2] No such file"),
-        ("broken.json", "broken.json cannot be read as a tokenizer.json: Expecting property name"),
-        ("broken.model", "broken.model cannot be read as a SentencePiece model: "),
+        (
+            "meta-llama/Llama-3-8B",
+            "A model of the Hugging Face Hub is downloaded first: hf download meta-llama/Llama-3-8B --include '*.json' "
+            "'*.jinja' '*.model' --local-dir Llama-3-8B; then give Llama-3-8B.",
+        ),
+        ("absent.json", "'absent.json' cannot be read as a tokenizer.json: [Errno 2] No such file"),
+        ("broken.json", "'broken.json' cannot be read as a tokenizer.json: Expecting property name"),
+        ("empty.json", "'empty.json' cannot be read as a tokenizer.json: Model missing"),
+        ("nothing", "there is no 'nothing/tokenizer.json'. Save one with transformers: AutoTokenizer.from_pretrained("),
+        ("pieces", "there is no 'pieces/tokenizer.json'. Give its SentencePiece model, pieces/tokenizer.model."),
+        ("broken.model", "broken.model cannot be read as a SentencePiece model: expected a model of SentencePiece in"),
         ("absent.model", "absent.model cannot be read as a SentencePiece model: [Errno 2] No such file"),
     ]:
         with pytest.raises(DeclarationError, match=re.escape(message)):
             tokens("a.txt", tokenizer=tokenizer)
-    with pytest.raises(TaskError, match=re.escape("'empty.json' cannot be read as a tokenizer.json: Model missing")):
-        tokens("a.txt", tokenizer="empty.json", eos=False).declaration()
+    with pytest.raises(DeclarationError, match=r"backend=… \(--backend\) is for a tokenizer.json, and 'bytes' is none"):
+        tokens("a.txt", tokenizer="bytes", backend="tokenizers")
+
+
+def test_special_tokens_that_are_spelled_in_a_text_are_text_unless_they_are_parsed() -> None:
+    tokenizer = byte_pairs("tokenizer.json")
+    text = "the token <|endoftext|> ends a text"
+    Path("a.jsonl").write_bytes(json_lines([{"text": text}]))
+
+    as_text = built(tokens("a.jsonl", tokenizer="tokenizer.json"), "text")["train"][0]["tokens"].tolist()
+    parsed = built(tokens("a.jsonl", tokenizer="tokenizer.json", parse_special=True), "parsed")["train"][0]["tokens"]
+
+    assert parsed.tolist() == [*tokenizer.encode(text).ids, 0] and parsed.tolist().count(0) == 2
+    tokenizer.encode_special_tokens = True
+    assert as_text == [*tokenizer.encode(text).ids, 0] and as_text.count(0) == 1
+
+
+def test_the_end_of_a_text_is_the_one_that_transformers_finds() -> None:
+    byte_pairs("tokenizer.json", special=("<|stop|>", "</s>"))
+    Path("tokenizer_config.json").write_text("{}")
+    Path("special_tokens_map.json").write_text(json.dumps({"eos_token": "<|stop|>"}))
+    Path("a.jsonl").write_bytes(json_lines([{"text": "to"}]))
+
+    assert built(tokens("a.jsonl", tokenizer="tokenizer.json"))["train"][0]["tokens"].tolist()[-1] == 0
 
 
 # Options that contradict, records that do not fit.

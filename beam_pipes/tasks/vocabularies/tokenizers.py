@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from beam_pipes.errors import DeclarationError, MissingExtraError, TaskError, logger
-from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
+from beam_pipes.tasks.vocabularies.pretrained import num_ids, open_json, read_pretrained
 from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
 
 if TYPE_CHECKING:
@@ -75,29 +74,6 @@ def proof_texts(tokens: Sequence[str]) -> Iterator[str]:
         yield b"".join(bytes(map(letters.__getitem__, token)) for token in some).decode("utf-8", "replace")
 
 
-def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenizer, float | None]:
-    """A tokenizer without what would make ids depend on chance or on other texts, and the dropout that it had.
-
-    Raises `TaskError` for what is not a `tokenizer.json`.
-    """
-    library = require("tokenizers", purpose="TokenizersVocabulary")
-    try:
-        tokenizer: Tokenizer = library.Tokenizer.from_str(tokenizer_json)
-    except Exception as error:  # the library raises nothing more specific
-        raise TaskError(f"{where} cannot be read as a tokenizer.json: {str(error).rstrip('.')}.") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    dropout: float | None = getattr(tokenizer.model, "dropout", None) or None
-    if dropout is not None:
-        tokenizer.model.dropout = None
-    return tokenizer, dropout
-
-
-def num_ids(tokenizer: Tokenizer) -> int:
-    """The highest id and 1: ids of GPT-4 have gaps, so that there are fewer tokens."""
-    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-
-
 def _is_compared(text: str) -> bool:
     return zlib.crc32(text.encode()) % CHECKED_EVERY == 0
 
@@ -106,7 +82,8 @@ class TokenizersVocabulary(Vocabulary):
     """Any tokenizer of the `tokenizers` library: a `tokenizer.json` file, or a `tokenizers.Tokenizer`.
 
     Args:
-        tokenizer: path of the JSON file, or the object.
+        tokenizer: path of the JSON file or of its directory, or the object. Tokens that files beside it add, such as
+            `tokenizer_config.json`, are added as `transformers` adds them.
         eos_token: text of the token that ends a sequence (`"</s>"`, `"<|endoftext|>"`); None for none.
         pad_token: text of the padding token; None for id 0.
         unk_token: text of the unknown token; None for the model's own, if it has one.
@@ -117,6 +94,8 @@ class TokenizersVocabulary(Vocabulary):
             five times as fast: byte-level BPE, as in GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" requires it,
             "tokenizers" does not use it. The ids are the same; the fingerprint of "tokenizers" is another one, so that
             nothing that was encoded by tiktoken is used again.
+        special_as_text: whether a special token that is spelled in a text is ordinary text. Default: what the tokenizer
+            says (`encode_special_tokens`, or `split_special_tokens` in its configuration), else False.
 
     Padding, truncation and dropout of the file are switched off; `dropout` says what it was. If a text gives different
     ids while encoding, whatever was encoded before may be wrong too: a `DeclarationError` ends the build.
@@ -137,19 +116,31 @@ class TokenizersVocabulary(Vocabulary):
         extra_ids: int = 0,
         add_special_tokens: bool = False,
         backend: str = "auto",
+        special_as_text: bool | None = None,
     ) -> None:
         super().__init__(extra_ids=extra_ids)
         if backend not in BACKENDS:
             raise TaskError(f"backend should be one of {', '.join(BACKENDS)}, got {backend!r}", backend=backend)
         self._wanted = backend
-        if isinstance(tokenizer, (str, os.PathLike)):
-            self._json = read_bytes(tokenizer).decode("utf-8")
+        unknown = frozenset[str]()
+        if isinstance(tokenizer, str | os.PathLike):
+            found = read_pretrained(tokenizer)
+            self._json, unknown, as_text = found.tokenizer_json, found.unknown, found.special_as_text
         else:
-            self._json = tokenizer.to_str()
+            self._json, as_text = tokenizer.to_str(), tokenizer.encode_special_tokens
+        self._special_as_text = as_text if special_as_text is None else special_as_text
         self._add_special_tokens = add_special_tokens
         self._tokens = {"eos": eos_token, "pad": pad_token, "unk": unk_token, "bos": bos_token}
         # By which libraries another process has looked for a backend, and why there is none.
         self._found: tuple[dict[str, str], str] = {}, ""
+        for role, token in self._tokens.items():
+            if token in unknown:
+                raise TaskError(
+                    f"the tokenizer has no token {token!r}, given as {role}_token: a file beside it names that, and "
+                    "none gives it an id. Name one that it has.",
+                    token=token,
+                    role=role,
+                )
         self._load(repr(os.fspath(tokenizer)) if isinstance(tokenizer, str | os.PathLike) else "the text")
         if self.dropout is not None:
             _log.warning("the dropout of the tokenizer, %s, is off: ids do not depend on chance.", self.dropout)
@@ -162,6 +153,7 @@ class TokenizersVocabulary(Vocabulary):
 
     def _load(self, where: str = "the text") -> None:
         self._tokenizer, self.dropout = open_json(self._json, where=where)
+        self._tokenizer.encode_special_tokens = self._special_as_text
         self._ids: dict[str, int | None] = {}
         for role, token in self._tokens.items():
             token_id = None if token is None else self._tokenizer.token_to_id(token)
@@ -305,6 +297,8 @@ class TokenizersVocabulary(Vocabulary):
         }
         if self._wanted == "tokenizers":
             identity["backend"] = self._wanted
+        if self._special_as_text:
+            identity["special_as_text"] = True
         if self._had_other_ids:
             identity["version"] = 2
         return identity

@@ -1,0 +1,222 @@
+r"""A `tokenizer.json` with what lies beside it, read as `transformers` reads it.
+
+    model/tokenizer.json              the tokenizer
+    model/tokenizer_config.json       special tokens by name, more tokens, one chat template or several by name
+    model/special_tokens_map.json     special tokens by name \  read only if the configuration
+    model/added_tokens.json           more tokens            /  has no `added_tokens_decoder`
+    model/chat_template.jinja         the chat template; with it, and with additional_chat_templates/*.jinja, those of
+                                      the configuration do not count
+
+Tokens that the other files add become part of the tokenizer's JSON: what reads that needs no other file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken, Tokenizer
+
+#: Special tokens that every tokenizer may have, by the names that files and chat templates use.
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+_Object = Mapping[str, Any]
+
+
+class Pretrained(NamedTuple):
+    """A tokenizer and what lies beside it.
+
+    Attributes:
+        tokenizer_json: the content of `tokenizer.json`, with the tokens that other files add.
+        special: name → spelling of special tokens: `{"eos_token": "</s>", "image_token": "<image>"}`.
+        unknown: spellings of special tokens that no file gives an id. They have the next ids.
+        templates: name → chat template. The one that is used is "default", or "tool_use" where there are tools.
+        special_as_text: whether a special token that is spelled in a text is ordinary text.
+    """
+
+    tokenizer_json: str
+    special: Mapping[str, str] = {}
+    unknown: frozenset[str] = frozenset()
+    templates: Mapping[str, str] = {}
+    special_as_text: bool = False
+
+
+def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenizer, float | None]:
+    """A tokenizer without what would make ids depend on chance or on other texts, and the dropout that it had.
+
+    Raises `TaskError` for what is not a `tokenizer.json`.
+    """
+    library = require("tokenizers", purpose="a tokenizer.json")
+    try:
+        tokenizer: Tokenizer = library.Tokenizer.from_str(tokenizer_json)
+    except Exception as error:  # the library raises nothing more specific
+        raise TaskError(f"{where} cannot be read as a tokenizer.json: {str(error).rstrip('.')}.") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    dropout: float | None = getattr(tokenizer.model, "dropout", None) or None
+    if dropout is not None:
+        tokenizer.model.dropout = None
+    return tokenizer, dropout
+
+
+def num_ids(tokenizer: Tokenizer) -> int:
+    """The highest id and 1: ids of GPT-4 have gaps, so that there are fewer tokens."""
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+
+def tokenizer_file(tokenizer: str | os.PathLike[str]) -> str:
+    """The `tokenizer.json` of a directory, or the file itself."""
+    path = os.fspath(tokenizer)
+    return os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
+
+
+def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
+    """Reads a `tokenizer.json`, or a directory with one, and the files beside it; of a URL, only that file.
+
+    Raises `TaskError` for what cannot be read or understood.
+    """
+    file = tokenizer_file(tokenizer)
+    try:
+        content = read_bytes(file).decode("utf-8")
+        described = json.loads(content)
+        own = {token["content"]: token for token in described.get("added_tokens") or ()}
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        raise TaskError(f"{file!r} cannot be read as a tokenizer.json: {error}.") from error
+    if "://" in file:
+        return Pretrained(content)
+    config = _beside(file, "tokenizer_config.json")
+    others = [name for name in config.get("fast_tokenizer_files") or () if name != "tokenizer.json"]
+    if others:
+        raise TaskError(
+            f"the tokenizer_config.json beside {file!r} names {others[0]!r} too. Give the file that is meant."
+        )
+    is_old = "added_tokens_decoder" not in config
+    in_map = _beside(file, "special_tokens_map.json") if is_old else {}
+    named, more = _named_tokens(config, in_map)
+    special = {name: _spelling(value) for name, value in named.items()}
+    tokens = _listed_tokens(file, config, own, {*special.values(), *map(_spelling, more)})
+    known = {*own, *(token.content for token in tokens)}
+    unlisted = {_spelling(value): value for value in (*named.values(), *more) if _spelling(value) not in known}
+    tokens += map(_added, unlisted.values())
+    for token in tokens:
+        token.special = token.special or token.content in special.values()
+    unknown = frozenset[str]()
+    if any(_flags(token) != {**own.get(token.content, {}), "id": None} for token in tokens):
+        opened, _ = open_json(content, where=repr(file))
+        unknown = frozenset(spelling for spelling in unlisted if opened.token_to_id(spelling) is None)
+        content = _with_tokens(opened, tokens, described, file)
+    as_text = bool(config.get("split_special_tokens"))
+    return Pretrained(content, special, unknown, _templates(file, config), as_text)
+
+
+def _named_tokens(config: _Object, in_map: _Object) -> tuple[dict[str, Any], list[Any]]:
+    """Special tokens by name, and those without a name."""
+    more = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    merged = {**config, **in_map}
+    named = {name: merged[name] for name in NAMED if merged.get(name) is not None}
+    for name, value in merged.items():
+        is_token = isinstance(value, str) or (isinstance(value, dict) and ("__type" in value or name in in_map))
+        if name.endswith("_token") and is_token:
+            named[name] = value
+    of_map = in_map.get("extra_special_tokens") or ([] if more else in_map.get("additional_special_tokens")) or []
+    unnamed = list[Any]()
+    for tokens in (more, of_map):
+        if isinstance(tokens, Mapping):
+            named.update(tokens)
+        else:
+            unnamed += [token for token in tokens if token not in unnamed]
+    return named, unnamed
+
+
+def _listed_tokens(file: str, config: _Object, own: _Object, special: set[str]) -> list[AddedToken]:
+    """The tokens that files list with their ids, in the order of these."""
+    by_id: dict[int, AddedToken] = {}
+    if "added_tokens_decoder" in config:
+        by_id = {int(token_id): _added(token) for token_id, token in config["added_tokens_decoder"].items()}
+    elif added := _beside(file, "added_tokens.json"):
+        for spelling, token_id in added.items():
+            is_special = spelling in special
+            by_id[token_id] = _added({"content": spelling, "normalized": not is_special, "special": is_special})
+        by_id.update({token["id"]: _added(token) for token in own.values()})
+    return [by_id[token_id] for token_id in sorted(by_id)]
+
+
+def _with_tokens(tokenizer: Tokenizer, tokens: list[AddedToken], described: dict[str, Any], file: str) -> str:
+    """The JSON of a tokenizer with more tokens, whose ids are those that the library gives."""
+    tokenizer.add_tokens(tokens)
+    by_id = tokenizer.get_added_tokens_decoder()
+    described["added_tokens"] = [{**_flags(by_id[token_id]), "id": token_id} for token_id in sorted(by_id)]
+    content = json.dumps(described, ensure_ascii=False)
+    again = open_json(content)[0].get_added_tokens_decoder()
+    if {token_id: _flags(token) for token_id, token in again.items()} != {i: _flags(t) for i, t in by_id.items()}:
+        told = ", ".join(repr(token.content) for token in tokens[:5])
+        raise TaskError(
+            f"the files beside {file!r} add {told} to its tokens, with other ids when it is read again. Save it "
+            f"with transformers: AutoTokenizer.from_pretrained({os.path.dirname(file)!r}).save_pretrained(…)."
+        )
+    return content
+
+
+def _flags(token: AddedToken) -> dict[str, object]:
+    return {"content": token.content, "id": None, **{flag: getattr(token, flag) for flag in _FLAGS}}
+
+
+def _spelling(value: object) -> str:
+    """The text of a token, which files write as text or as an object. Raises `TaskError` for anything else."""
+    text = value.get("content") if isinstance(value, Mapping) else value
+    if not isinstance(text, str):
+        raise TaskError(
+            f"expected a special token as text, or as an object with 'content', found {value!r:.60}. Correct the "
+            "tokenizer_config.json or special_tokens_map.json beside the tokenizer."
+        )
+    return text
+
+
+def _added(value: object) -> AddedToken:
+    """A token as its file writes it; one that is only a text is special."""
+    flags = dict(value) if isinstance(value, Mapping) else {"special": True}
+    library = require("tokenizers", purpose="a tokenizer.json")
+    made: AddedToken = library.AddedToken(_spelling(value), **{flag: flags[flag] for flag in _FLAGS if flag in flags})
+    return made
+
+
+def _templates(file: str, config: _Object) -> dict[str, str]:
+    """The chat templates, by their names."""
+    found = {"default": Path(file).with_name("chat_template.jinja")}
+    found |= {
+        path.name.removesuffix(".jinja"): path for path in Path(file).parent.glob("additional_chat_templates/*.jinja")
+    }
+    if texts := {name: _text(path) for name, path in sorted(found.items()) if path.is_file()}:
+        return texts
+    declared = config.get("chat_template")
+    if isinstance(declared, list):
+        declared = {each.get("name"): each.get("template") for each in declared}
+    return declared if isinstance(declared, dict) else {} if declared is None else {"default": declared}
+
+
+def _beside(file: str, name: str) -> dict[str, Any]:
+    """The object in a JSON file beside another one; empty if there is none."""
+    path = Path(file).with_name(name)
+    try:
+        value = json.loads(_text(path)) if path.is_file() else {}
+    except ValueError as error:
+        raise TaskError(f"{str(path)!r} is not valid JSON: {error}. Repair it, or take it away.") from error
+    if not isinstance(value, dict):
+        raise TaskError(f"{str(path)!r} should hold a JSON object, found {value!r:.40}. Repair it, or take it away.")
+    return value
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{str(path)!r} cannot be read: {error}. Repair it, or take it away.") from error
