@@ -73,14 +73,12 @@ FEATURE, LOSS_WEIGHTS = "tokens", "loss_weights"
 
 
 @stage
-def text_of(record: object, *, field: str | None = None, as_json: bool = False) -> str | None:
+def text_of(record: object, *, field: str | None = None) -> str | None:
     """The text of a record: a line as it is, the field of a row, the content of a file. None if there is none.
 
-    `text_of({"text": "to be", "n": 3}, field="text")` → `"to be"`. With `as_json=True`, a field without text, such as
-    messages, becomes its JSON with sorted keys. Raises `TaskError` if there is no such field, or it holds no text.
+    `text_of({"text": "to be", "n": 3}, field="text")` → `"to be"`. Raises `TaskError` if there is no such field, or it
+    holds no text.
     """
-    if as_json and field is not None:
-        return kept_fields(record, {field: "str"})[field] or None
     return _text(record, field) or None
 
 
@@ -244,6 +242,7 @@ def chat(
     keep_fields: Mapping[str, str] | Sequence[str] = (),
     max_tokens: int | None = None,
     dedup: str | None = None,
+    parse_special: bool = True,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From messages to a cache of token ids, with weights of the loss that are 1 where the assistant speaks.
@@ -259,8 +258,9 @@ def chat(
         date: for templates that write today's date, see `ChatTemplate`.
         field: which field holds the messages. Default: `messages`; of a tar the member `json`.
         tools_field, only_last, max_tokens: see `chat_tokens`.
+        parse_special: whether special tokens that messages spell are these tokens, as `apply_chat_template` has it.
 
-    All other arguments are those of `tokens`; conversations are equal if their JSON is.
+    All other arguments are those of `tokens`; conversations are equal if the JSON of their messages and tools is.
 
     Raises `DeclarationError` if records have no fields, and `TaskError` if there is no tokenizer or template.
     """
@@ -285,7 +285,10 @@ def chat(
         module.use("pathlib", "Path")
         text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
     module.assign("source", source_of(data, kind, columns=columns), "beam_pipes.sources")
-    made = call("ChatTemplate", os.fspath(tokenizer), template=text, date=date)
+    nulls = True if kind == "parquet" else None
+    made = call(
+        "ChatTemplate", os.fspath(tokenizer), template=text, date=date, special_as_text=None if parse_special else True
+    )
     module.assign("chat", made, "beam_pipes.transforms.chat")
     module.use("beam_pipes.transforms.chat", "chat_tokens")
     tokenizing = call(
@@ -296,13 +299,17 @@ def chat(
         tools_field=tools_field,
         only_last=only_last or None,
         max_tokens=max_tokens,
+        drop_nulls=nulls,
         keep=keep or None,
     )
     features = {
         FEATURE: call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("chat.vocab_size - 1")),
         LOSS_WEIGHTS: call("FeatureSpec", "uint8", shape=(None,), maximum=1),
     }
-    of = call("stage", Code("text_of"), field=field, as_json=True)
+    if dedup is not None:
+        module.use("beam_pipes.transforms.chat", "conversation_text")
+    named = None if field == "messages" else field
+    of = call("stage", Code("conversation_text"), field=named, tools_field=tools_field, drop_nulls=nulls)
     _declare(module, data, common, tokenizing, features, keep=keep, dedup=dedup, of=of)
     return Recipe(module.text("Messages to token ids, as `beam-pipes tokens --chat` declares them."))
 
@@ -320,7 +327,7 @@ def _declare(
 ) -> None:
     stages = [tokenizing]
     if dedup is not None:
-        if of is not None:
+        if of is not None and "text_of" in of.text:
             module.use("beam_pipes.recipes", "text_of")
         module.use("beam_pipes.transforms.dedup", "DropDuplicates")
         module.assign("duplicates", call(DEDUP[dedup], dedup, of=of), "beam_pipes.transforms.dedup")

@@ -58,8 +58,9 @@ def tokens_command(
         str | None, typer.Option(help=f"what encodes with a tokenizer.json: {', '.join(BACKENDS)} [auto]")
     ] = None,
     parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="special tokens that are spelled in texts are these tokens [text]")
-    ] = False,
+        bool | None,
+        typer.Option(help="take special tokens that are spelled in the data for tokens [in messages, not in texts]"),
+    ] = None,
     is_chat: Annotated[
         bool, typer.Option("--chat", help="read messages and also store loss weights, 1 for what the assistant says")
     ] = False,
@@ -89,8 +90,7 @@ def tokens_command(
     if is_chat or chat_template is not None:
         ends = {"--no-eos": not eos or None, "--eos-token": eos_token, "--bos": bos or None, "--bos-token": bos_token}
         _refuse(ends, "the chat template decides which tokens begin and end a text")
-        of_texts = {"--min-tokens": min_tokens, "--backend": backend, "--parse-special": parse_special or None}
-        _refuse(of_texts, "it is for texts, not messages")
+        _refuse({"--min-tokens": min_tokens, "--backend": backend}, "it is for texts, not messages")
         recipe = chat(
             data,
             tokenizer=tokenizer,
@@ -103,6 +103,7 @@ def tokens_command(
             keep_fields=keep,
             max_tokens=max_tokens,
             dedup=dedup,
+            parse_special=parse_special is not False,
             **common,
         )
     else:
@@ -121,7 +122,7 @@ def tokens_command(
             max_tokens=max_tokens,
             dedup=dedup,
             backend=backend,
-            parse_special=parse_special,
+            parse_special=bool(parse_special),
             **common,
         )
     is_texts = not (is_chat or chat_template is not None)
@@ -130,7 +131,7 @@ def tokens_command(
         declaring,
         building,
         context.obj or [],
-        about=(lambda: _about(recipe, tokenizer, parse_special=parse_special)) if is_texts else None,
+        about=(lambda: _about(recipe, tokenizer, parse_special=bool(parse_special))) if is_texts else None,
         told=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
     )
 

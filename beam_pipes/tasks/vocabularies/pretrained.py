@@ -18,12 +18,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import TaskError, logger
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
+
+_log = logger(__name__)
 
 #: Special tokens that every tokenizer may have, by the names that files and chat templates use.
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -66,6 +68,12 @@ def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenize
     if dropout is not None:
         tokenizer.model.dropout = None
     return tokenizer, dropout
+
+
+def tell_dropout(dropout: float | None) -> None:
+    """Says that a tokenizer's dropout is off."""
+    if dropout is not None:
+        _log.warning("the dropout of the tokenizer, %s, is off: ids do not depend on chance.", dropout)
 
 
 def num_ids(tokenizer: Tokenizer) -> int:

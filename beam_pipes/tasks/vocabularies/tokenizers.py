@@ -21,17 +21,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from beam_pipes.errors import DeclarationError, MissingExtraError, TaskError, logger
+from beam_pipes.errors import DeclarationError, MissingExtraError, TaskError
 from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
-from beam_pipes.tasks.vocabularies.pretrained import num_ids, open_json, read_pretrained
+from beam_pipes.tasks.vocabularies.pretrained import num_ids, open_json, read_pretrained, tell_dropout
 from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _Ids = TypeVar("_Ids", list[int], np.ndarray)
-
-_log = logger(__name__)
 
 BACKENDS = ("auto", "tokenizers", "tiktoken")
 
@@ -142,8 +140,7 @@ class TokenizersVocabulary(Vocabulary):
                     role=role,
                 )
         self._load(repr(os.fspath(tokenizer)) if isinstance(tokenizer, str | os.PathLike) else "the text")
-        if self.dropout is not None:
-            _log.warning("the dropout of the tokenizer, %s, is off: ids do not depend on chance.", self.dropout)
+        tell_dropout(self.dropout)
         if backend == "tiktoken" and self.backend != backend:
             raise TaskError(
                 f"tiktoken cannot replace this tokenizer: {self.backend_reason}. Omit backend to encode with "
