@@ -272,6 +272,8 @@ class HttpsStorage(_ReadOnly):
 
     def _look(self, path: str) -> Found:
         parts = urllib.parse.urlsplit(path)
+        if parts.query:
+            raise self._no_listing(path)
         if parts.scheme == "http" and parts.netloc.rpartition(":")[0] not in _LOOPBACK:
             raise StorageError(
                 f"{path}: anyone on the way could change what http:// gives. Give it as https://.", path=path
@@ -297,7 +299,11 @@ class HttpsStorage(_ReadOnly):
     def _page(
         self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
     ) -> Page:
-        raise StorageError(
+        raise self._no_listing(path)
+
+    @staticmethod
+    def _no_listing(path: str) -> StorageError:
+        return StorageError(
             f"{path}: there is no file of this name, and a web server has no listing: directories, globs and URLs with "
             "a query (?…) cannot be read. Name each file: ['https://host/a.txt', 'https://host/b.txt'].",
             path=path,
@@ -312,7 +318,9 @@ class HubStorage(_ReadOnly):
     """
 
     SCHEME = "hf://"
-    _PATH = re.compile(r"hf://((?:datasets|spaces|models)/)?([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
+    _PATH = re.compile(
+        r"hf://((?:datasets|spaces|models)/)?([^/@]+/[^/@]+)(?:@(refs/(?:pr|convert)/[^/]+|[^/]+))?(?:/(.*))?"
+    )
 
     def _named(self, path: str) -> tuple[dict[str, str], str]:
         """Repository, its kind and revision as huggingface_hub takes them, and the path within."""

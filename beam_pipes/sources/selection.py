@@ -114,7 +114,7 @@ class Selection:
             return _remote_base(self.entries, self.relative_to)
         if self.relative_to is not None:
             return os.path.abspath(self.relative_to)
-        bases = [_local_base_of(entry) for entry in self.entries]
+        bases = [_top_of(os.path.abspath(entry))[0] for entry in self.entries]
         try:
             return os.path.commonpath(bases)
         except ValueError as error:
@@ -122,10 +122,12 @@ class Selection:
 
     def path_of(self, name: str) -> str:
         """The path of the file with this name; refuses names that lead out of the base."""
-        if name.startswith("/") or ".." in name.split("/") or os.path.isabs(name):
-            raise SourceError(f"expected a file name relative to {self.base()}, without '..', got {name!r}", file=name)
         base = self.base()
-        return f"{base}/{name}" if is_remote(base) else os.path.join(base, *name.split("/"))
+        if ".." in name.split("/") or (name.startswith("/") and not is_remote(base)):
+            raise SourceError(f"expected a file name relative to {base}, without '..', got {name!r}", file=name)
+        if is_remote(base):
+            return f"{base}/{name}"
+        return os.path.join(base, *name.split("/"))
 
     def find(self, helpers: Helpers | None = None) -> FoundFiles:
         """All selected files, sorted by name, listed by `helpers` where there are many; `SourceError` for none."""
@@ -154,13 +156,12 @@ class Selection:
         except OSError as error:
             if not WILDCARD.search(entry):
                 raise SourceError(f"input {entry!r} cannot be read: {error.strerror or error}", file=entry) from error
-            top = _local_base_of(entry)
+            top, pattern, _ = _top_of(path)
             if not os.path.isdir(top):
                 raise SourceError(
                     f"input {entry!r} does not exist: there is no directory {top!r} to look in", file=entry
                 ) from error
-            patterns = (os.path.relpath(path, top).replace(os.sep, "/"),)
-            path, status = top, os.stat(top)
+            patterns, path, status = (pattern,), top, os.stat(top)
         if stat.S_ISDIR(status.st_mode):
             self._walk(path, patterns, base, found, helpers)
         elif stat.S_ISREG(status.st_mode):
@@ -192,19 +193,25 @@ class Selection:
                 waiting += directories
 
 
+def _top_of(path: str) -> tuple[str, str, bool]:
+    """(directory, what a path names in it, whether that is one file); '' names the directory itself.
+
+    On every store: what is there by exactly this name is meant by it, and so are directories in front of a glob:
+    `a[1]/*.txt` looks into `a[1]` if there is one.
+    """
+    remote = is_remote(path)
+    is_directory = _is_directory if remote else os.path.isdir
+    top, _, name = path.rpartition("/")
+    if _is_object(path) if remote else (os.path.lexists(path) and not os.path.isdir(path)):
+        return top or "/", name, True
+    if not WILDCARD.search(path) or is_directory(path):
+        return (path.rstrip("/") if remote else path), "", False
+    while WILDCARD.search(top) and not is_directory(top):
+        top = top.rpartition("/")[0]
+    return top or "/", path[len(top) + 1 :], False
+
+
 # On this machine.
-
-
-def _local_base_of(entry: str) -> str:
-    path = os.path.abspath(entry)
-    if os.path.isdir(path):
-        return path
-    parent = os.path.dirname(path)
-    if os.path.lexists(path):
-        return parent
-    while WILDCARD.search(parent):
-        parent = os.path.dirname(parent)
-    return parent
 
 
 # From this number of files on, processes that help save more than they take to start: 0.4 s of a core each.
@@ -283,19 +290,11 @@ def _remote_base(entries: tuple[str, ...], relative_to: str | None) -> str:
     scheme = f"{schemes.pop()}://"
     if relative_to is not None:
         return relative_to.rstrip("/")
-    common = os.path.commonpath([_remote_base_of(entry).removeprefix(scheme) for entry in entries])
-    if not common:
+    if len({entry.removeprefix(scheme).partition("/")[0] for entry in entries}) > 1:
         raise SourceError(f"inputs {list(entries)!r} have no bucket in common: declare one source for each bucket")
-    return scheme + common
-
-
-def _remote_base_of(entry: str) -> str:
-    if not WILDCARD.search(entry):
-        return entry.rpartition("/")[0] if _is_object(entry) else entry.rstrip("/")
-    parent = entry.rpartition("/")[0]
-    while WILDCARD.search(parent):
-        parent = parent.rpartition("/")[0]
-    return parent
+    # Not `os.path.commonpath`, which takes `a//b` for `a/b`: keys of objects are no paths.
+    parts = zip(*(_top_of(entry)[0].removeprefix(scheme).split("/") for entry in entries), strict=False)
+    return scheme + "/".join(each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, parts))
 
 
 def _objects(entry: str) -> ObjectStorage:
@@ -307,18 +306,20 @@ def _objects(entry: str) -> ObjectStorage:
 def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[FoundFile]:
     """The objects that one entry of a selection names. Raises `SourceError` if there is nothing to search."""
     storage = _objects(entry)
-    patterns, top, recursive = selection.patterns, entry.rstrip("/"), selection.recursive
+    patterns, recursive = selection.patterns, selection.recursive
     try:
-        if WILDCARD.search(entry):
-            top = _remote_base_of(entry)
-            patterns, recursive = (entry[len(top) + 1 :],), True
-        elif _is_object(entry):
+        top, named, is_file = _top_of(entry)
+        if is_file:
             yield _found(storage.status(entry), base, selection)
             return
+        if named:
+            patterns, recursive = (named,), True
         objects = storage.objects(top, recursive=recursive)
         if not objects and not storage.is_directory(top):
             raise SourceError(
-                f"input {entry!r} does not exist: there is no object of this name, nor one below it", file=entry
+                f"input {entry!r} does not exist: there is no object of this name, nor one below it"
+                + (" (a slash in a revision is written %2F)" if entry.startswith("hf://") and "@" in entry else ""),
+                file=entry,
             )
     except StorageError as error:
         raise SourceError(f"input {entry!r} cannot be read: {error}", file=entry) from error
@@ -331,8 +332,15 @@ def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[Found
             wanted(name)
             and not unwanted(name)
             and not any(unwanted(each) or unwanted(f"{each}/") for each in directories)
-            and (selection.hidden or not any(part.startswith(".") for part in parts))
         ):
+            if {".", ".."} & set(parts):
+                raise SourceError(
+                    f"object {status.path!r} cannot be read: its name has a part '.' or '..', which is another path to "
+                    f"what reads URLs. Rename it, or leave it out: exclude={name!r}.",
+                    file=status.path,
+                )
+            if not selection.hidden and any(part.startswith(".") for part in parts):
+                continue
             yield _found(status, base, selection)
 
 
@@ -351,14 +359,20 @@ def _found(status: ObjectStatus, base: str, selection: Selection) -> FoundFile:
 def _is_object(entry: str) -> bool:
     if entry.endswith("/") or not entry.partition("://")[2].partition("/")[2]:
         return False
-    storage = _objects(entry)
     try:
-        storage.status(entry)
+        _objects(entry).status(entry)
     except CacheNotFoundError:
         return False
     except StorageError as error:
         raise SourceError(f"input {entry!r} cannot be read: {error}", file=entry) from error
     return True
+
+
+def _is_directory(entry: str) -> bool:
+    try:
+        return _objects(entry).is_directory(entry)
+    except StorageError as error:
+        raise SourceError(f"input {entry!r} cannot be read: {error}", file=entry) from error
 
 
 # Globs.
@@ -374,7 +388,11 @@ class Matcher:
     """Globs over relative names: `*` and `?` stay within one part, `**` crosses parts, `[…]` is a character class."""
 
     def __init__(self, patterns: tuple[str, ...]) -> None:
-        self._regex = re.compile("|".join(map(_regex_of, patterns)), re.DOTALL) if patterns else None
+        try:
+            # Names may hold line ends.
+            self._regex = re.compile("|".join(map(_regex_of, patterns)), re.DOTALL) if patterns else None
+        except re.error as error:
+            raise SourceError(f"{patterns!r} should be globs: {error}. Write '[[]' for a bracket in a name.") from error
 
     def __call__(self, name: str) -> bool:
         return self._regex is not None and self._regex.fullmatch(name) is not None
@@ -393,7 +411,7 @@ def _regex_of(pattern: str) -> str:
         elif pattern[at] == "?":
             out, at = out + "[^/]", at + 1
         elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            body = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+            body = re.sub(r"([\\\[^&~|])", r"\\\1", pattern[at + 1 : end])
             out, at = out + "[" + ("^" + body[1:] if body[0] == "!" else body) + "]", end + 1
         else:
             out, at = out + re.escape(pattern[at]), at + 1

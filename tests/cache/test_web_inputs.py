@@ -347,6 +347,9 @@ class TestHub:
         assert lines_of(TextLines("hf://datasets/o/n@v1/README.txt")) == ["a", "b"]
         assert lines_of(TextLines("hf://datasets/o/n/*.txt")) == ["a", "b"]
         assert any("/resolve/v1/README.txt" in path for path, _ in hub.seen)
+        for revision, asked in {"refs/pr/1": "refs%2Fpr%2F1", "my%2Fbranch": "my%2Fbranch"}.items():
+            assert lines_of(TextLines(f"hf://datasets/o/n@{revision}/README.txt")) == ["a", "b"]
+            assert any(f"/resolve/{asked}/README.txt" in path for path, _ in hub.seen)
         assert ("Bearer hf_secret") in {token for path, token in hub.seen if "README" in path}
 
     def test_a_listing_and_a_look_say_the_same_of_a_file(self, hub: Server) -> None:
@@ -360,6 +363,8 @@ class TestHub:
             SourceError, match=r"input 'hf://datasets/o/n/none' does not exist: there is no object of this"
         ):
             TextLines("hf://datasets/o/n/none").plan(target_shard_bytes=100)
+        with pytest.raises(SourceError, match=r"nor one below it \(a slash in a revision is written %2F\)"):
+            TextLines("hf://datasets/o/n@main/branch/README.txt").plan(target_shard_bytes=100)
         with pytest.raises(
             SourceError, match=r"expected a path hf://datasets/owner/name/file, or with a revision hf://d"
         ):

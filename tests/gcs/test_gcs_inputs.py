@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from fault_proxy import FaultProxy, at_random
+from object_stores import check_names
 
 from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache, storage_for
@@ -167,3 +168,19 @@ def test_builds_from_one_bucket_to_another_are_incremental(text_input, bucket, e
     storage_for(bucket).replace(f"{bucket}/in/sub/small-9.txt", b"one more\n")
     second = build(declaration, f"{bucket}/cache", options=LocalOptions(workers=1))
     assert second.num_shards - second.reused_shards <= 2 and second.reused_shards > 0
+
+
+def test_names_of_objects_are_names_before_they_are_globs(bucket):
+    check_names(bucket)
+
+
+def test_a_name_that_is_another_path_is_told_not_left_out(bucket):
+    for name in ("a/../b.txt", "c.txt"):
+        storage_for(bucket).replace(f"{bucket}/in/{name}", b"line\n")
+
+    with pytest.raises(
+        SourceError, match=r"object 'gs://.*/in/a/\.\./b.txt' cannot be read: its name has a part '\.' or "
+    ):
+        records(TextLines(f"{bucket}/in"))
+    assert len(records(TextLines(f"{bucket}/in", exclude="a/../b.txt"))[1]) == 1
+    assert len(records(TextLines(f"{bucket}/in", pattern="c*"))[1]) == 1

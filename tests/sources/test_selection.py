@@ -187,3 +187,27 @@ def test_a_link_to_itself_is_left_out(tree):
 
     found = names(tree, pattern="**/*.txt")
     assert "a.txt" in found and "loop.txt" not in found
+
+
+def test_names_with_line_ends_and_directories_that_look_like_globs_are_read(tmp_path):
+    for name in ("a\nb/c\nd.txt", "e[1]/f.txt", "e1/g.txt"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("line\n")
+
+    assert names(tmp_path) == ["a\nb/c\nd.txt", "e1/g.txt", "e[1]/f.txt"]
+    assert names(tmp_path, pattern="**/*.txt") == ["a\nb/c\nd.txt", "e1/g.txt", "e[1]/f.txt"]
+    assert names(tmp_path / "e[1]" / "*.txt") == ["f.txt"]
+    assert names(tmp_path / "e[12]" / "*.txt") == ["e1/g.txt"]
+
+
+@pytest.mark.parametrize(("pattern", "expected"), [("[^a]*", ["^.txt", "a.txt"]), ("[!a]*", ["^.txt", "b.txt"])])
+def test_only_an_exclamation_mark_turns_a_class_round(tmp_path, pattern, expected):
+    for name in ("a.txt", "b.txt", "^.txt"):
+        (tmp_path / name).write_text("line\n")
+
+    assert names(tmp_path, pattern=pattern) == expected
+
+
+def test_a_class_that_is_none_is_told(tmp_path):
+    with pytest.raises(SourceError, match=r"\('\[z-a\]\*',\) should be globs: bad character range z-a"):
+        select(tmp_path, pattern="[z-a]*").find()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fault_proxy import FaultProxy, at_random
+from object_stores import check_names
 
 from beam_pipes import FeatureSpec, Loader, write_cache
 from beam_pipes.cache import Cache, storage_for
@@ -97,3 +98,7 @@ def test_inputs_give_the_records_of_local_files(tmp_path, bucket, store, monkeyp
         SourceError, match=r"should all be on one service \(gs://, s3:// or az://\), or all on this machine"
     ):
         TextLines([f"{bucket}/in", str(tmp_path)]).plan(target_shard_bytes=4_000)
+
+
+def test_names_of_objects_are_names_before_they_are_globs(bucket):
+    check_names(bucket)

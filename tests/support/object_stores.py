@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from fault_proxy import NO_RANGE, OTHER_RANGE, FaultProxy
@@ -14,6 +15,7 @@ from fault_proxy import NO_RANGE, OTHER_RANGE, FaultProxy
 from beam_pipes.cache import storage_for
 from beam_pipes.cache.gcs.objects import ObjectStorage
 from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
+from beam_pipes.sources import TextLines
 
 
 def upload(storage: ObjectStorage, path: str, data: bytes, *, piece: int = 300_000) -> None:
@@ -100,6 +102,39 @@ def check_faults(storage: ObjectStorage, root: str, *, sizes: Sequence[int]) -> 
     assert {name: storage.read_bytes(f"{root}/copies/{name}") for name in files} == files
     storage.delete_tree(f"{root}/d")
     assert storage.list(root) == ["copies"]
+
+
+def check_names(root: str) -> None:
+    """Names that look like globs are names first, and no object is left out without a word."""
+
+    def lines(*paths: str, **options: Any) -> list[str]:
+        source = TextLines([f"{root}/{path}" for path in paths], **options)
+        read = [batch for shard in source.plan(target_shard_bytes=10**9).shards for batch in source.read(shard)]
+        return sorted(value for batch in read for value in batch.values)
+
+    storage = storage_for(root)
+    names = [
+        "in/a[1].txt",
+        "in/a1.txt",
+        "in/b[2]/c*.txt",
+        "in/b[2]/cd.txt",
+        "in/b2/e.txt",
+        "in/d//f.txt",
+    ]
+    names += [] if root.startswith("s3:") else ["in/g\nh.txt"]  # which moto does not take
+    for name in names:
+        storage.replace(f"{root}/{name}", f"{name!r}\n".encode())
+
+    def read(*expected: int) -> list[str]:
+        return sorted(repr(names[number]) for number in expected)
+
+    assert lines("in") == read(*range(len(names)))
+    assert lines("in/a[1].txt") == read(0) and lines("in/a[1]*.txt") == read(1)
+    assert lines("in/b[2]") == read(2, 3) and lines("in/b[2]/") == read(2, 3)
+    assert lines("in/b[2]/c*.txt") == read(2) and lines("in/b[2]/c?.txt") == read(2, 3)
+    assert lines("in/d//f.txt") == lines("in/d") == lines("in/d/") == read(5)
+    assert lines("in/d//f.txt", "in/a1.txt") == read(1, 5)
+    assert lines("in/[g]*.txt", "in/a1.txt") == read(1, *range(6, len(names)))
 
 
 def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], ObjectStorage], root: str) -> None:
