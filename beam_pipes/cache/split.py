@@ -11,10 +11,10 @@ from google.protobuf.message import Message
 
 from beam_pipes.cache.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
+from beam_pipes.cache.conditions import Condition
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.filtered import (
     ChosenRecords,
-    Condition,
     StoredAs,
     packed_rows,
     rows_of_older,
@@ -161,7 +161,8 @@ class Split:
 
         A condition compares scalar features, and `len(…)` of others, with numbers and texts: `==`, `!=`, `<`, `<=`,
         `>`, `>=`, `in`, `not in`, chained as in Python, joined by `and`, `or`, `not`. It is parsed and checked here
-        and never run as Python. Only the columns that it names are read, once.
+        and never run as Python. Only the columns that it names are read, once. Numbers compare as in Python, but a
+        float beside float32 or float16 is rounded to that first; `len` of a str counts characters.
 
         The result goes wherever a split goes: `Loader`, `pack`, `Mixture`. A state that was saved over it is refused
         over other records. Records that are taken down are judged by what is stored of them.

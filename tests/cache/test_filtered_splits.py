@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,7 +91,7 @@ def numbers(split: Split) -> list[int]:
         ("`text/part` > 240", lambda e: e["text/part"] > 240),
         ("`text/part` < 300", lambda e: True),
         ("len(tokens) >= 5", lambda e: len(e["tokens"]) >= 5),
-        ("len(lang) == 9", lambda e: e["lang"] == "français"),
+        ("len(lang) == 8", lambda e: e["lang"] == "français"),
         ("len(raw) > len(tokens)", lambda e: len(e["raw"]) > len(e["tokens"])),
         ("lang == '`text/part`'", lambda e: False),
         ("lang < 'en'", lambda e: e["lang"] < "en"),
@@ -103,7 +107,13 @@ def test_conditions_choose_the_records_that_meet_them(split: Split, condition: s
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        ("n >", r"where\('n >'\): this is not a condition \(invalid syntax"),
+        ("n >", r"where\('n >'\): this is not a condition: invalid syntax\. A condition compares"),
+        (
+            "lang = 'a=b'",
+            "the single = at character 6 does not compare, write ==\\. A condition",
+        ),
+        ("lang == 'en' AND n > 1", "this is not a condition: invalid syntax"),
+        ("score < 1e400", "is more than a float holds"),
         ("m > 3", "there is no feature 'm'. The features are: keep, lang, n, raw, score, text/part, tokens."),
         ("tokens > 3", r"the feature 'tokens' has the shape \(None,\), and a condition compares one value a record."),
         ("len(n) > 3", r"the feature 'n' is a scalar and has no len\(\). Compare the value itself."),
@@ -123,6 +133,77 @@ def test_conditions_choose_the_records_that_meet_them(split: Split, condition: s
 def test_what_is_no_condition_is_refused_in_words(split: Split, condition: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         split.where(condition)
+
+
+_WHOLE = [0, 1, -1, 2**24 + 1, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
+_FLOATS = [0.0, 0.5, -0.5, 1.0, 2.0**24, 2.0**53, -(2.0**53), 2.0**53 + 2, 2.0**63, -(2.0**63), 2.0**64, 1e300]
+_OPERATORS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@pytest.fixture(scope="module")
+def of_numbers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Split, list[dict[str, Any]]]:
+    signed = [n for n in _WHOLE if -(2**63) <= n < 2**63]
+    unsigned = [n for n in _WHOLE if n >= 0]
+    floats = [*_FLOATS, math.nan, math.inf, -math.inf]
+    records: list[dict[str, Any]] = [
+        {"i": i, "u": unsigned[number % len(unsigned)], "f": f, "g": np.float32(f if abs(f) < 1e30 else math.nan)}
+        for number, (i, f) in enumerate(itertools.product(signed, floats))
+    ]
+    features = {"i": "int64", "u": "uint64", "f": "float64", "g": "float32"}
+    cache = write_cache(
+        tmp_path_factory.mktemp("numbers") / "cache",
+        {"train": records},
+        features={name: FeatureSpec(dtype) for name, dtype in features.items()},
+    )
+    return cache["train"], records
+
+
+@pytest.mark.parametrize("written", sorted(_OPERATORS))
+def test_numbers_compare_as_python_compares_them(of_numbers: tuple[Split, list[dict[str, Any]]], written: str) -> None:
+    split, records = of_numbers
+    compare = _OPERATORS[written]
+    rows = [{name: int(each[name]) if name in "iu" else float(each[name]) for name in each} for each in records]  # type: ignore[arg-type]
+
+    for name, value in itertools.chain(
+        itertools.product(["i", "u"], [*_WHOLE, *_FLOATS, 2.5, 2**70]),
+        itertools.product(["f", "g"], [*_WHOLE, 2**70 + 1, -(2**1100)]),
+        itertools.product(["f"], _FLOATS),
+    ):
+        for condition, expected in (
+            (f"{name} {written} {value!r}", [compare(row[name], value) for row in rows]),
+            (f"{value!r} {written} {name}", [compare(value, row[name]) for row in rows]),
+        ):
+            chosen = split.where(condition)
+            assert chosen._rows.tolist() == [number for number, meets in enumerate(expected) if meets], condition
+    for one, other in itertools.permutations(["i", "u", "f", "g"], 2):
+        chosen = split.where(f"{one} {written} {other}")
+        expected = [compare(row[one], row[other]) for row in rows]
+        assert chosen._rows.tolist() == [number for number, meets in enumerate(expected) if meets], (one, other)
+
+
+def test_values_of_a_list_compare_as_python_compares_them(of_numbers: tuple[Split, list[dict[str, Any]]]) -> None:
+    split, records = of_numbers
+    wanted = [number for number, each in enumerate(records) if each["i"] in (2.0**53, 0.5, 2**63 - 1)]
+
+    assert split.where("i in (9007199254740992.0, 0.5, 9223372036854775807)")._rows.tolist() == wanted
+
+
+def test_the_length_of_a_text_is_its_characters(tmp_path: Path) -> None:
+    texts = ["", "a", "äö", "日本", "👍🏽", "e\u0301", "naïve café"]
+    cache = write_cache(tmp_path / "cache", {"train": [{"text": text, "raw": text.encode()} for text in texts]})
+
+    for length in range(11):
+        found = cache["train"].where(f"len(text) > {length}")
+        assert [str(each["text"]) for each in found] == [text for text in texts if len(text) > length]
+    assert [bytes(each["raw"]) for each in cache["train"].where("len(raw) == 4")] == ["äö".encode()]
+    assert len(cache["train"].where("len(text) == len(raw)")) == 2
 
 
 def test_a_condition_is_a_text(split: Split) -> None:
