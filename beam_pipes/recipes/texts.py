@@ -20,7 +20,7 @@ from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths, select
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
-from beam_pipes.tasks.vocabularies.pretrained import open_json, read_pretrained, tokenizer_file
+from beam_pipes.tasks.vocabularies.pretrained import hub_remedy, open_json, read_pretrained, tokenizer_file
 from beam_pipes.transforms.chat import field_of, kept_fields
 from beam_pipes.typed import count, drop, stage
 
@@ -434,7 +434,7 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         there = {"eos": True, "bos": False}
         made = call("ByteVocabulary")
     elif path.endswith(".json"):
-        tokens = _tokens_of(path, given)
+        tokens = _tokens_of(tokenizer, given)
         there = {role: token is not None for role, token in tokens.items()}
         roles = {f"{role}_token": token for role, token in tokens.items() if wanted[role]}
         made = call("TokenizersVocabulary", path, **roles, **options)
@@ -442,11 +442,9 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         there = _pieces_of(path)
         made = call("SentencePieceVocabulary", path)
     else:
-        folder = os.path.basename(tokenizer)
         raise DeclarationError(
             f"{tokenizer!r} is not a known tokenizer. Give a tokenizer.json or its directory, a SentencePiece .model "
-            "or .spm, tiktoken:NAME, tiktoken:PATH, or bytes. A model of the Hugging Face Hub is downloaded first: hf "
-            f"download {tokenizer} --include '*.json' '*.jinja' '*.model' --local-dir {folder}; then give {folder}."
+            f"or .spm, tiktoken:NAME, tiktoken:PATH, or bytes. {hub_remedy(tokenizer)}"
         )
     if not path.endswith(".json") and options.get("backend") is not None:
         raise DeclarationError(
@@ -482,19 +480,10 @@ def _pieces_of(path: str) -> dict[str, bool]:
     return {role: piece is not None and piece >= 0 for role, piece in ids.items()}
 
 
-def _tokens_of(path: str, given: Mapping[str, str | None]) -> dict[str, str | None]:
+def _tokens_of(tokenizer: str, given: Mapping[str, str | None]) -> dict[str, str | None]:
     """The tokens of a `tokenizer.json` that end and begin a text; None if nothing defines it."""
-    folder, name = os.path.split(path)
-    if name == "tokenizer.json" and os.path.isdir(folder) and not os.path.isfile(path):
-        models = [name for name in sorted(os.listdir(folder)) if name.endswith(".model")]
-        remedy = (
-            f"Give its SentencePiece model, {os.path.join(folder, models[0])}."
-            if models
-            else f"Save one with transformers: AutoTokenizer.from_pretrained({folder!r}).save_pretrained({folder!r})."
-        )
-        raise DeclarationError(f"there is no {path!r}. {remedy}")
     try:
-        found = read_pretrained(path)
+        found = read_pretrained(tokenizer)
         known = {token["content"] for token in json.loads(found.tokenizer_json).get("added_tokens") or ()}
         tokens = {
             role: token
@@ -503,7 +492,7 @@ def _tokens_of(path: str, given: Mapping[str, str | None]) -> dict[str, str | No
             for role, token in given.items()
         }
         if not all(tokens.values()):
-            open_json(found.tokenizer_json, where=repr(path))
+            open_json(found.tokenizer_json, where=repr(tokenizer))
     except TaskError as error:
         raise DeclarationError(str(error)) from error
     return tokens

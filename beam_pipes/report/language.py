@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -84,13 +84,14 @@ class Language:
 
 
 def token_features(cache: Cache, split: str) -> list[str]:
-    """The features of a split that may be ids: sequences of integers of varying length, sorted."""
+    """The features of a split that may be ids: sequences of integers of varying length, weights of 0 and 1 apart."""
     spec = cache.manifest.splits[split].spec
     return sorted(name for name, feature in (spec or {}).items() if _may_be_ids(feature))
 
 
 def _may_be_ids(feature: FeatureSpec) -> bool:
-    return feature.ragged and len(feature.shape) == 1 and np.dtype(feature.numpy_dtype).kind in "iu"
+    is_sequence = feature.ragged and len(feature.shape) == 1 and feature.maximum != 1
+    return is_sequence and np.dtype(feature.numpy_dtype).kind in "iu"
 
 
 def language_of(
@@ -138,7 +139,7 @@ def language_of(
         frequent=[
             FrequentToken(
                 id=number,
-                piece=_shown_piece(_text(vocabulary, [number]), number),
+                piece=_shown_piece(vocabulary, _text(vocabulary, [number]), number),
                 count=int(counts[number]),
                 share=float(counts[number] / total),
             )
@@ -154,7 +155,7 @@ def pieces_of(vocabulary: Tokenizer, ids: Sequence[int], *, most: int = _PIECES_
     """What each token adds to the text: `[464, 3290]` → `["The", " dog"]`; up to `most`, then `…`.
 
     Tokens that hold only part of a character are combined into one piece. One without text, such as the end of a text,
-    is shown as its id: `⟨2⟩`.
+    is shown by its name, `⟨</s>⟩`, or as its id: `⟨2⟩`.
     """
     pieces: list[str] = []
     before, first = "", 0
@@ -163,7 +164,7 @@ def pieces_of(vocabulary: Tokenizer, ids: Sequence[int], *, most: int = _PIECES_
         if text.endswith("\ufffd") and end < min(len(ids), most):
             continue  # the rest of a character is in the next token
         piece = text[len(before) :] if text.startswith(before) else _text(vocabulary, ids[first:end])
-        pieces.append(_shown_piece(piece, ids[end - 1]))
+        pieces.append(_shown_piece(vocabulary, piece, ids[end - 1]))
         before, first = text, end
     return [*pieces, "…"] if len(ids) > most else pieces
 
@@ -188,8 +189,11 @@ def _text(vocabulary: Tokenizer, ids: Sequence[int]) -> str:
     return text if isinstance(text, str) else str(text)
 
 
-def _shown_piece(piece: str, number: int) -> str:
-    return shown_value(piece.replace("\n", "\\n").replace("\t", "\\t")) if piece else f"⟨{number}⟩"
+def _shown_piece(vocabulary: Tokenizer, piece: str, number: int) -> str:
+    if piece:
+        return shown_value(piece.replace("\n", "\\n").replace("\t", "\\t"))
+    name_of: Callable[[int], str | None] = getattr(vocabulary, "name_of", lambda _: None)
+    return f"⟨{shown_value(name_of(number) or str(number))}⟩"
 
 
 def _categories(cache: Cache, split: str, rows: npt.NDArray[np.int64]) -> dict[str, list[tuple[str, float]]]:

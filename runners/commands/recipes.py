@@ -10,7 +10,7 @@ import typer
 from beam_pipes.analysis import Analyzer
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import DeclarationError, EmptySplitError
 from beam_pipes.recipes import DEDUP, FORMATS, Recipe, audio, chat, images, table, tokens
 from beam_pipes.recipes.audio import SOUND_DTYPES
 from beam_pipes.recipes.images import ENCODINGS, FITS
@@ -126,14 +126,20 @@ def tokens_command(
             **common,
         )
     is_texts = not (is_chat or chat_template is not None)
-    _build(
-        recipe,
-        declaring,
-        building,
-        context.obj or [],
-        about=(lambda: _about(recipe, tokenizer, parse_special=bool(parse_special))) if is_texts else None,
-        told=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
-    )
+    try:
+        _build(
+            recipe,
+            declaring,
+            building,
+            context.obj or [],
+            about=(lambda: _about(recipe, tokenizer, parse_special=bool(parse_special))) if is_texts else None,
+            told=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
+        )
+    except EmptySplitError as error:
+        dropping = {"--min-tokens": min_tokens, "--max-tokens": max_tokens, "--dedup": dedup}
+        if given := [f"{option} {value}" for option, value in dropping.items() if value is not None]:
+            error.add(f"Options that drop texts were given: {', '.join(given)}.")
+        raise
 
 
 @with_groups

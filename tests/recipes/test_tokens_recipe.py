@@ -252,11 +252,11 @@ def test_what_is_no_tokenizer_is_told() -> None:
             "A model of the Hugging Face Hub is downloaded first: hf download meta-llama/Llama-3-8B --include '*.json' "
             "'*.jinja' '*.model' --local-dir Llama-3-8B; then give Llama-3-8B.",
         ),
-        ("absent.json", "'absent.json' cannot be read as a tokenizer.json: [Errno 2] No such file"),
+        ("absent.json", "there is no 'absent.json'. Correct the path, or give the directory that holds it."),
         ("broken.json", "'broken.json' cannot be read as a tokenizer.json: Expecting property name"),
         ("empty.json", "'empty.json' cannot be read as a tokenizer.json: Model missing"),
         ("nothing", "there is no 'nothing/tokenizer.json'. Save one with transformers: AutoTokenizer.from_pretrained("),
-        ("pieces", "there is no 'pieces/tokenizer.json'. Give its SentencePiece model, pieces/tokenizer.model."),
+        ("pieces", "there is no 'pieces/tokenizer.json'. Give its SentencePiece model, pieces/tokenizer.model, to"),
         ("broken.model", "broken.model cannot be read as a SentencePiece model: expected a model of SentencePiece in"),
         ("absent.model", "absent.model cannot be read as a SentencePiece model: [Errno 2] No such file"),
     ]:

@@ -54,6 +54,7 @@ def test_pieces_show_where_tokens_end_and_keep_characters_whole(tokenizer):
     ]  # three tokens of one byte each are one piece
     assert pieces_of(vocabulary, vocabulary.encode(TEXTS[4]))[-1] == "\\n"
     assert pieces_of(open_tokenizer("bytes"), [119, 114, 1]) == ["t", "o", "⟨1⟩"]
+    assert pieces_of(vocabulary, [0])[0].startswith("⟨<") and vocabulary.name_of(5) is None
     assert pieces_of(open_tokenizer("bytes"), [119] * 100, most=3) == ["t", "t", "t", "…"]
 
 
@@ -101,7 +102,7 @@ def told(*arguments, code=0):
 
 def test_commands_show_tokens_and_the_first_batch_of_a_loader(cache, tokenizer, tmp_path):
     one = told("inspect", cache.path, "-n", "1", "--tokens", tokenizer)
-    assert re.search(r"^      (t\|?h\|?e|the)\|.* .*⟨0⟩$", one, re.MULTILINE), one
+    assert re.search(r"^      (t\|?h\|?e|the)\|.* .*⟨<eos>⟩$", one, re.MULTILINE), one
 
     options = ["--batch-size", "2", "--seed", "3", "-n", "1", "--tokens", tokenizer, "--sequence-length", "tokens=32"]
     loader = told("inspect", cache.path, "--loader", *options)

@@ -158,3 +158,14 @@ def test_what_is_wrong_is_one_message(corpus: Path, options: list[str], message:
     assert done.returncode == 1
     assert message in done.stderr and "Traceback" not in done.stderr
     assert not (corpus / "c").exists()
+
+
+def test_options_that_drop_every_text_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "to be"}\n')
+    command = ["tokens", "a.jsonl", "--tokenizer", "bytes", "--min-tokens", "99", "--to", "cache", "--workers", "1"]
+
+    done = beam_pipes(tmp_path, *command, check=False)
+
+    assert done.returncode == 1
+    assert "tokenize: too_short 1" in done.stderr
+    assert "Options that drop texts were given: --min-tokens 99." in done.stderr

@@ -93,6 +93,8 @@ def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
     Raises `TaskError` for what cannot be read or understood.
     """
     file = tokenizer_file(tokenizer)
+    if "://" not in file and not os.path.exists(file):
+        raise TaskError(f"there is no {file!r}. {_remedy(os.fspath(tokenizer))}")
     try:
         content = read_bytes(file).decode("utf-8")
         described = json.loads(content)
@@ -124,6 +126,26 @@ def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
         content = _with_tokens(opened, tokens, described, file)
     as_text = bool(config.get("split_special_tokens"))
     return Pretrained(content, special, unknown, _templates(file, config), as_text)
+
+
+def _remedy(tokenizer: str) -> str:
+    """What to do where there is no tokenizer."""
+    if tokenizer.endswith(".json"):
+        return "Correct the path, or give the directory that holds it."
+    if not os.path.isdir(tokenizer):
+        return hub_remedy(tokenizer)
+    save = f"Save one with transformers: AutoTokenizer.from_pretrained({tokenizer!r}).save_pretrained({tokenizer!r})."
+    models = sorted(Path(tokenizer).glob("*.model"))
+    return f"Give its SentencePiece model, {models[0]}, to encode texts. {save}" if models else save
+
+
+def hub_remedy(name: str) -> str:
+    """How to have a tokenizer that is known by its name on the Hugging Face Hub."""
+    folder = os.path.basename(name)
+    return (
+        f"A model of the Hugging Face Hub is downloaded first: hf download {name} --include '*.json' '*.jinja' "
+        f"'*.model' --local-dir {folder}; then give {folder}."
+    )
 
 
 def _named_tokens(config: _Object, in_map: _Object) -> tuple[dict[str, Any], list[Any]]:

@@ -133,6 +133,10 @@ class SentencePieceVocabulary(Vocabulary):
         """Many texts in one call into the library: the same ids, less time per text."""
         return self.tokenizer.encode([as_text(text) for text in texts], num_threads=threads)  # type: ignore[no-any-return]
 
+    def name_of(self, token_id: int) -> str | None:
+        is_control = token_id < self.tokenizer.get_piece_size() and self.tokenizer.is_control(token_id)
+        return str(self.tokenizer.id_to_piece(token_id)) if is_control else None
+
     def _decode(self, ids: Sequence[int]) -> str:
         unknown = self.tokenizer.unk_id()
         size = self.tokenizer.get_piece_size()

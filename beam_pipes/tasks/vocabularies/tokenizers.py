@@ -282,6 +282,10 @@ class TokenizersVocabulary(Vocabulary):
             encoded[at] = made(right)
         return [ids for ids in encoded if ids is not None]
 
+    def name_of(self, token_id: int) -> str | None:
+        added = self._tokenizer.get_added_tokens_decoder().get(token_id)
+        return added.content if added is not None and added.special else None
+
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 

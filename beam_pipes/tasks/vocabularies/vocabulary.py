@@ -118,6 +118,10 @@ class Vocabulary(abc.ABC):
             kept = kept[: kept.index(self.eos_id) + 1]
         return self._decode(kept)
 
+    def name_of(self, token_id: int) -> str | None:
+        """The spelling of a special token, which `decode` leaves out; None for other ids."""
+        return None
+
     def encode_tf(self, s: TfTensor) -> TfTensor:
         """A string tensor to an int32 tensor of ids: scalar → rank 1, rank 1 → ragged. Needs TensorFlow."""
         return self._encode_tf(s)
