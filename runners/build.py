@@ -31,7 +31,7 @@ from beam_pipes.building.leftovers import (
     remove_temporaries,
     with_launches,
 )
-from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
+from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare, require_same_classes
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import DeclarationHandle, load_any_declaration
 from beam_pipes.building.shard_task import ShardReport, ShardTask
@@ -167,6 +167,8 @@ def build(
             look_up_published(root)
             return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)
         previous = plan.previous_fingerprint()
+        if not overwrite:
+            require_same_classes(plan)
         if previous is not None and not accept_code_change and not overwrite:
             require_new_versions(previous, plan.fingerprint, path=plan.path)
         if isinstance(options, BeamOptions):

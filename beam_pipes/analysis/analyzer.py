@@ -169,6 +169,10 @@ class Analyzer(abc.ABC):
     def read(self, path: str) -> Any:
         """The value in a result: what stages get from `result.value()`, and training code by the asset's path."""
 
+    def class_names(self, value: Any) -> Sequence[str]:
+        """What the numbers stand for that stages give to classes by this result, `value` as `read` gives it."""
+        raise DeclarationError(f"analyzer {self.name!r}: {type(self).__name__} finds no classes.", analyzer=self.name)
+
     def content_digest(self, path: str) -> str:
         """What identifies the content of a result, in hex: it enters the fingerprints of stages that hold it.
 
@@ -240,6 +244,10 @@ class Result(Asset):
         value = self.analyzer.read(self.path)
         self._known = bound.digest, value
         return value
+
+    def class_names(self) -> tuple[str, ...] | None:
+        """The classes that the analyzer has found, in the order of their numbers; None before it has run."""
+        return None if self.bound is None else tuple(self.analyzer.class_names(self.value()))
 
     def digest(self) -> str:
         """The digest of the content (`analyzer.content_digest`)."""

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import shlex
 import sys
 import threading
 import time
@@ -280,6 +281,33 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
     return plan.tasks_left()
 
 
+def require_same_classes(plan: BuildPlan) -> None:
+    """Raises `DeclarationError` if a class of the published snapshot has another number in the planned one."""
+    published = {} if plan.previous is None else Cache.open(plan.path).manifest.splits
+    for split, spec in plan.header.specs.items():
+        before = published[split].spec if split in published else None
+        for name, feature in spec.items():
+            old = None if before is None or name not in before else before[name].class_names
+            new = feature.class_names
+            if old is None or new is None or new[: len(old)] == old:
+                continue
+            numbers = {each: number for number, each in enumerate(new)}
+            moved = [
+                f"{each} {at} → {numbers.get(each, 'none')}" for at, each in enumerate(old) if numbers.get(each) != at
+            ]
+            order = [*old, *(each for each in new if each not in old)]
+            listed = ",".join(order) if len(order) <= 20 and not any("," in each for each in order) else "FILE"
+            file = ", a file with one name a line: the old ones in their order, then the new ones" * (listed == "FILE")
+            raise DeclarationError(
+                f"{plan.path}: classes of {name!r} would be renumbered: {', '.join(moved[:5])}"
+                f"{f' and {len(moved) - 5} more' if len(moved) > 5 else ''}. Whoever has trained on them would read "
+                f"other labels. Keep the numbers: --classes {shlex.quote(listed)}{file} (classes=[…] in Python). Or "
+                "number them anew: --overwrite, or another directory.",
+                feature=name,
+                split=split,
+            )
+
+
 def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpec]:
     """The features of each split of examples: as declared, or inferred from the first records."""
     specs: dict[str, ExampleSpec] = {}
@@ -291,7 +319,9 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
         if declared is None:
             missing.append(split)
         else:
-            specs[split] = declared
+            specs[split] = ExampleSpec(
+                {name: dataclasses.replace(each, classes=each.class_names) for name, each in declared.items()}
+            )
     if missing:
         with _said_when_slow(declaration):
             examples, read, told = _sample(declaration, source, missing)

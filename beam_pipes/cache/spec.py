@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -78,6 +78,14 @@ def owned(value: Record) -> Record:
     return value
 
 
+class NamesClasses(Protocol):
+    """What finds names of classes: the result of an analyzer."""
+
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names, in the order of their numbers; None as long as they are not known."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class FeatureSpec:
     """The type, shape and storage of one feature.
@@ -94,6 +102,8 @@ class FeatureSpec:
             and strings are a `bytes_list` under both.
         minimum, maximum: the range of an integer feature. Every value is checked against it, and the narrowest exact
             dtype is stored. Without them, the dtype itself is stored.
+        classes: what the values of an integer feature stand for: `("cat", "dog")` for 0 and 1, or the result of an
+            analyzer that finds them. They are kept in the manifest, and a build refuses to number them anew.
 
     Raises:
         SpecError: an argument is malformed, or the encoding cannot hold the dtype exactly.
@@ -104,9 +114,18 @@ class FeatureSpec:
     encoding: Encoding = dataclasses.field(default="raw", kw_only=True)
     minimum: int | None = dataclasses.field(default=None, kw_only=True)
     maximum: int | None = dataclasses.field(default=None, kw_only=True)
+    # Not compared: it is about the meaning of values, and caches of the same layout are read together.
+    classes: Sequence[str] | NamesClasses | None = dataclasses.field(default=None, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        if self.classes is not None and self.dtype not in INTEGERS:
+            raise SpecError(f"classes are for integer features, and this one is {self.dtype}")
+        if self.classes is not None and not hasattr(self.classes, "class_names"):
+            names = self.classes if isinstance(self.classes, (list, tuple)) else ()
+            if not all(isinstance(each, str) for each in names) or len({*names}) < max(len(names), 1):
+                raise SpecError(f"classes should be a list of different names, got {self.classes!r}")
+            object.__setattr__(self, "classes", tuple(names))
         object.__setattr__(self, "shape", _checked_shape(self.shape))
         if self.encoding not in ENCODINGS:
             raise SpecError(f"encoding should be one of {', '.join(ENCODINGS)}, got {self.encoding!r}")
@@ -143,6 +162,13 @@ class FeatureSpec:
             )
         if self.dtype == "uint64" and self.value_range[1] >= 1 << 63:
             raise SpecError('uint64 does not fit an int64_list: use encoding="raw", or declare a maximum below 2**63')
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names that values stand for; None without any, and as long as an analyzer has not found them."""
+        if self.classes is None or isinstance(self.classes, Sequence):
+            return self.classes if self.classes is None else tuple(self.classes)
+        return self.classes.class_names()
 
     @property
     def is_text(self) -> bool:
@@ -194,6 +220,8 @@ class FeatureSpec:
             made["minimum"] = self.minimum
         if self.maximum is not None:
             made["maximum"] = self.maximum
+        if (names := self.class_names) is not None:
+            made["classes"] = list(names)
         return made
 
     @classmethod

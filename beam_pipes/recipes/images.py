@@ -24,13 +24,22 @@ from beam_pipes.analysis import Result
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.extras import require
-from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
-from beam_pipes.recipes.tables import class_numbers
+from beam_pipes.recipes.media_files import (
+    Layout,
+    are_archives,
+    field_of_samples,
+    files_of,
+    first_sample,
+    folders_of,
+    is_hidden,
+    layout_of,
+)
 from beam_pipes.recipes.texts import source_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.sources.tar import KEY, sample_file
+from beam_pipes.transforms.analyzers.vocabulary import TokenTable, Vocabulary
 from beam_pipes.transforms.chat import field_of
 from beam_pipes.transforms.image_files import MAX_PIXELS, decode
 from beam_pipes.typed import drop, stage
@@ -47,8 +56,6 @@ FITS = ("crop", "pad", "stretch")
 ENCODINGS = ("pixels", "jpeg", "png", "files")
 #: Where samples of tar archives have a label, the first that exists; `json.label` is in a `.json`.
 LABEL_FIELDS = ("cls", "json.label", "json.class", "json.cls")
-# Folders of these names, and no others, are splits.
-_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "eval", "test"})
 
 
 @stage(version=2)
@@ -57,6 +64,7 @@ def image_example(
     *,
     classes: Sequence[str] | Result | None = None,
     label_field: str | None = None,
+    class_folder: int | None = None,
     size: tuple[int, int] | None = None,
     fit: str = "crop",
     encode: str = "pixels",
@@ -68,10 +76,12 @@ def image_example(
     """An image file to an example: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
 
     Args:
-        file: a `FileContent`, or a sample of a tar archive; samples without an image are dropped as `no_image`.
+        file: a `FileContent`, or a sample of a tar archive; samples without an image are dropped as `no_image`, those
+            in hidden folders as `hidden`.
         classes: names of the classes; a label is a position in them. What an analyzer has learned is sorted by name.
             None for labels that are numbers, and for none.
-        label_field: which field of a sample is its label or class. Default: the class is the folder.
+        label_field: which field of a sample is its label or class. Default: the class is a folder.
+        class_folder: which of the folders in the path, from 1 at the top. Default: the first that is among the classes.
         size: height and width; None keeps those of the file.
         fit: one of `FITS`.
         encode: one of `ENCODINGS`; `image` is then bytes, but for "pixels".
@@ -89,25 +99,25 @@ def image_example(
     if image_file is None:
         return drop("no_image")
     assert isinstance(image_file, FileContent)
+    if is_hidden(image_file.path):
+        return drop("hidden")
     example: dict[str, object] = {"path": image_file.path}
     if group is not None:
         found = re.search(group, image_file.path)
         if found is None:
             return drop("no_group")
         example["group"] = found[1] if found.re.groups else found[0]
-    if classes is not None or label_field is not None:
-        value = _class(file, label_field)
-        if classes is not None:
-            numbers = class_numbers(classes) if isinstance(classes, Result) else _numbers(tuple(classes))
-            example["label"] = numbers[str(value)]
-        elif isinstance(value, int):
-            example["label"] = value
-        else:
+    if label_field is not None and classes is None:
+        value = field_of(file, label_field, what="its label", option="--label-field")
+        if not isinstance(value, int):
             raise TaskError(
                 f"expected the field {label_field!r} to hold a number, as in the first sample, found {value!r:.40} in "
                 f"{image_file.path!r}. Repair the sample, or drop it with --on-error drop.",
                 field=label_field,
             )
+        example["label"] = value
+    elif classes is not None:
+        example["label"] = _label(file, image_file.path, classes, label_field, class_folder)
     # "files" too: a damaged one would be found out in training.
     image = decoded_image(image_file.content, background=background, max_pixels=max_pixels)
     if encode == "files":
@@ -119,25 +129,75 @@ def image_example(
     return example
 
 
-@stage
-def class_of(sample: Mapping[str, object], *, label_field: str | None = None) -> str | None:
-    """The class of a sample: what a field holds, or the folder: `{"__key__": "cat/1", "jpg": b"…"}` → `"cat"`.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Folders(Vocabulary):
+    """Finds the folders of images, and by their layout which of them are classes."""
 
-    None for a sample without an image. Raises `TaskError` for an image without a class.
+    def class_names(self, value: TokenTable) -> list[str]:
+        return _layout(value).classes
+
+
+@stage(version=2)
+def class_of(
+    sample: Mapping[str, object], *, label_field: str | None = None, class_folder: int | None = None
+) -> str | None:
+    """The class of a sample: what a field holds, or its folder: `{"__key__": "cat/1", "jpg": b"…"}` → `"cat"`.
+
+    With neither a field nor `class_folder`, all its folders, `pets/cat`. None for a sample without an image, or hidden.
+    Raises `TaskError` for an image without a class.
     """
-    return None if sample_file(sample, IMAGE_SUFFIXES) is None else str(_class(sample, label_field))
+    file = sample_file(sample, IMAGE_SUFFIXES)
+    if file is None or is_hidden(file.path):
+        return None
+    if label_field is not None:
+        return str(field_of(sample, label_field, what="its label", option="--label-field"))
+    folders = _folders(file.path)
+    return "/".join(folders) if class_folder is None else _at(folders, class_folder, file.path)
 
 
-def _class(record: object, field: str | None) -> object:
+def _label(
+    record: object, path: str, classes: Sequence[str] | Result, field: str | None, class_folder: int | None
+) -> int:
+    """The number of an image's class."""
+    numbers = _numbers(tuple(classes.class_names() or ()) if isinstance(classes, Result) else tuple(classes))
     if field is not None:
-        return field_of(record, field, what="its label", option="--label-field")
-    path = record.path if isinstance(record, FileContent) else str(field_of(record, KEY))
-    folder, slash, _ = path.partition("/")
-    if not slash:
+        name = str(field_of(record, field, what="its label", option="--label-field"))
+    else:
+        folders = _folders(path)
+        if class_folder is None and isinstance(classes, Result):
+            class_folder = _layout(classes.value()).above + 1
+        if class_folder is not None:
+            name = _at(folders, class_folder, path)
+        else:
+            name = next((each for each in folders if each in numbers), folders[0])
+    if name not in numbers:
+        raise TaskError(
+            f"{path!r} is of the class {name!r}, which is none of the {len(numbers)} classes "
+            f"({', '.join(list(numbers)[:10])}{', …' if len(numbers) > 10 else ''}). Add it at the end of --classes "
+            "(classes=[…]), or drop such images with --on-error drop.",
+            field=field,
+        )
+    return numbers[name]
+
+
+def _folders(path: str) -> list[str]:
+    folders = folders_of(path)
+    if not folders:
         raise TaskError(
             f"{path!r} is not in a folder, so it has no class. Move it into one, or name the field of the label."
         )
-    return folder
+    return folders
+
+
+def _at(folders: list[str], class_folder: int, path: str) -> str:
+    if len(folders) < class_folder:
+        raise TaskError(f"{path!r} is in {len(folders)} folders, so there is no class_folder={class_folder} in it.")
+    return folders[class_folder - 1]
+
+
+@functools.lru_cache(maxsize=8)
+def _layout(table: TokenTable) -> Layout:
+    return layout_of(map(str, table.tokens), has_splits=False)
 
 
 @functools.lru_cache(maxsize=8)
@@ -226,6 +286,8 @@ def images(
     max_pixels: int = MAX_PIXELS,
     label: bool = True,
     label_field: str | None = None,
+    class_folder: int | None = None,
+    classes: Sequence[str] | None = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From images to a cache: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
@@ -247,6 +309,10 @@ def images(
         label_field: which field of a tar archive's samples is the label. Default: the first of `LABEL_FIELDS` that the
             first sample has, else the folder in the archive. A number is the label itself; text is a class, and classes
             are learned from all samples, which takes one more pass over the archives.
+        class_folder: which of the folders in a path is the class, from 1 at the top. Default: see `layout_of`.
+        classes: the names of the classes in the order of their numbers; an image of another one fails. Default: those
+            that there are, by name. A class that comes later would then change the numbers of others, which a build
+            into the same directory refuses.
         options: see `Common`. `by` is a regular expression; files with the same match (or first group, if it has one)
             in their paths stay in one split, and `group` is that match.
 
@@ -261,7 +327,13 @@ def images(
     if by is not None:
         common = dataclasses.replace(common, by="group")
     module = Module()
-    classes, analyzers, highest = None, None, None
+    analyzers: list[Code] | None = None
+    given = None if classes is None else [*classes]
+    names: Code | None = None
+    if class_folder is not None and (class_folder < 1 or label_field is not None or not label):
+        raise DeclarationError(
+            f"class_folder counts folders from 1 at the top, and is for labels that are folders; got {class_folder}."
+        )
     if are_archives(data, IMAGE_SUFFIXES, "images"):
         sample = first_sample(data, IMAGE_SUFFIXES, "an image")
         module.assign("source", source_of(data, "tar"), "beam_pipes.sources")
@@ -273,29 +345,43 @@ def images(
                     "folder. Name the label's field as label_field=… (--label-field), or omit labels with label=False "
                     "(--no-label)."
                 )
-            if label_field is None or isinstance(field_of(sample, label_field), str):
+            is_text = label_field is None or isinstance(field_of(sample, label_field), str)
+            if is_text and given is None:
                 module.use("beam_pipes.recipes", "class_of")
-                of = call("stage", Code("class_of"), label_field=label_field)
-                module.assign(
-                    "classes",
-                    call("Vocabulary", "classes", of=of, split=Code("None")),
-                    "beam_pipes.transforms.analyzers",
+                of = call("stage", Code("class_of"), label_field=label_field, class_folder=class_folder)
+                is_folders = label_field is None and class_folder is None
+                kind, home = (
+                    ("Folders", "beam_pipes.recipes.images")
+                    if is_folders
+                    else ("Vocabulary", "beam_pipes.transforms.analyzers")
                 )
-                classes, analyzers = Code("classes.result"), [Code("classes")]
+                module.assign("classes", call(kind, "classes", of=of, split=Code("None")), home)
+                names, analyzers = Code("classes.result"), [Code("classes")]
     elif label_field is not None:
         raise DeclarationError(
             "label_field (--label-field) is for samples of tar archives; in a directory, folders are the classes. "
             "Omit it."
         )
-    elif names := _assign_folders(module, data, common, label=label):
-        module.assign("classes", names)
-        classes, highest = Code("classes"), Code("len(classes) - 1")
+    else:
+        found, class_folder = _assign_folders(module, data, common, label=label, class_folder=class_folder)
+        if label:
+            given = found if given is None else given
+            if unknown := sorted({*found} - {*given}):
+                raise DeclarationError(
+                    f"there are images of {', '.join(unknown[:5])}, which is not among the classes. Add it at their "
+                    "end: --classes (classes=[…])."
+                )
+    if label and given is not None:
+        module.assign("classes", given)
+        names = Code("classes")
+    highest = Code("len(classes) - 1") if label and given is not None else None
     module.use("beam_pipes.recipes", "image_example")
     making = call(
         "stage",
         Code("image_example"),
-        classes=classes,
+        classes=names,
         label_field=label_field if label else None,
+        class_folder=class_folder if label else None,
         size=size,
         fit=None if size is None or fit == "crop" else fit,
         encode=None if encode == "pixels" else encode,
@@ -307,38 +393,53 @@ def images(
     pixels = call("FeatureSpec", "uint8", shape=(*(size or (None, None)), 3))
     features = {"image": pixels if encode == "pixels" else call("FeatureSpec", "bytes")}
     if label:
-        features["label"] = call("FeatureSpec", "int64", minimum=0, maximum=highest)
+        features["label"] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=names)
     features |= {each: call("FeatureSpec", "str") for each in ("path", *(["group"] if by else []))}
     module.declare(common, [making], features=features, analyzers=analyzers)
     text = module.text("Images and their classes, as `beam-pipes images` declares them.")
     return Recipe(text, _loading_images(encode, size, list(features)), left_out=module.left_out)
 
 
-def _assign_folders(module: Module, data: Paths, common: Common, *, label: bool) -> list[str]:
-    """Assigns the source of a directory of images; the classes, none without labels."""
+def _assign_folders(
+    module: Module, data: Paths, common: Common, *, label: bool, class_folder: int | None
+) -> tuple[list[str], int | None]:
+    """Assigns the source of a directory of images; the classes, none without labels, and which folder they are."""
     root = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
     files, patterns, others = files_of(root, IMAGE_SUFFIXES, "images")
     module.left_out.update(others)
-    tops = sorted({file.name.partition("/")[0] for file in files if "/" in file.name})
-    by_folder = bool(tops) and set(tops) <= _SPLITS and all("/" in file.name for file in files)
-    if by_folder and common.splits:
-        raise DeclarationError(
-            f"the folders {', '.join(tops)} of {root!r} are already splits, but splits were given too. Omit them, or "
-            "name one of the folders as the data."
-        )
-    folders = [f"{root.rstrip('/')}/{top}" for top in tops] if by_folder else [root]
-    inner = [file.name.partition("/")[2] if by_folder else file.name for file in files]
-    readers = [call("Files", folder, pattern=patterns) for folder in folders]
     module.use("beam_pipes.sources", "Files")
-    module.assign("source", dict(zip(tops, readers, strict=True)) if by_folder else readers[0])
-    if not label:
-        return []
-    if outside := [path for path in inner if "/" not in path]:
+    inside = [folders_of(file.name) for file in files]
+    outside = next((file.name for file, folders in zip(files, inside, strict=True) if not folders), None)
+    if class_folder is not None:
+        module.assign("source", call("Files", root, pattern=patterns))
+        return sorted(
+            {_at(folders, class_folder, file.name) for file, folders in zip(files, inside, strict=True)}
+        ), class_folder
+    if outside is not None:
+        if label:
+            raise DeclarationError(
+                f"the image {outside!r} is not in a folder, so it has no class. Move it into one, or omit labels with "
+                "label=False (--no-label)."
+            )
+        module.assign("source", call("Files", root, pattern=patterns))
+        return [], None
+    try:
+        layout = layout_of({"/".join(folders) for folders in inside})
+    except DeclarationError:
+        if label:
+            raise
+        layout = Layout(0, [], [])
+    if layout.splits and common.splits:
         raise DeclarationError(
-            f"the image {outside[0]!r} is not in a folder, so it has no class. Move it into one, or omit labels with "
-            "label=False (--no-label)."
+            f"the folders {', '.join(layout.splits)} of {root!r} are already splits, but splits were given too. Omit "
+            "them, or name one of the folders as the data."
         )
-    return sorted({path.partition("/")[0] for path in inner})
+    readers = {
+        split.rpartition("/")[2]: call("Files", f"{root.rstrip('/')}/{split}", pattern=patterns)
+        for split in layout.splits
+    }
+    module.assign("source", readers or call("Files", root, pattern=patterns))
+    return layout.classes, layout.above + 1 if layout.above else None
 
 
 def _check_images(size: tuple[int, int] | None, *, fit: str, encode: str, quality: int, by: str | None) -> None:

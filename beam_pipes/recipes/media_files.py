@@ -6,6 +6,8 @@
     are_archives("pets.tar", (".jpg",), "images")     →  True
     first_sample("pets.tar", (".jpg",), "an image")   →  {"__key__": "cat/1", "jpg": b"…", "cls": b"0"}
 
+    layout_of(["pets/train/cat", "pets/train/dog", "pets/val/cat"])  →  classes cat and dog in splits train and val
+
 A recipe looks at names and at the first sample only, to learn what to declare, and says what it expected instead where
 there is nothing of its kind. `images` and `audio` are such recipes.
 """
@@ -14,12 +16,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from beam_pipes.cache.storage import is_remote
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import Tar, has_field, sample_file
@@ -43,16 +45,95 @@ def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
         )
     by_suffix: dict[str, list[FoundFile]] = {}
     others: Counter[str] = Counter()
-    for file in select(root).find():
+    try:
+        found_files = select(root, hidden=True).find()
+    except SourceError:  # maybe of what is hidden
+        found_files = select(root).find()
+    for file in found_files:
+        if is_hidden(file.name):
+            others["hidden"] += 1
+            continue
         suffix = PurePosixPath(file.name).suffix
         if suffix.lower() in suffixes:
             by_suffix.setdefault(suffix, []).append(file)
         else:
             others[suffix.lower()] += 1
     if not by_suffix:
-        raise DeclarationError(f"there are no {what} in {root!r}; known are {', '.join(suffixes)}.")
+        advice = (
+            " Media inside of Parquet files are read by a declaration of your own: Parquet(…), and a stage that "
+            "decodes them (docs/sources.md)."
+            if ".parquet" in others
+            else ""
+        )
+        raise DeclarationError(f"there are no {what} in {root!r}; known are {', '.join(suffixes)}.{advice}")
     files = sorted((file for found in by_suffix.values() for file in found), key=lambda file: file.name)
     return MediaFiles(files, [f"**/*{suffix}" for suffix in sorted(by_suffix)], others)
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a part of a path begins with a dot, as in `.ipynb_checkpoints/1.png`."""
+    return any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
+
+
+# Folders of these names are splits, if there are only such.
+SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "eval", "test"})
+
+
+class Layout(NamedTuple):
+    """How folders are laid out: how many lie above the classes, the paths of splits, and the classes in their order."""
+
+    above: int
+    splits: list[str]
+    classes: list[str]
+
+
+def folders_of(path: str) -> list[str]:
+    """The folders of a path: `./pets/cat/1.png` → `["pets", "cat"]`."""
+    return [part for part in path.split("/")[:-1] if part not in ("", ".")]
+
+
+def layout_of(folders: Iterable[str], *, has_splits: bool = True) -> Layout:
+    """The layout of folders that hold files; the same whether they are in a directory or in archives.
+
+    Folders that hold all others are passed by. If the next are called as splits are, they are splits, and the folders
+    in them classes; else they are classes themselves. Raises `DeclarationError` where that is not clear.
+    """
+    paths = sorted({tuple(folder.split("/")) for folder in folders})
+    above = 0
+    while len(tops := {path[above] for path in paths}) == 1 and all(len(path) > above + 1 for path in paths):
+        if has_splits and {top.lower() for top in tops} <= SPLITS:
+            break
+        above += 1
+    deeper: dict[str, set[str]] = {top: set() for top in tops}
+    for path in paths:
+        deeper[path[above]].add(path[above + 1] if len(path) > above + 1 else "")
+    splits = sorted(top for top, inside in deeper.items() if top.lower() in SPLITS and "" not in inside)
+    others = sorted({*tops} - {*splits})
+    if splits and (others or not has_splits):
+        beside = f" beside {', '.join(others[:5])}" if others else ""
+        raise DeclarationError(
+            f"the folders {', '.join(splits)} are called as splits are, and hold folders of their own{beside}"
+            f"{'' if has_splits else ', and archives are not split by folders'}. Name a directory that holds splits "
+            f"only, or only one of them. If they are classes: class_folder={above + 1} (--class-folder {above + 1})."
+        )
+    if splits:
+        inner = layout_of({"/".join(path[above + 1 :]) for path in paths}, has_splits=False)
+        prefix = "".join(f"{part}/" for part in paths[0][:above])
+        return Layout(inner.above, [f"{prefix}{split}" for split in splits], inner.classes)
+    repeated = [top for top in others if _repeats(deeper, top)]
+    if len(others) > 1 and "" not in set().union(*deeper.values()) and repeated:
+        inside = sorted(set().union(*deeper.values()))
+        raise DeclarationError(
+            f"there are two levels of folders, and the inner ones repeat: {', '.join(inside[:3])} in "
+            f"{', '.join(others[:3])}. Say which level is the class, from 1 at the top: class_folder={above + 1} or "
+            f"{above + 2} (--class-folder)."
+        )
+    return Layout(above, [], others)
+
+
+def _repeats(deeper: Mapping[str, set[str]], top: str) -> bool:
+    """Whether all folders in one folder are in the others too."""
+    return deeper[top] <= set().union(*(inside for other, inside in deeper.items() if other != top))
 
 
 def are_archives(data: Paths, suffixes: Sequence[str], what: str) -> bool:

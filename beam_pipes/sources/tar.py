@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from beam_pipes.cache.spec import FeatureValue
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.errors import SourceError
+from beam_pipes.errors import SourceError, TaskError
 from beam_pipes.sources.byte_stream import (
     advice_if_compressed,
     codec_of,
@@ -252,11 +252,20 @@ def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> 
     """The first member of a sample with one of these suffixes, as a file; None if there is none.
 
     `{"__key__": "cat/1", "cls": 0, "jpg": b"\\xff…"}` with `IMAGE_SUFFIXES` → `FileContent("cat/1.jpg", b"\\xff…")`
+
+    Where no extension is one of them, it may be the end of one, as of `img.jpg`. Raises `TaskError` for several of
+    these: of `1.a.jpg` and `1.b.jpg` the sample does not say which is meant.
     """
     for extension, content in sample.items():
         if f".{extension.lower()}" in suffixes:
             return FileContent(f"{sample[KEY]}.{extension}", content)
-    return None
+    ends = [each for each in sample if f".{each.lower().rpartition('.')[2]}" in suffixes and "." in each]
+    if len(ends) > 1:
+        raise TaskError(
+            f"the sample {sample[KEY]!r} has {', '.join(ends)}, because members that share their name up to its first "
+            "dot are one sample. Rename them, so that the names differ before the first dot."
+        )
+    return FileContent(f"{sample[KEY]}.{ends[0]}", sample[ends[0]]) if ends else None
 
 
 def has_field(sample: Mapping[str, object], field: str) -> bool:

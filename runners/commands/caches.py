@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,6 +64,15 @@ def stats_command(
     for name in cache.splits:
         split = cache[name]
         console.print(f"split {name}: {len(split):,} records in {split.num_shards} shards")
+        for feature, spec in split.spec.items():
+            if spec.class_names:
+                console.print(f"  classes of {feature}: {shown_classes(spec.class_names)}", markup=False)
+
+
+def shown_classes(names: Sequence[str]) -> str:
+    """`0 bee, 1 wasp`, the first 20 of them."""
+    more = f", … ({len(names):,} in all)" if len(names) > 20 else ""
+    return ", ".join(f"{number} {name}" for number, name in enumerate(names[:20])) + more
 
 
 def status_command(

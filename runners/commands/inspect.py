@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from beam_pipes.cache.spec import FeatureSpec
     from beam_pipes.runners.inspect_task import Inspection
     from beam_pipes.tasks.vocabularies import Vocabulary
 
@@ -134,12 +135,22 @@ Readers: TypeAlias = "Mapping[str, Callable[[npt.NDArray[np.int64]], str]]"
 
 
 def _read_by(vocabulary: Vocabulary | None, cache: Cache, split: str) -> Readers:
-    """Feature of ids → the function that shows them as tokens."""
+    """Feature → the function that shows its ids as tokens, or its number as the name of a class."""
+    spec: Mapping[str, FeatureSpec] = cache.manifest.splits[split].spec or {}
+    readers: dict[str, Callable[[npt.NDArray[np.int64]], str]] = {
+        name: functools.partial(_class_name, names)
+        for name, feature in spec.items()
+        if (names := feature.class_names) and not feature.shape
+    }
     if vocabulary is None:
-        return {}
+        return readers
     from beam_pipes.report.language import shown_tokens, token_features
 
-    return dict.fromkeys(token_features(cache, split), functools.partial(shown_tokens, vocabulary))
+    return readers | dict.fromkeys(token_features(cache, split), functools.partial(shown_tokens, vocabulary))
+
+
+def _class_name(names: Sequence[str], number: npt.NDArray[np.int64]) -> str:
+    return names[int(number)] if 0 <= int(number) < len(names) else "(of no known class)"
 
 
 def _lines(value: object, readers: Readers) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,11 +15,10 @@ from beam_pipes.errors import DeclarationError, EmptySplitError
 from beam_pipes.recipes import DEDUP, FORMATS, Recipe, audio, chat, images, table, tokens
 from beam_pipes.recipes.audio import SOUND_DTYPES
 from beam_pipes.recipes.images import ENCODINGS, FITS
-from beam_pipes.recipes.tables import class_numbers
 from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.commands.build import build_and_show
-from beam_pipes.runners.commands.caches import console
+from beam_pipes.runners.commands.caches import console, shown_classes
 from beam_pipes.runners.commands.options import Building, Declaring, with_groups
 from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
 from beam_pipes.transforms.image_files import MAX_PIXELS
@@ -169,6 +169,13 @@ def images_command(
         str | None,
         typer.Option(help="tar member or json.KEY that is the label or class [cls, json.label, …, else the folder]"),
     ] = None,
+    class_folder: Annotated[
+        int | None, typer.Option(min=1, help="which folder of a path is the class, from 1 at the top [by the layout]")
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="names of the classes in the order of their labels: NAME,NAME or a file of lines [sorted]"),
+    ] = None,
 ) -> None:
     """Build a cache of images and labels from folders or tar archives. Options after -- go to Beam.
 
@@ -190,6 +197,8 @@ def images_command(
         max_pixels=max_pixels,
         label=label,
         label_field=label_field,
+        class_folder=class_folder,
+        classes=None if classes is None else _class_names(classes),
         **declaring.of_recipe("images"),
     )
 
@@ -333,6 +342,17 @@ def _type(told: str) -> tuple[str, str]:
     return column, dtype
 
 
+def _class_names(told: str) -> list[str]:
+    """`cat,dog` → `["cat", "dog"]`; of a file its lines."""
+    path = Path(told)
+    names = path.read_text(encoding="utf-8").splitlines() if path.is_file() else told.split(",")
+    if "" in names or len({*names}) < len(names):
+        raise DeclarationError(
+            f"--classes should be different names, such as cat,dog, or a file of them; got {told!r}."
+        )
+    return names
+
+
 def _size(told: str) -> tuple[int, int]:
     """`224` → `(224, 224)`, `224x320` → `(224, 320)`."""
     height, _, width = told.lower().partition("x")
@@ -362,15 +382,14 @@ def _left_out(recipe: Recipe) -> list[str]:
 
 
 def _classes(recipe: Recipe, cache: Cache) -> list[str]:
-    """`classes: 0 bee, 1 wasp`, the first 20 of them."""
-    names = recipe.names.get("classes", [])
-    if isinstance(names, Analyzer):
-        names.result.bind(cache.asset_path("classes"))
-        names = [*class_numbers(names.result)]
-    if not names:
-        return []
-    more = f", … ({len(names):,} in all)" if len(names) > 20 else ""
-    return [f"classes: {', '.join(f'{number} {name}' for number, name in enumerate(names[:20]))}{more}"]
+    """`classes: 0 bee, 1 wasp`."""
+    spec = cache[cache.splits[0]].spec
+    names = next((names for feature in spec.values() if (names := feature.class_names)), None)
+    learned = recipe.names.get("classes")
+    if names is None and isinstance(learned, Analyzer):
+        learned.result.bind(cache.asset_path("classes"))
+        names = learned.result.class_names()
+    return [f"classes: {shown_classes(names)}"] if names else []
 
 
 def _about(recipe: Recipe, tokenizer: str, *, parse_special: bool) -> str:

@@ -75,6 +75,9 @@ def test_the_narrowest_exact_dtype_is_stored(spec: FeatureSpec, stored: str) -> 
         ({"dtype": "int32", "minimum": 0.5}, "minimum should be an int, got 0.5"),
         ({"dtype": "float32", "maximum": 1}, "maximum is for integer features, and this one is float32"),
         ({"dtype": "uint8", "maximum": 256}, r"maximum should be in the range of uint8, \[0, 255\], got 256"),
+        ({"dtype": "int8", "classes": "cat"}, "classes should be a list of different names, got 'cat'"),
+        ({"dtype": "int8", "classes": ["cat", "cat"]}, "classes should be a list of different names, got "),
+        ({"dtype": "str", "classes": ["cat"]}, "classes are for integer features, and this one is str"),
         ({"dtype": "uint8", "minimum": 3, "maximum": 2}, "minimum should not exceed maximum.*minimum=3, maximum=2"),
         ({"dtype": "float64", "encoding": "list"}, 'float64 cannot be kept exactly in a float_list.*encoding="raw"'),
         ({"dtype": "uint64", "encoding": "list"}, r"uint64 does not fit an int64_list.*maximum below 2\*\*63"),
@@ -150,13 +153,21 @@ def test_json_holds_the_whole_spec(features: dict[str, FeatureSpec]) -> None:
     assert ExampleSpec.from_json(spec.to_json()) == spec
 
 
+def test_names_of_classes_are_kept_and_not_compared() -> None:
+    spec = ExampleSpec({"x": FeatureSpec("int8", classes=["cat", "dog"])})
+
+    assert ExampleSpec.from_json(spec.to_json())["x"].class_names == ("cat", "dog")
+    assert spec == ExampleSpec({"x": FeatureSpec("int8")}) and "classes" not in FeatureSpec("int8").to_json()
+    assert hash(spec) == hash(ExampleSpec({"x": FeatureSpec("int8")}))
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
         ([], "expected an example spec, an object of feature name → spec"),
         (
             {"x": 3},
-            "feature 'x': expected a feature spec, an object of dtype, encoding, maximum, minimum, shape, got 3",
+            "feature 'x': expected a feature spec, an object of classes, dtype, encoding, maximum, minimum, shape",
         ),
         ({"x": {"dtype": "int8", "color": 1}}, "feature 'x': expected a feature spec"),
         ({"x": {"dtype": "int8", "shape": "3"}}, "feature 'x': shape should be a list of sizes and nulls, got '3'"),

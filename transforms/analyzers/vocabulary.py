@@ -158,6 +158,10 @@ class Vocabulary(Analyzer):
         tokens = [base64.b64decode(token[0]) if isinstance(token, list) else token for token, _ in rows]
         return TokenTable(tokens, [count for _, count in rows], total=head["total"], distinct=head["distinct"])
 
+    def class_names(self, value: TokenTable) -> list[str]:
+        """The tokens, sorted by name: with more data, the most frequent one may be another."""
+        return sorted(map(str, value.tokens))
+
     def _kept(self, kind: str, blocks: Iterator[list[Row]], totals: list[int]) -> Iterator[list[Row]]:
         """The rows that are neither too rare nor reserved; adds up in `totals` what there was."""
         reserved = {key_of(token) for token in self.reserved if kind_of(token) == kind}
