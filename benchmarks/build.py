@@ -5,13 +5,18 @@
 (c) all cores: our local runner
 (d) stock: element-wise Beam transforms and WriteToTFRecord on Beam's in-process DirectRunner
 
-The physical floor of (b) is the functions themselves, `secs_functions_only`. Each run is a fresh process; times are
-taken inside it, after imports, since a job's start-up does not grow with its input (`secs_with_imports` has both).
+The floor of (b) is the functions alone and the bytes written: a table says, for each part of a record's way (source,
+engine, encode, write), the CPU time of one core over this floor, and how far that is from what (a) takes. Both sides
+of the table run in one process, source shard by source shard in turns, so that a busy machine is busy for both.
+
+Each run is a fresh process; times are taken inside it, after imports, since a job's start-up does not grow with its
+input.
 """
 
 from __future__ import annotations
 
 import glob
+import io
 import itertools
 import json
 import os
@@ -21,10 +26,11 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import parser, ratio, report, run_measured
+from benchmarks.harness import Measured, parser, ratio, report, run_measured
 from benchmarks.text_stages import CORPUS_VARIABLE
 
 MODES = ("functions", "bare", "one_core", "all_cores", "stock_beam")
@@ -70,13 +76,17 @@ def run_functions(corpus: str, to: str) -> int:
 
 def run_bare(corpus: str, to: str) -> int:
     """What one writes by hand."""
+    return _write_bare(_lines(corpus), f"{to}/bare.tfrecord")
+
+
+def _write_bare(lines: Iterable[str], path: str) -> int:
     import tensorflow as tf
 
     from benchmarks.text_stages import example, long_enough, normalize, tokenize
 
     kept = 0
-    with tf.io.TFRecordWriter(f"{to}/bare.tfrecord") as writer:
-        for line in _lines(corpus):
+    with tf.io.TFRecordWriter(path) as writer:
+        for line in lines:
             tokens = tokenize(normalize(line))
             if long_enough(tokens):
                 raw = example(tokens)["tokens"].tobytes()
@@ -126,10 +136,96 @@ def run_stock_beam(corpus: str, to: str) -> int:
     return sum(1 for path in glob.glob(f"{to}/stock*") for _ in scan_records(path))
 
 
+PARTS = ("source", "engine", "encode", "write")
+
+
+def way_of_a_record(corpus: str, to: str) -> dict[str, Any]:
+    """CPU microseconds a record, by part of its way: our build's, the floor's, and those of the bare loop in all."""
+    from beam_pipes.building.plan import make_plan
+    from beam_pipes.building.reading import graph_runner, source_batch
+    from beam_pipes.building.shard_job import task_output, task_records
+    from benchmarks.text_stages import declaration, example, long_enough, normalize, tokenize
+
+    declared = declaration()
+    plan = make_plan(declared, to)
+    runner = graph_runner(declared)
+    clock = time.process_time
+    ours, floor = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0.0)
+    bare, records = 0.0, 0
+    for task in plan.tasks:
+        for secs in (ours, floor):
+            last = clock()
+
+            def mark(part: str, secs: dict[str, float] = secs) -> None:
+                nonlocal last
+                secs[part] += clock() - last
+                last = clock()
+
+            if secs is ours:
+                output = task_output(declared, plan.header, task)
+                for sequence, read in enumerate(task_records(declared, task)):
+                    batch = source_batch(declared, read)
+                    read.digests()
+                    records += batch.size
+                    mark("source")
+                    runner.run(batch)
+                    mark("engine")
+                    part = output.encode(batch, sequence)
+                    mark("encode")
+                    output.write(part)
+                    mark("write")
+                output.commit()
+                mark("write")
+                continue
+            lines = list(_lines_of(corpus, task))
+            mark("source")
+            kept = [example(tokens) for line in lines if long_enough(tokens := tokenize(normalize(line)))]
+            mark("engine")
+            payloads = [each["tokens"].tobytes() for each in kept]
+            mark("encode")
+            with open(f"{to}/floor", "wb") as file:
+                file.write(b"".join(payloads))
+            mark("write")
+            del lines, kept, payloads
+        started = clock()
+        _write_bare(_lines_of(corpus, task), f"{to}/bare.tfrecord")
+        bare += clock() - started
+    micros = {"ours": ours, "floor": floor}
+    told = {
+        f"{part}_{name}_us": round(1e6 * secs[part] / records, 3) for part in PARTS for name, secs in micros.items()
+    }
+    return {**told, "bare_us": round(1e6 * bare / records, 3), "ours_to_bare": round(sum(ours.values()) / bare, 3)}
+
+
+def _lines_of(corpus: str, task: Any) -> Any:
+    for piece in task.shard.slices:
+        with open(f"{corpus}/{piece.file}", "rb") as file:
+            file.seek(piece.start)
+            data = io.BytesIO(file.read(piece.end - piece.start))
+        for line in io.TextIOWrapper(data, encoding="utf-8", newline="\n"):
+            yield line.rstrip("\n")
+
+
+def table_of_the_way(told: dict[str, Any]) -> str:
+    """The figures of `way_of_a_record` as a table."""
+    rows = [f"{'CPU us a record':>16} {'ours':>8} {'floor':>8} {'distance':>9} {'of bare':>8}"]
+    for part in PARTS:
+        ours, floor = told[f"{part}_ours_us"], told[f"{part}_floor_us"]
+        share = (ours - floor) / told["bare_us"]
+        rows.append(f"{part:>16} {ours:8.2f} {floor:8.2f} {ours - floor:9.2f} {share:8.1%}")
+    sums = [sum(told[f"{part}_{name}_us"] for part in PARTS) for name in ("ours", "floor")]
+    rows.append(f"{'all':>16} {sums[0]:8.2f} {sums[1]:8.2f} {sums[0] - sums[1]:9.2f}")
+    rows.append(f"{'the bare loop':>16} {told['bare_us']:8.2f} {'':8} {told['bare_us'] - sums[1]:9.2f}")
+    return "\n".join(rows)
+
+
 def child(mode: str, corpus: str, to: str) -> None:
     """One run in this process; prints its figures."""
-    if mode in ("bare", "stock_beam"):
+    if mode in ("bare", "stock_beam", "way"):
         import tensorflow  # noqa: F401
+    if mode == "way":
+        print(json.dumps(way_of_a_record(corpus, to)))
+        return
     started, cpu_started = time.perf_counter(), time.process_time()
     if mode == "functions":
         kept = run_functions(corpus, to)
@@ -141,6 +237,13 @@ def child(mode: str, corpus: str, to: str) -> None:
         kept = run_ours(corpus, to, 1 if mode == "one_core" else None)
     secs, cpu_secs = time.perf_counter() - started, time.process_time() - cpu_started
     print(json.dumps({"secs": secs, "cpu_secs": cpu_secs, "kept": kept}))
+
+
+def _run(mode: str, corpus: Path, to: Path) -> Measured:
+    return run_measured(
+        ["-m", "benchmarks.build", "--child", mode, str(corpus), str(to)],
+        env={CORPUS_VARIABLE: str(corpus), "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
 
 
 def main() -> None:
@@ -165,16 +268,17 @@ def main() -> None:
                     continue
                 to = work / f"out-{mode}"
                 to.mkdir()
-                measured = run_measured(
-                    ["-m", "benchmarks.build", "--child", mode, str(corpus), str(to)],
-                    env={CORPUS_VARIABLE: str(corpus), "TF_CPP_MIN_LOG_LEVEL": "3"},
-                )
+                measured = _run(mode, corpus, to)
                 figures = json.loads(measured.output.strip().splitlines()[-1])
                 secs[mode].append(figures["secs"])
                 rss[mode].append(measured.peak_rss_bytes)
                 kept.add(figures["kept"])
                 print(f"{mode}: {figures['secs']:.2f} s, {measured.peak_rss_bytes / 2**20:.0f} MiB", file=sys.stderr)
                 shutil.rmtree(to)
+        (work / "way").mkdir()
+        way = _run("way", corpus, work / "way").output
+        told = json.loads(way.strip().splitlines()[-1])
+        print(table_of_the_way(told), file=sys.stderr)
         if len(kept) != 1:
             raise SystemExit(f"the alternatives wrote different numbers of records: {sorted(kept)}")
         report(
@@ -182,10 +286,12 @@ def main() -> None:
                 "ratio_one_core_to_bare": ratio(secs, "one_core", "bare"),
                 "speedup_all_cores": ratio(secs, "one_core", "all_cores"),
                 "ratio_stock_beam_to_ours": ratio(secs, "stock_beam", "one_core"),
+                "ratio_one_core_to_bare_in_turns": told.pop("ours_to_bare"),
                 "records": kept.pop(),
                 "bytes": sum(os.path.getsize(path) for path in corpus.iterdir()),
                 **{f"secs_{mode}": statistics.median(secs[mode]) for mode in MODES},
                 **{f"rss_bytes_{mode}": max(rss[mode]) for mode in MODES},
+                **told,
             },
             options.json,
         )

@@ -60,25 +60,20 @@ class ShardOutput:
         account = batch.account
         booked = account.unit(WRITE)
         ordinals, failures = batch.records.ordinals, batch.failures
-        written_ordinals: set[int] = set()
-        for index in range(batch.size):
-            if index in failures:
-                continue
-            count = 0
+        ways = [(records[split], self._codecs[split].encode_indexed, column) for split, column in columns.items()]
+        # A record that failed in a stage has nothing left in any column.
+        for index, ordinal in enumerate(ordinals):
             try:
-                encoded = []
-                for split, column in columns.items():
-                    encode = self._codecs[split].encode_indexed
+                for made, encode, column in ways:
                     for value in column[index]:
-                        encoded.append((split, encode(value)))
-                        count += 1
+                        payload, row = encode(value)
+                        made.append((payload, ordinal, row))
             except Exception as error:
+                for made, *_ in ways:
+                    while made and made[-1][1] == ordinal:
+                        made.pop()
                 self._fail(batch, index, error)
-                continue
-            if count:
-                written_ordinals.add(ordinals[index])
-                for split, (payload, row) in encoded:
-                    records[split].append((payload, ordinals[index], row))
+        written_ordinals = {ordinal for made, *_ in ways for _, ordinal, _ in made}
         written = len(written_ordinals)
         booked.kept += written
         booked.inputs += written
@@ -161,9 +156,7 @@ class ShardOutput:
     def _append(self, split: str, records: Iterable[tuple[bytes, int, IndexRow]]) -> None:
         if not self._writers:
             self._open()
-        write = self._writers[split].write_encoded
-        for payload, ordinal, row in records:
-            write(payload, ordinal, row)
+        self._writers[split].write_all_encoded(records)
 
     def _open(self) -> None:
         header = self._header
@@ -184,15 +177,14 @@ class ShardOutput:
     def _lineage_of(self, batch: SourceBatch, written: set[int]) -> LineageWriter:
         """Where each record of the batch was, and its fate."""
         records, fates = batch.records, {}
-        for index, ordinal in enumerate(records.ordinals):
-            if ordinal not in written:
-                failure = batch.failures.get(index)
-                drops = batch.drops.get(index) or [(WRITE, NO_OUTPUT)]
-                if failure is not None:
-                    fate = _fate_of_error(failure.stage, failure.error_type, dropped=failure.dropped)
-                else:
-                    fate = Fate(status="dropped", drops=tuple(dict.fromkeys(drops)))
-                fates[ordinal - records.first_ordinal] = fate
+        for index, ordinal in [(i, ordinal) for i, ordinal in enumerate(records.ordinals) if ordinal not in written]:
+            failure = batch.failures.get(index)
+            drops = batch.drops.get(index) or [(WRITE, NO_OUTPUT)]
+            if failure is not None:
+                fate = _fate_of_error(failure.stage, failure.error_type, dropped=failure.dropped)
+            else:
+                fate = Fate(status="dropped", drops=tuple(dict.fromkeys(drops)))
+            fates[ordinal - records.first_ordinal] = fate
         for row in records.bad:
             dropped = self._declaration.on_error == "drop"
             fates[row.ordinal - records.first_ordinal] = _fate_of_error(

@@ -12,11 +12,10 @@ from google.protobuf.message import DecodeError, Message
 from beam_pipes.cache import dtypes, messages
 from beam_pipes.cache.decoding import OwnRecords, decoder_of, own_array
 from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.encoding import Converter, Headers, converter_of
+from beam_pipes.cache.encoding import Converter, Headers, Prefixes, converter_of, gap_before
 from beam_pipes.cache.framing import FRAME_BYTES
 from beam_pipes.cache.layout import (
     MAX_PAYLOAD_BYTES,
-    PAYLOAD_PHASE,
     FixedLayout,
     fields_of,
     has_length_column,
@@ -60,6 +59,7 @@ class ExampleCodec:
     def __init__(self, spec: ExampleSpec) -> None:
         self.spec = spec
         self.fields = fields_of(spec)
+        self._num_features = len(spec)
         starting = start_columns(self.fields)
         self.index_columns = tuple(
             column
@@ -75,8 +75,7 @@ class ExampleCodec:
             (
                 field.feature,
                 converter_of(field, spec[field.feature]),
-                Headers(field),
-                field.alignment,
+                Prefixes(Headers(field), field.alignment),
                 has_length_column(field, spec),
                 field.name in starting,
             )
@@ -108,31 +107,22 @@ class ExampleCodec:
         row: list[int] = []
         position = 0
         try:
-            for feature, convert, headers, alignment, has_length, has_start in self._steps:
+            for feature, convert, prefixes, has_length, has_start in self._steps:
                 payload, length = convert(value[feature])
-                header = headers[len(payload)]
-                start = position + len(header)
-                gap = (PAYLOAD_PHASE - start) & (alignment - 1)
-                # Values are aligned so that readers can map a file and view them in place. What fills a gap is a
-                # field that no reader of Examples knows, so all of them pass over it; it takes two bytes at least.
-                if gap:
-                    if gap == 1:
-                        gap += alignment
-                    start += gap
-                    parts.append(FILLER[gap])
-                parts.append(header)
-                parts.append(payload)
-                position = start + len(payload)
+                size = len(payload)
+                prefix = prefixes[size << 3 | position & 7]
+                parts += (prefix, payload)
+                position += len(prefix) + size
                 if has_length:
                     row.append(length)
                 if has_start:
-                    row.append(start)
+                    row.append(position - size)
         except KeyError as error:
             # Names are compared only after a failure, and not before each record.
             self._check_names(value)
             raise error  # not a missing feature, but from within the value
         # All declared features were found, so a different number means others beside them.
-        if len(value) != len(self.spec):
+        if len(value) != self._num_features:
             self._check_names(value)
         # Frames have 16 bytes: payloads of a multiple of 8 keep the next record in the same phase.
         gap = -position & 7
@@ -229,8 +219,7 @@ class ExampleCodec:
             if field.num_bytes is None:
                 break
             start = position + len(Headers(field)[field.num_bytes])
-            gap = (PAYLOAD_PHASE - start) & (field.alignment - 1)
-            starts[field.name] = start = start + gap + (field.alignment if gap == 1 else 0)
+            starts[field.name] = start = start + gap_before(start, field.alignment)
             position = start + field.num_bytes
         return starts
 
@@ -249,9 +238,9 @@ class ExampleCodec:
         constants: list[bytes] = []
         slots: list[tuple[int, str, Converter]] = []
         position = 0
-        for field, (feature, convert, headers, *_) in zip(self.fields, self._steps, strict=True):
+        for field, (feature, convert, *_) in zip(self.fields, self._steps, strict=True):
             start, size = self.fixed_layout.fields[field.name]
-            header = headers[size]
+            header = Headers(field)[size]
             constants.append(FILLER[start - position - len(header)] + header)
             slots.append((len(constants), feature, convert))
             constants.append(b"")

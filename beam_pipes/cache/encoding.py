@@ -10,8 +10,16 @@ import numpy as np
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.exact import Numbers
 from beam_pipes.cache.feature_values import array_converter, exact_array, float_list_of
-from beam_pipes.cache.layout import Field
-from beam_pipes.cache.messages import BYTES_LIST, FLOAT_LIST, INT64_LIST, chunk_header, delimited, packed_varints
+from beam_pipes.cache.layout import PAYLOAD_PHASE, Field
+from beam_pipes.cache.messages import (
+    BYTES_LIST,
+    FILLER,
+    FLOAT_LIST,
+    INT64_LIST,
+    chunk_header,
+    delimited,
+    packed_varints,
+)
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SpecError
 
@@ -33,6 +41,35 @@ _STRUCT_FORMATS = {
     "float32": "<f",
     "float64": "<d",
 }
+
+
+class Prefixes(dict[int, bytes]):
+    """What stands before a payload: what fills the gap before it, so that its bytes are aligned, and the chunk header.
+
+    By `payload bytes << 3 | position & 7`, where `position` is where the field before ends; computed once each.
+
+    Values are aligned so that readers can map a file and view them in place. What fills a gap is a field that no reader
+    of Examples knows, so all of them pass over it; it takes two bytes at least.
+    """
+
+    def __init__(self, headers: Headers, alignment: int) -> None:
+        super().__init__()
+        self._headers = headers
+        self._alignment = alignment
+
+    def __missing__(self, key: int) -> bytes:
+        if len(self) >= 1 << 16:
+            self.clear()
+        header = self._headers[key >> 3]
+        gap = gap_before(key + len(header), self._alignment)
+        made = self[key] = FILLER[gap] + header if gap else header
+        return made
+
+
+def gap_before(start: int, alignment: int) -> int:
+    """How many bytes of filling bring a value that would start at `start` to its phase: none, or two at least."""
+    gap = (PAYLOAD_PHASE - start) & (alignment - 1)
+    return gap + alignment if gap == 1 else gap
 
 
 class Headers(dict[int, bytes]):
@@ -72,6 +109,15 @@ def converter_of(field: Field, spec: FeatureSpec) -> Converter:
 def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Converter:
     to_array, storage, rank = array_converter(name, spec), dtypes.numpy_dtype(storage_name), len(spec.shape)
     same, floats = spec.numpy_dtype == storage, spec.dtype in dtypes.FLOATS
+    if same and spec.shape == (None,) and spec.minimum is None and spec.maximum is None:
+        declared, vectors = spec.numpy_dtype, np.ndarray
+
+        def convert_vector(value: object) -> tuple[bytes, int]:
+            # The most usual feature, and value; `to_array` makes the same of it.
+            array = value if type(value) is vectors and value.dtype is declared and value.ndim == 1 else to_array(value)
+            return array.tobytes(), len(array)
+
+        return convert_vector
 
     def convert(value: object) -> tuple[bytes, int]:
         array = to_array(value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -84,6 +85,23 @@ class ShardWriter:
                 if self._first is None:
                     self._first = current
                 self._uniform = self._first == current
+
+    def write_all_encoded(self, records: Iterable[tuple[bytes, int, IndexRow]]) -> None:
+        """`write_encoded` of each (payload, ordinal, row): what a batch adds, at half the cost."""
+        payloads, ordinals, rows = tuple(zip(*records, strict=True)) or ((), (), ())
+        if {*map(len, rows)} - {self._width}:
+            for payload, ordinal, row in zip(payloads, ordinals, rows, strict=True):
+                self.write_encoded(payload, ordinal, row)  # says which
+        self._ordinals.extend(ordinals)
+        self._records.write_all(payloads)
+        if self._fixed is None:
+            sizes = [*map(len, payloads)]
+            self._sizes.extend(sizes)
+            self._rows.extend(chain.from_iterable(rows))
+            if self._uniform and sizes:
+                if self._first is None:
+                    self._first = sizes[0], rows[0]
+                self._uniform = {*zip(sizes, rows, strict=True)} == {self._first}
 
     def read_back(self) -> list[tuple[bytes, int, IndexRow]]:
         """Everything passed to `write_encoded` so far, for a shard to be finished elsewhere."""

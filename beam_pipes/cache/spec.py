@@ -42,7 +42,9 @@ FeaturesBySplit = Mapping[str, Features]
 
 SHAPE_SUFFIX = "/shape"
 
-_UNCHANGEABLE = frozenset([str, bytes, int, float, bool, complex, type(None)])
+_SCALARS = (np.dtype(code).type for code in "?bBhHiIlLqQefdgFDGSUMm")
+#: Classes whose objects nobody can change.
+UNCHANGEABLE = frozenset([str, bytes, int, float, bool, complex, type(None), *_SCALARS])
 _OTHER_DICTS = (collections.defaultdict, collections.OrderedDict, collections.Counter)
 
 
@@ -55,19 +57,19 @@ def owned(value: Record) -> Record:
     classes are kept as they are.
     """
     kind = type(value)
-    if kind in _UNCHANGEABLE:
+    if kind in UNCHANGEABLE:
         return value
     if kind is dict:
-        return {name: item if type(item) in _UNCHANGEABLE else owned(item) for name, item in value.items()}
+        return {name: item if type(item) in UNCHANGEABLE else owned(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):
         return value.copy(order="K")
     if kind is list:
-        return value[:] if not value or type(value[0]) in _UNCHANGEABLE else [owned(item) for item in value]
+        return value[:] if not value or type(value[0]) in UNCHANGEABLE else [owned(item) for item in value]
     if kind is tuple:
         return tuple([owned(item) for item in value])
     if kind in _OTHER_DICTS:
         copy = value.copy()
-        copy.update((name, owned(item)) for name, item in value.items() if type(item) not in _UNCHANGEABLE)
+        copy.update((name, owned(item)) for name, item in value.items() if type(item) not in UNCHANGEABLE)
         return copy
     if kind is bytearray:
         return value[:]

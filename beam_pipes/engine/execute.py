@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import getrefcount
 from typing import Any, Literal, get_args
 
 from beam_pipes.cache.messages import as_message_of
-from beam_pipes.cache.spec import Record, owned
+from beam_pipes.cache.spec import UNCHANGEABLE, Record, owned
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief, describe
+from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, set_context
 from beam_pipes.engine.statistics import Statistic, checked_statistics
 from beam_pipes.engine.turns import turn_of
@@ -80,6 +82,8 @@ class UnitRunner:
         self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
         self._full_names: dict[str, str] = {}
         self._most_inputs: int | None = None
+        #: Whether nothing needs the inputs of a record after this unit, so that they may go when they are used.
+        self.is_last_reader = False
 
     def show_index_in(self, cell: memoryview) -> None:
         """From now on `cell[0]` holds the index of the record being processed, -1 for a whole batch."""
@@ -119,68 +123,124 @@ class UnitRunner:
         context, left, transform, asks_stats = self._context, self._left, self._transform, self._asks_stats
         output_type = self._output_type
         single = None if isinstance(output_type, Mapping) else columns[None]
-        inputs = outputs = kept = 0
-        for index, items in enumerate(self._inputs(batch)):
-            if not items:
+        inputs: Any = self._inputs(batch)
+        releases = self.is_last_reader and isinstance(inputs, list) and self._most_inputs is None
+        calls = plain = 0
+        index = -1
+        # Written out for what nearly all calls are, one input and one output: this is the inner loop of every build.
+        for items in inputs:
+            index += 1
+            if len(items) != 1:
+                if items:
+                    self._run_record(batch, index, items, columns, account)
                 continue
             context.index = index
-            # Kept apart until the record is through: if its last input fails, nothing of it may be left in a column.
-            gathered: list[object] = []
-            named: dict[str, list[object]] = {}
+            context.item = 0
+            (value,) = items
+            if releases:  # so that what comes out, if it is the input or part of it, is seen to be held by no one else
+                inputs[index] = items = _NOTHING
+            # What an earlier call that failed has left must not be counted for this one.
+            if left:
+                _forget(left)
+            context.counted = None
+            calls += 1
             try:
-                for context.item, value in enumerate(items):
-                    inputs += 1
-                    # What an earlier call that failed has left must not be counted for this one.
-                    left.pop("_stats", None)
-                    left.pop("_drops", None)
-                    context.counted = None
-                    produced = transform(value)
-                    if single is not None:
-                        # Written out instead of called: this is the inner loop of every build.
-                        if type(produced) is not list:
-                            self._check_list(produced, None)
-                        for one in produced:
-                            if not isinstance(one, output_type):  # type: ignore[arg-type]
-                                produced = self._as_declared(produced, output_type, None)
-                                break
-                        count = len(produced)
-                        gathered += map(owned, produced)
-                    else:
-                        produced = self._as_declared_by_name(produced, output_type)  # type: ignore[arg-type]
-                        count = 0
-                        for key, values in produced.items():
-                            if values:
-                                count += len(values)
-                                named.setdefault(key, []).extend(map(owned, values))
-                    if asks_stats:
-                        self._ask_stats(account)
-                    elif "_stats" in left:
-                        self._merge_set_stats(left["_stats"], account)
-                    if context.counted is not None:
-                        self._merge_set_stats(context.counted.values(), account)
-                    # The last reason holds if a stage called `drop` more than once and gave nothing.
-                    if not count:
-                        (reason,) = left.get("_drops", (NO_OUTPUT,))[-1:]
-                        _count((reason,), account.dropped)
-                        batch.drops.setdefault(index, []).append((self.name, reason))
+                produced = transform(value)
+                value = None
+                if single is not None and type(produced) is list and len(produced) == 1:
+                    (one,) = produced
+                    if isinstance(one, output_type) and not (left or asks_stats or context.counted):  # type: ignore[arg-type]
+                        produced = None
+                        single[index] = (one if type(one) in UNCHANGEABLE else taken(one),)
+                        plain += 1
                         continue
-                    if "_drops" in left:
-                        _count(left["_drops"], account.partly_dropped)
-                    kept += 1
-                    outputs += count
+                    one = None
+                made: dict[str | None, list[object]] = {}
+                self._take(produced, batch, index, account, made)
             except DeclarationError:  # as in `_run_batch`
                 raise
             except FAILURES as error:
-                self._fail(batch, index, error, account, item=context.item)
+                self._fail(batch, index, error, account)
                 continue
-            if single is None:
-                for key, values in named.items():
-                    columns[key][index] = values
-            elif gathered:
-                single[index] = gathered
-        account.inputs += inputs
-        account.kept += kept
-        account.outputs += outputs
+            for key, values in made.items():
+                columns[key][index] = values
+        account.inputs += calls
+        account.kept += plain
+        account.outputs += plain
+
+    def _run_record(
+        self,
+        batch: Batch,
+        index: int,
+        items: Sequence[object],
+        columns: dict[str | None, Column],
+        account: UnitAccount,
+    ) -> None:
+        """Calls `transform` for every input of one record."""
+        context, left = self._context, self._left
+        context.index = index
+        # Kept apart until the record is through: if its last input fails, nothing of it may be left in a column.
+        made: dict[str | None, list[object]] = {}
+        try:
+            for context.item, value in enumerate(items):
+                account.inputs += 1
+                _forget(left)
+                context.counted = None
+                produced = self._transform(value)
+                self._take(produced, batch, index, account, made)
+        except DeclarationError:
+            raise
+        except FAILURES as error:
+            self._fail(batch, index, error, account, item=context.item)
+            return
+        for key, values in made.items():
+            columns[key][index] = values
+
+    def _take(
+        self, produced: Any, batch: Batch, index: int, account: UnitAccount, made: dict[str | None, list[object]]
+    ) -> None:
+        """Books what one call has given, and adds its values to `made`, by output."""
+        output_type, left, context = self._output_type, self._left, self._context
+        # A list that the stage keeps is held by more than the caller's variable, this one and the count itself.
+        is_kept = getrefcount(produced) > 3
+        count = 0
+        if isinstance(output_type, Mapping):
+            produced = self._as_declared_by_name(produced, output_type)
+            for key in output_type:
+                values = produced[key]
+                if values:
+                    count += len(values)
+                    kept = is_kept or getrefcount(values) > 3
+                    made.setdefault(key, []).extend(map(owned, values) if kept else [taken(one, 2) for one in values])
+        else:
+            if type(produced) is not list:
+                self._check_list(produced, None)
+            for one in produced:
+                if not isinstance(one, output_type):
+                    produced = self._as_declared(produced, output_type, None)
+                    break
+            one = None
+            count = len(produced)
+            if count:
+                made.setdefault(None, []).extend(
+                    map(owned, produced) if is_kept else [taken(one, 2) for one in produced]
+                )
+        if self._asks_stats:
+            self._ask_stats(account)
+        elif "_stats" in left:
+            self._merge_set_stats(left["_stats"], account)
+        if context.counted is not None:
+            self._merge_set_stats(context.counted.values(), account)
+        # The last reason holds if a stage called `drop` more than once and gave nothing.
+        if not count:
+            (reason,) = left.get("_drops", (NO_OUTPUT,))[-1:]
+            _count((reason,), account.dropped)
+            batch.drops.setdefault(index, []).append((self.name, reason))
+            return
+        if "_drops" in left:
+            _count(left["_drops"], account.partly_dropped)
+        account.kept += 1
+        account.outputs += count
 
     def _merge_set_stats(self, statistics: Iterable[Statistic], account: UnitAccount) -> None:
         """Adds the statistics given to `_set_stats` in this call, which has checked them."""
@@ -219,8 +279,7 @@ class UnitRunner:
         if not flat:
             return True
         left = self._left
-        left.pop("_stats", None)
-        left.pop("_drops", None)
+        _forget(left)
         self._context.index = None
         self._context.counted = None
         assert self._transform_batch is not None
@@ -415,6 +474,12 @@ class UnitRunner:
         )
 
 
+def _forget(left: Left) -> None:
+    """Forgets what an earlier call has left, which may have failed."""
+    left.pop("_stats", None)
+    left.pop("_drops", None)
+
+
 def _count(reasons: Iterable[str], counts: dict[str, int]) -> None:
     for reason in reasons:
         counts[reason] = counts.get(reason, 0) + 1
@@ -451,6 +516,8 @@ class GraphRunner:
                 spent = max(last.get(ref, 0), position - 1)
                 if spent < len(self.units):
                     self._spent[spent].append(ref)
+                    if self.units[spent].unit.inputs == ref:
+                        self.units[spent].is_last_reader = True
 
     def run_unit(self, position: int, batch: Batch) -> None:
         """Runs the unit at `position`, then drops the columns that no later unit reads."""

@@ -16,9 +16,10 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from beam_pipes.cache.spec import Record, owned
+from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import NO_OUTPUT
 from beam_pipes.engine.graph import Produced, Signature, beam_transform_advice, brief
+from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Left, RecordContext, current_context
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
 from beam_pipes.typed.annotated import (
@@ -265,7 +266,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
                 stage=self.name,
                 found=type(produced),
             )
-        return produced if isinstance(produced, list | tuple) else map(owned, produced)
+        return produced if isinstance(produced, list | tuple) else (taken(one) for one in produced)
 
     def _fields(self, value: object) -> dict[str, object]:
         if not isinstance(value, self.gives.classes or ()):
@@ -488,7 +489,8 @@ def _with_returned(generator: types.GeneratorType[object, object, object]) -> li
     outputs = []
     while True:
         try:
-            outputs.append(owned(next(generator)))
+            one = next(generator)
+            outputs.append(taken(one))
         except StopIteration as stop:
             return outputs if stop.value is None else [*outputs, stop.value]
 
