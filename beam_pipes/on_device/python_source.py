@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import math
 import pickle
 import tempfile
 import threading
@@ -32,6 +33,7 @@ from beam_pipes.on_device.inference import (
     array_dtype,
     build_column,
     flatten_sample,
+    infer_columns,
     keys_error,
     nest,
     tensor_dtype,
@@ -64,7 +66,7 @@ def table_columns(table: Any) -> dict[str, Any] | None:
     if isinstance(table, Mapping):
         columns = dict(table)
     elif hasattr(table, "columns") and hasattr(table, "to_numpy"):
-        columns = {str(name): table[name].to_numpy() for name in table.columns}
+        columns = {str(name): _of_series(str(name), table[name]) for name in table.columns}
     else:
         return None
     scalars = [name for name, column in columns.items() if not hasattr(column, "__len__") or isinstance(column, str)]
@@ -78,7 +80,44 @@ def table_columns(table: Any) -> dict[str, Any] | None:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise LoaderError(f"expected columns of one length, got {lengths}.")
-    return columns
+    return {name: _array_of(name, column) for name, column in columns.items()}
+
+
+def _of_series(name: str, column: Any) -> Any:
+    """The values of a column of a data frame; NaN for what is missing among floats, and nowhere else."""
+    kind, own = getattr(column.dtype, "kind", None), getattr(column.dtype, "numpy_dtype", None)
+    missing = column.isna() if hasattr(column, "isna") else column.is_null()
+    if missing.any() and kind != "f":
+        raise LoaderError(
+            f"the column {name!r} has no value in {int(missing.sum())} of {len(column)} rows, and a {column.dtype} "
+            f"tensor cannot say so. Leave such rows out (dropna(subset=[{name!r}])), or fill them with a value that "
+            "your model knows (fillna)."
+        )
+    if kind is not None and kind in "mM":
+        raise LoaderError(
+            f"the column {name!r} is {column.dtype}, which no tensor is. Convert it to a number first, such as "
+            "seconds: astype('int64') // 10**9 of nanoseconds."
+        )
+    if kind is None or own is None or kind not in "biuf":
+        return column.to_numpy()
+    return column.to_numpy(dtype=own, na_value=math.nan) if kind == "f" else column.to_numpy(dtype=own)
+
+
+def _array_of(name: str, column: Any) -> Any:
+    """A column as an array; one of Python's values by the rules for samples, which round no integer."""
+    if not isinstance(column, list | tuple) and getattr(column, "dtype", None) != np.dtype(object):
+        return column
+    values = list(column)
+    if not values:
+        return column
+    (signature,) = infer_columns({name: value} for value in values)
+    made = build_column(values, signature, 0)
+    if made.extents is not None:
+        raise LoaderError(
+            f"the column {name!r} has values of several shapes, such as lists of different lengths. Give rows "
+            "instead, which may: DataLoader([{…}, {…}]), of a data frame table.to_dict('records')."
+        )
+    return made.values
 
 
 class PythonSource:
