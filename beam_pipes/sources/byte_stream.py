@@ -33,8 +33,10 @@ def codec_of(name: str) -> str | None:
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
-# How compressed files begin, what they are, and the suffix by which they are decompressed, where any is.
+# How files that are not UTF-8 begin, what they are, and the suffix by which they are decompressed, where any is.
 _BEGINNINGS = {
+    b"\xff\xfe": ("UTF-16", None),
+    b"\xfe\xff": ("UTF-16", None),
     b"\x1f\x8b": ("gzip", ".gz"),
     b"BZh": ("bzip2", ".bz2"),
     b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
@@ -44,13 +46,16 @@ _BEGINNINGS = {
 }
 
 
-def advice_if_compressed(beginning: bytes) -> str:
-    """What to add to a message about a file that cannot be read, because it is compressed and its name does not say so.
+def advice_if_not_utf8(beginning: bytes) -> str:
+    """What to add to a message about a file that cannot be read, because it is compressed and its name does not say so,
+    or because it is UTF-16.
 
     `b"\\x1f\\x8b…"` → `". It begins as gzip data do: …"`; nothing for other bytes.
     """
     for magic, (codec, suffix) in _BEGINNINGS.items():
         if beginning.startswith(magic):
+            if codec == "UTF-16":
+                return ". It begins as UTF-16 does: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8 FILE > NEW)"
             what = f"give the file a name that ends in {suffix}" if suffix else "no source decompresses it: do so first"
             return f". It begins as {codec} data do: {what}"
     return ""
@@ -266,7 +271,9 @@ def _new_decoder(codec: str) -> _Decoder:
         return zlib.decompressobj(zlib.MAX_WBITS | 16)
     if codec == "bzip2":
         return bz2.BZ2Decompressor()
-    return _ZstdMember(require("zstandard", purpose="reading .zst files").ZstdDecompressor().decompressobj())
+    zstandard = require("zstandard", purpose="reading .zst files")
+    # The largest window there is, of `zstd --long=31`: it takes memory as a frame needs it.
+    return _ZstdMember(zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj())
 
 
 def _gzip_steps(decoder: zlib._Decompress, data: bytes, size: int) -> Iterator[bytes]:

@@ -1,21 +1,16 @@
-"""From bytes to the fields of rows: where rows begin and end if quoted fields may contain newlines.
-
-Comma- and tab-separated rows as records.
-"""
+"""Comma- and tab-separated rows as records."""
 
 from __future__ import annotations
 
-import csv
-import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
 
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
-    advice_if_compressed,
+    advice_if_not_utf8,
     codec_of,
     decompressed,
     hash_range,
@@ -23,6 +18,7 @@ from beam_pipes.sources.byte_stream import (
     read_range,
     slice_chunks,
 )
+from beam_pipes.sources.delimited import Dialect, Stray, allow_fields_of, unique_names
 from beam_pipes.sources.file_source import Range
 from beam_pipes.sources.lines import (
     BOM,
@@ -30,146 +26,14 @@ from beam_pipes.sources.lines import (
     LineBlock,
     LineSource,
     RowPiece,
-    Span,
     line_blocks,
-    line_starts,
 )
 from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, text_converters
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
 
-if TYPE_CHECKING:
-    import _csv
-
 NEWLINE = b"\n"
-
-
-@dataclass(slots=True)
-class Rows:
-    """Rows of a piece of text. `fields[k]` is a list of str, or a message if row `k` cannot be parsed.
-
-    From `rest` on there is a row with unclosed quotes.
-    """
-
-    rest: int
-    spans: list[Span] = field(default_factory=list)
-    fields: list[list[str] | str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How fields are separated and quoted."""
-
-    delimiter: str
-    quote: str
-    quoted_newlines: bool
-    max_quoted_lines: int | None = None
-
-    def rows(self, data: bytes, start: int, *, is_last: bool) -> Rows:
-        """The rows of whole lines `data[start:]`, blank lines left out. `is_last`: nothing follows in this file."""
-        starts = [start + at for at in line_starts(data[start:])]
-        spans = list(zip(starts[:-1], starts[1:], strict=True))
-        try:
-            text, check = data[start:].decode("utf-8"), False
-        except UnicodeDecodeError:
-            text, check = data[start:].decode("utf-8", "surrogateescape"), True
-        rows = Rows(rest=len(data))
-        lines = [line + "\n" for line in text.split("\n")]
-        if len(lines) > len(spans):
-            lines.pop()  # what follows the last newline
-        bulk = self._aligned(lines)
-        if bulk is not None:
-            rows.fields, rows.spans = bulk, spans
-        elif self.quoted_newlines:
-            self._join_lines(rows, lines, spans, is_last=is_last)
-        else:
-            rows.fields = [self._one(line) for line in lines]
-            rows.spans = spans
-        if [] in rows.fields:
-            kept = [k for k, fields in enumerate(rows.fields) if fields != []]
-            rows.fields, rows.spans = [rows.fields[k] for k in kept], [rows.spans[k] for k in kept]
-        if check:
-            rows.fields = [_utf8_or_error(fields) for fields in rows.fields]
-        return rows
-
-    def row(self, raw: bytes) -> list[str] | str:
-        """The fields of one row, or a message."""
-        rows = self.rows(raw, 0, is_last=True)
-        if len(rows.fields) != 1:
-            return f"expected one row, found {len(rows.fields)}"
-        return rows.fields[0]
-
-    def _reader(self, lines: Iterable[str]) -> _csv.Reader:
-        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote, strict=True)
-
-    def _aligned(self, lines: list[str]) -> list[list[str] | str] | None:
-        """One row per line in one go, if that is what the lines are."""
-        try:
-            fields: list[list[str] | str] = list(self._reader(lines))
-        except csv.Error:
-            return None
-        return fields if len(fields) == len(lines) else None
-
-    def _one(self, line: str) -> list[str] | str:
-        try:
-            return next(self._reader([line]), [])
-        except csv.Error as error:
-            return _message(error)
-
-    def _join_lines(self, rows: Rows, lines: list[str], spans: list[Span], *, is_last: bool) -> None:
-        """Rows of one line or several. If quotes do not close, only the line in which they open is a bad row: a stray
-        quote must not swallow the rows after it."""
-        reader, begun, done = self._reader(lines), 0, 0
-        while done < len(lines):
-            fields: list[str] | str
-            is_open, why = False, None
-            try:
-                fields = next(reader, [])
-            except csv.Error as error:
-                fields, is_open = _message(error), "unexpected end" in str(error)
-                why = str(error)
-            end: int = begun + reader.line_num
-            too_long = self.max_quoted_lines is not None and end - done > self.max_quoted_lines
-            if is_open and not too_long and not is_last:
-                rows.rest = spans[done][0]  # perhaps its end is yet to come
-                return
-            if end - done > 1 and (too_long or isinstance(fields, str)):
-                fields, end = Stray(self._stray(why)), done + 1
-                reader, begun = self._reader(itertools.islice(lines, end, None)), end
-            rows.fields.append(fields)
-            rows.spans.append((spans[done][0], spans[end - 1][1]))
-            done = end
-
-    def _stray(self, error: str | None) -> str:
-        why = f"they do not within max_quoted_lines={self.max_quoted_lines} lines" if error is None else error
-        return (
-            f"the quotes that open in this row to close: {why}. The lines after it were read as rows of their own. "
-            "Double a quote inside of quotes; for a field of more lines raise max_quoted_lines (None: no limit)"
-        )
-
-
-class Stray(str):
-    """The message about a row with unclosed quotes."""
-
-
-def allow_fields_of(num_bytes: int) -> None:
-    """Raises the csv module's process-wide limit on fields, 128 KiB by default, if needed."""
-    if csv.field_size_limit() < num_bytes:
-        csv.field_size_limit(num_bytes)
-
-
-def _message(error: csv.Error) -> str:
-    return f"expected a row of delimited fields: {error}"
-
-
-def _utf8_or_error(fields: list[str] | str) -> list[str] | str:
-    for number, each in enumerate(fields if isinstance(fields, list) else (), start=1):
-        try:
-            each.encode()
-        except UnicodeEncodeError as error:
-            return f"expected UTF-8, found byte 0x{ord(each[error.start]) - 0xDC00:02x} in field {number}"
-    return fields
 
 
 @dataclass(frozen=True)
@@ -182,13 +46,15 @@ class CSV(LineSource):
     the two must agree, but for names that the row leaves empty or has twice). With a
     `schema` (see `schema.py`) values hold its columns, converted; without, all, as `str`.
     A row with another number of fields, with a field that does not fit, or not in UTF-8 is a bad record. Blank lines
-    are skipped. A quote within a quoted field is doubled.
+    are skipped. A quote within a quoted field is doubled; with `quote=None` quotes are text. Fields that are one of
+    `null`, such as "NA", are empty.
 
     `quoted_newlines`: a quoted field may hold newlines; where a row starts is then known only from the file's start, so
     large files are not split. Pass False if no field does: then every line is a row, and large files are split.
 
-    `max_quoted_lines`: how many lines a row with quoted newlines may have. A quote that is not closed by then, or is
-    closed in the middle of a field, is stray: its line is a bad record, and later lines are rows again.
+    `max_quoted_lines`: how many lines a row with quoted newlines may have, if there is a limit. A quote that is not
+    closed by then, or by the end, or is closed in the middle of a field, is stray: its line is a bad record, and later
+    lines are rows again.
     """
 
     _: KW_ONLY
@@ -196,15 +62,23 @@ class CSV(LineSource):
     header: bool = True
     schema: Schema | None = None
     delimiter: str = ","
-    quote: str = '"'
+    quote: str | None = '"'
     quoted_newlines: bool = True
-    max_quoted_lines: int | None = 1000
+    max_quoted_lines: int | None = None
+    null: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_schema(self.schema, scalars_only=True)
+        if self.quote is None:
+            object.__setattr__(self, "quoted_newlines", False)
+        if isinstance(self.null, str) or not all(isinstance(each, str) for each in self.null):
+            raise SourceError(f"null should be a list of texts that stand for nothing, got {self.null!r}")
+        object.__setattr__(self, "null", tuple(self.null))
         for option in ("delimiter", "quote"):
             value = getattr(self, option)
+            if option == "quote" and value is None:
+                continue
             if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in "\r\n":
                 raise SourceError(f"{option} should be one ASCII character, got {value!r}")
         most = self.max_quoted_lines
@@ -288,12 +162,13 @@ class CSV(LineSource):
         """The columns that a header names, checked against those declared."""
         fields = self.dialect.row(header)
         if isinstance(fields, str):
-            advice = advice_if_compressed(header)
+            advice = advice_if_not_utf8(header)
             raise SourceError(f"the header of {file} cannot be parsed: {fields}{advice}", file=file, offset=0)
         found = tuple(fields)
         if self.columns is not None and len(found) == len(self.columns):
             # Names that a header leaves out, such as that of an index, or has twice are those declared.
-            unclear = [not name or found.count(name) > 1 for name in found]
+            counts = Counter(found)
+            unclear = [not name or counts[name] > 1 for name in found]
             found = tuple(name if is_so else own for is_so, name, own in zip(unclear, self.columns, found, strict=True))
         found = _checked_columns(found, f"the header of {file}", file=file)
         if self.columns is not None and found != tuple(self.columns):
@@ -306,7 +181,8 @@ class CSV(LineSource):
         return found
 
     def _check_schema_columns(self, columns: tuple[str, ...], where: str) -> None:
-        missing = [name for name in self.schema or () if name not in columns]
+        there = set(columns)
+        missing = [name for name in self.schema or () if name not in there]
         if missing:
             raise SourceError(
                 f"{where} should hold all columns of the schema: {missing} missing, found {list(columns)}",
@@ -334,15 +210,20 @@ class CSV(LineSource):
             "quoted_newlines": self.quoted_newlines,
             "max_quoted_lines": self.max_quoted_lines,
             "max_line_bytes": self.max_line_bytes,
+            **({"null": list(self.null)} if self.null else {}),
         }
 
 
 @dataclass(frozen=True)
 class TSV(CSV):
-    """`CSV` with tabs between the fields."""
+    """`CSV` with tabs between the fields, in which quotes are text: every line is a row.
+
+    `quote='"'` reads what writers of CSV, such as spreadsheets and pandas, make with tabs.
+    """
 
     _: KW_ONLY
     delimiter: str = "\t"
+    quote: str | None = None
 
     __hash__ = LineSource.__hash__
 
@@ -352,16 +233,21 @@ class RowConverter:
 
     def __init__(self, source: CSV, columns: tuple[str, ...]) -> None:
         self._columns = columns
+        self.width = len(columns)
         self._converters: list[tuple[str, int, Convert]] | None = None
         if source.schema is not None:
             convert = text_converters(source.schema)
-            self._converters = [(name, columns.index(name), convert[name]) for name in convert]
+            places = {name: index for index, name in enumerate(columns)}
+            self._converters = [(name, places[name], convert[name]) for name in convert]
+        self._null = frozenset(source.null)
 
     def values(self, rows: list[list[str] | str]) -> list[dict[str, object]] | None:
         """All values column by column, twice as quick; None if any row does not fit."""
-        width = len(self._columns)
+        width = self.width
         if any(type(fields) is str or len(fields) != width for fields in rows):
             return None
+        if self._null:
+            rows = [self._without_null(fields) for fields in rows]
         if self._converters is None:
             return [dict(zip(self._columns, fields, strict=True)) for fields in rows]
         columns = list(zip(*rows, strict=True))
@@ -372,12 +258,17 @@ class RowConverter:
             return None
         return [dict(zip(names, row, strict=True)) for row in zip(*converted, strict=True)]
 
+    def _without_null(self, fields: Iterable[str]) -> list[str]:
+        return ["" if field in self._null else field for field in fields]
+
     def value(self, fields: list[str] | str) -> dict[str, object]:
         """Raises `ValueError` for a row that does not fit."""
         if isinstance(fields, str):
             raise ValueError(fields)
         if len(fields) != len(self._columns):
-            raise ValueError(f"expected {len(self._columns)} fields ({', '.join(self._columns)}), found {len(fields)}")
+            names = ", ".join(self._columns[:20]) + (", …" if len(self._columns) > 20 else "")
+            raise ValueError(f"expected {len(self._columns)} fields ({names}), found {len(fields)}")
+        fields = self._without_null(fields)
         if self._converters is None:
             return dict(zip(self._columns, fields, strict=True))
         row = {}
@@ -413,13 +304,18 @@ class _Rows:
             yield from self._take(self._joined(), is_last=False)
         if self._held_bytes > self._source.max_line_bytes:
             overlong = self._joined()
+            width = 0 if self._converter is None else self._converter.width
+            if not self._skipping and self._dialect.look_like_rows(overlong.data, width=width):
+                yield from self._take(overlong, is_last=False, first_is_stray=True)
+                return
             if not self._skipping:
                 kept = overlong._replace(data=overlong.data[:OVERLONG_KEPT_BYTES])
                 yield from self._source._add_overlong(self._batcher, self._file, kept)
             # It goes on in the quotes it is in, its end is not a row of its own.
             self._skipping = True
             self._lines += overlong.data.count(b"\n")
-            self._hold(LineBlock(overlong.offset + overlong.length - 1, self._source.quote.encode(), 1))
+            quote = (self._source.quote or "").encode()
+            self._hold(LineBlock(overlong.offset + overlong.length - 1, quote, 1))
 
     def finish(self) -> Iterator[RecordBatch]:
         if self._held:
@@ -430,7 +326,7 @@ class _Rows:
         most = self._dialect.max_quoted_lines
         if most is not None and self._held_lines + block.data.count(b"\n") > most:
             return True
-        quote = self._source.quote.encode()
+        quote = (self._source.quote or "").encode()
         return quote in block.data.replace(quote + quote, b"")
 
     def _hold(self, block: LineBlock) -> None:
@@ -445,10 +341,10 @@ class _Rows:
         self._held, self._held_bytes, self._held_lines = [], 0, 0
         return joined
 
-    def _take(self, block: LineBlock, *, is_last: bool) -> Iterator[RecordBatch]:
+    def _take(self, block: LineBlock, *, is_last: bool, first_is_stray: bool = False) -> Iterator[RecordBatch]:
         data = block.data
         start = len(BOM) if block.offset == 0 and data.startswith(BOM) else 0
-        rows = self._dialect.rows(data, start, is_last=is_last)
+        rows = self._dialect.rows(data, start, is_last=is_last, first_is_stray=first_is_stray)
         if rows.rest < len(data):
             self._hold(LineBlock(block.offset + rows.rest, data[rows.rest :], len(data) - rows.rest))
         lines, self._lines = self._lines, self._lines + data.count(b"\n", 0, rows.rest)
@@ -506,16 +402,12 @@ def _checked_columns(columns: Sequence[str], where: str, *, file: str | None = N
     if not names or not all(isinstance(name, str) for name in names) or (file is None and not all(names)):
         raise SourceError(f"{where} should be a list of names, got {columns!r:.200}", file=file)
     # Of a file, the one who reads it can say what its columns are called.
-    own = [
-        name if name and name not in names[:number] else f"{name or 'column'}_{number + 1}"
-        for number, name in enumerate(names)
-    ]
-    advice = f". Name them in the file, or for the source: columns={own!r:.200}" if file is not None else ""
+    advice = "" if file is None else f". Name them in the file, or for the source: columns={unique_names(names)!r:.200}"
     if not all(names):
         raise SourceError(
             f"{where} leaves column {names.index('') + 1} of {len(names)} without a name{advice}", file=file
         )
     if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         raise SourceError(f"{where} should name each column once, found twice: {twice}{advice}", file=file)
     return names

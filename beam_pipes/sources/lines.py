@@ -23,7 +23,7 @@ from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
     Frame,
-    advice_if_compressed,
+    advice_if_not_utf8,
     codec_of,
     frame_chunks,
     frames_of,
@@ -366,7 +366,7 @@ def decoded(raw: bytes, *, file: str, position: int) -> str:
     except UnicodeDecodeError as error:
         raise SourceError(
             f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}"
-            + (advice_if_compressed(raw) if position == 0 else ""),
+            + (advice_if_not_utf8(raw) if position == 0 else ""),
             file=file,
             offset=position,
         ) from error
@@ -507,11 +507,11 @@ class JSONLines(LineSource):
         try:
             value = json.loads(text, parse_float=number_of_json)
         except (ValueError, RecursionError) as error:
-            raise SourceError(
-                f"expected a JSON object, found {text!r:.80}: {error}", file=file, offset=position
-            ) from error
+            told = f"expected a JSON object, found {text!r:.80}: {error}{_advice_on_json(text, position, error)}"
+            raise SourceError(told, file=file, offset=position) from error
         if not isinstance(value, dict):
-            raise SourceError(f"expected a JSON object, found {text!r:.80}", file=file, offset=position)
+            told = f"expected a JSON object, found {text!r:.80}{_advice_on_json(text, position, None)}"
+            raise SourceError(told, file=file, offset=position)
         converters = self._converters
         if converters is None:
             return value
@@ -530,3 +530,18 @@ class JSONLines(LineSource):
             "schema": describe_schema(self.schema),
             "max_line_bytes": self.max_line_bytes,
         }
+
+
+def _advice_on_json(text: str, position: int, error: Exception | None) -> str:
+    """What to add to a message about a line that is no JSON object: what the file is instead, and how to convert it."""
+    begins = text.lstrip()
+    if position == 0 and begins.startswith("["):
+        return ". The file is a JSON array, not JSON Lines, which has one object on each line: jq -c '.[]' FILE > NEW"
+    if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+        if text[error.pos :].strip() == ",":
+            return ". JSON Lines has one object on each line, without a comma after it: sed 's/,$//' FILE > NEW"
+        return ". JSON Lines has one object on each line, and nothing after it: jq -c . FILE > NEW writes such lines"
+    is_cut = isinstance(error, json.JSONDecodeError) and error.pos >= len(text.rstrip())
+    if position == 0 and begins.startswith("{") and is_cut:
+        return ". The file has an object over several lines, and JSON Lines one on each line: jq -c . FILE > NEW"
+    return ""

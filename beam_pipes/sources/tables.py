@@ -234,7 +234,7 @@ class Parquet(_Tables):
             None,
         )
         row_group = parquet.metadata.row_group(group)
-        for index, name in enumerate(_columns_of_leaves(parquet.schema_arrow, row_group.num_columns)):
+        for index, name in enumerate(columns_of_leaves(parquet.schema_arrow, row_group.num_columns)):
             if self.columns is None or name is None or name in self.columns:
                 column = row_group.column(index)
                 offset = column.data_page_offset
@@ -404,7 +404,7 @@ def partitions_of(file: str) -> dict[str, str | None]:
     return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, _, value in pairs}
 
 
-def _columns_of_leaves(schema: ArrowSchema, num_leaf_columns: int) -> list[str | None]:
+def columns_of_leaves(schema: ArrowSchema, num_leaf_columns: int) -> list[str | None]:
     """Of each column of Parquet, the column of Arrow that it is a part of; None where that is not known.
 
     Not by its path: `a.b` is the path of a column `a.b` and of the key `b` of a column `a`.

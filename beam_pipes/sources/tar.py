@@ -25,7 +25,7 @@ from beam_pipes.cache.spec import FeatureValue
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError, TaskError
 from beam_pipes.sources.byte_stream import (
-    advice_if_compressed,
+    advice_if_not_utf8,
     codec_of,
     decompressed,
     open_input,
@@ -49,7 +49,7 @@ _BLOCK = tarfile.BLOCKSIZE
 
 
 def _text(content: bytes) -> str:
-    return content.decode("utf-8")
+    return content.decode("utf-8-sig")
 
 
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {
@@ -212,7 +212,7 @@ class Tar(FileSource):
         except tarfile.TarError as error:
             raise SourceError(
                 f"input {part.file} is not a tar archive, or is damaged or truncated, at or after byte {at}: {error}"
-                f"{advice_if_compressed(stream.beginning)}. Create or download it again, or leave it out with exclude=",
+                f"{advice_if_not_utf8(stream.beginning)}. Create or download it again, or leave it out with exclude=",
                 file=part.file,
                 offset=at,
             ) from error

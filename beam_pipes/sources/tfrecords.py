@@ -16,7 +16,7 @@ from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
-    advice_if_compressed,
+    advice_if_not_utf8,
     codec_of,
     open_input,
     read_error,
@@ -149,7 +149,7 @@ class TFRecords(FileSource):
             raise SourceError(
                 f"input {part.file} is damaged at byte {offset}: the length of the record there does not match its "
                 "checksum, so the next record cannot be found. This is not a TFRecord file, or its bytes have changed"
-                + (advice_if_compressed(header) if offset == 0 else ""),
+                + (advice_if_not_utf8(header) if offset == 0 else ""),
                 file=part.file,
                 offset=offset,
             )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources import CSV, JSONLines, Tar, TextLines, TFRecords
-from beam_pipes.sources.byte_stream import advice_if_compressed, frames_of
+from beam_pipes.sources.byte_stream import advice_if_not_utf8, frames_of
 from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.repaired import RepairedSource
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
@@ -232,4 +232,16 @@ def test_a_file_whose_name_does_not_say_that_it_is_compressed(
 
 
 def test_a_damaged_file_without_a_known_beginning_is_given_no_advice() -> None:
-    assert advice_if_compressed(b"\x1fno") == advice_if_compressed(b"") == ""
+    assert advice_if_not_utf8(b"\x1fno") == advice_if_not_utf8(b"") == ""
+
+
+def test_zstd_with_the_longest_windows_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.zst"
+    window = zstandard.ZstdCompressionParameters(window_log=31, compression_level=1)
+    stream = zstandard.ZstdCompressor(compression_params=window).compressobj()
+    path.write_bytes(stream.compress(b"to be\nor not\n") + stream.flush())
+    assert zstandard.get_frame_parameters(path.read_bytes()).window_size == 1 << 31
+
+    source = TextLines(path)
+    shards = source.plan(target_shard_bytes=1 << 20).shards
+    assert [value for batch in source.read(shards[0]) for value in batch.values] == ["to be", "or not"]

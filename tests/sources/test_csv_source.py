@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SourceError
 from beam_pipes.sources import CSV, TSV, BadRecord
+from beam_pipes.sources.delimited import unique_names
 
 
 def read(path: Path, content: bytes | str, *, kind: type[CSV] = CSV, target: int = 1 << 30, **options: Any):
@@ -149,7 +152,6 @@ def test_a_quote_that_is_never_closed_costs_its_line_alone(path):
     assert [value["a"] for value in values] == ["1", "4", "6"]
     assert [(b.position, b.raw) for b in bad] == [(8, b'3,"x')]
     assert "line 3: expected the quotes that open in this row to close: unexpected end of data." in str(bad[0].error)
-    assert "for a field of more lines raise max_quoted_lines (None: no limit)" in str(bad[0].error)
 
 
 @pytest.mark.parametrize("later", ["", '"quoted, and","\nin two lines"\n'])
@@ -179,6 +181,7 @@ def test_a_quoted_field_has_as_many_lines_as_it_may(path, most, rows):
     assert (len(values), bool(bad)) == (rows, rows == 1)
     if bad:
         assert "they do not within max_quoted_lines=2 lines" in str(bad[0].error)
+        assert "for a field of more lines raise max_quoted_lines (None: no limit)" in str(bad[0].error)
 
 
 def test_a_field_over_many_blocks_is_read_whole(path):
@@ -228,13 +231,13 @@ def test_columns_name_what_a_header_leaves_empty_or_has_twice(path):
             "a,b,a\n",
             {},
             r"the header of a.csv should name each column once, found twice: \['a'\]. Name them in the file, or for "
-            r"the source: columns=\['a', 'b', 'a_3'\]",
+            r"the source: columns=\['a', 'b', 'a.1'\]",
         ),
         (
             ",a,\n",
             {},
             r"header of a.csv leaves column 1 of 3 without a name. Name them in the file, or for the source: "
-            r"columns=\['column_1', 'a', 'column_3'\]",
+            r"columns=\['Unnamed: 0', 'a', 'Unnamed: 2'\]",
         ),
         (",a\n", {"columns": ["id", "b"]}, r"should be the declared columns \['id', 'b'\], found \['id', 'a'\]"),
         ("a,a\n", {"columns": ["a"]}, r"should name each column once, found twice: \['a'\]\. Name them in the file"),
@@ -275,8 +278,76 @@ def test_options_are_checked(options, message):
         CSV("x", **options)
 
 
-def test_tsv_is_csv_with_tabs(path):
-    assert read(path, 'a\tb\n1,5\t"x\ty"\n', kind=TSV)[0] == [{"a": "1,5", "b": "x\ty"}]
+def test_a_line_of_tsv_is_a_row_unless_its_writer_quotes(path):
+    content = 'a\tb\n1,5\t"Good-bye\n"all of it"\tsaid ""hi""\n2\t"x\ty"\n'
+    values, bad = read(path, content, kind=TSV)
+
+    assert values == [{"a": "1,5", "b": '"Good-bye'}, {"a": '"all of it"', "b": 'said ""hi""'}]
+    assert [b.raw for b in bad] == [b'2\t"x\ty"']
+    assert read(path, 'a\tb\n1,5\t"x\ty"\n', kind=TSV, quote='"')[0] == [{"a": "1,5", "b": "x\ty"}]
+
+
+def test_texts_of_any_number_of_lines_are_the_records_of_csv_and_pandas(path):
+    texts = ["first", "\n".join(f'line {n}, "{n}"' for n in range(30_000)), "", "last\n"]
+    pandas.DataFrame({"n": range(4), "text": texts}).to_csv(path, index=False)
+
+    values, bad = read(path, path.read_bytes())
+
+    assert ([value["text"] for value in values], bad) == (texts, [])
+
+
+def test_a_stray_quote_before_more_than_a_row_may_have_costs_its_line_alone(path):
+    lines = [f"{number},{'x' * 60}\n" for number in range(60_000)]
+    lines[5] = '5,"stray\n'
+    values, bad = read(path, "a,b\n" + "".join(lines), max_line_bytes=1 << 20)
+
+    assert [value["a"] for value in values] == [str(n) for n in range(60_000) if n != 5]
+    assert [b.raw for b in bad] == [b'5,"stray']
+
+
+@given(st.lists(st.sampled_from(["", "a", "a.1", "b", "Unnamed: 0", "a.1.1"]), min_size=2, max_size=8))
+def test_columns_without_a_name_of_their_own_are_named_as_pandas_names_them(names):
+    header = ",".join(names) + "\n" + ",".join("1" * len(names)) + "\n"
+
+    assert unique_names(names) == list(pandas.read_csv(io.StringIO(header)).columns)
+
+
+def test_texts_that_stand_for_nothing_are_empty(path):
+    content = "n,s,NA\n1,NA,x\nNA,?,y\n"
+    options = {"null": ["NA", "?"], "schema": {"n": int | None, "s": str | None, "NA": str}}
+
+    assert read(path, content, **options)[0] == [
+        {"n": 1, "s": None, "NA": "x"},
+        {"n": None, "s": None, "NA": "y"},
+    ]
+    assert read(path, content, null=["NA"])[0][1] == {"n": "", "s": "?", "NA": "y"}
+    assert CSV(path, null=["NA"]).fingerprint_config() != CSV(path).fingerprint_config()
+    with pytest.raises(SourceError, match="null should be a list of texts that stand for nothing, got 'NA'"):
+        CSV(path, null="NA")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"a,b\r1,2\r",
+            "lines that end in LF or CRLF, found CR alone, as old Macintoshes wrote it. Convert the file: tr",
+        ),
+        ("a,b\r\n1,2\r\n".encode("utf-16"), "begins as UTF-16 does: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8"),
+    ],
+)
+def test_text_of_other_systems_is_named(path, content, message):
+    with pytest.raises(SourceError, match=re.escape(message)):
+        read(path, content)
+
+
+def test_wide_tables_are_read_in_time_that_grows_with_their_columns(path):
+    names = [f"c{number}" for number in range(50_000)]
+    content = ",".join(names) + "\n" + ",".join(["7"] * len(names)) + "\n"
+
+    (row,), bad = read(path, content, schema=dict.fromkeys(names, int))
+
+    assert (len(row), row["c49999"], bad) == (50_000, 7, [])
 
 
 def test_files_with_quoted_newlines_are_not_split_and_others_are(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,21 @@ def test_any_bytes_give_values_or_bad_records(tmp_path_factory, content, target)
     values, bad = read(tmp_path_factory.mktemp("json") / "a.jsonl", content, target=target)
 
     assert len(values) + len(bad) <= content.count(b"\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        pytest.param(b'[{"a": 1}, {"a": 2}]', "is a JSON array, not JSON Lines, .* jq -c '.\\[\\]' FILE", id="array"),
+        pytest.param(b'[\n  {"a": 1}\n]', "is a JSON array", id="an array over lines"),
+        pytest.param(
+            b'{\n  "a": 1\n}', "an object over several lines, and JSON Lines one .* jq -c . FILE", id="pretty"
+        ),
+        pytest.param(b'{"a": 1}{"a": 2}', "one object on each line, and nothing after it: jq -c . FILE", id="two"),
+        pytest.param(b'{"a": 1},\n{"a": 2}\n', "without a comma after it: sed", id="commas"),
+    ],
+)
+def test_json_that_is_no_json_lines_is_named_with_what_converts_it(path, content, advice):
+    _, bad = read(path, content)
+
+    assert re.search(advice, str(bad[0].error))

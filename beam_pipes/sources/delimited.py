@@ -1,0 +1,178 @@
+"""From bytes to the fields of rows: where rows begin and end if quoted fields may contain newlines."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from beam_pipes.sources.lines import Span, line_starts
+
+if TYPE_CHECKING:
+    import _csv
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows of a piece of text. `fields[k]` is a list of str, or a message if row `k` cannot be parsed.
+
+    From `rest` on there is a row with unclosed quotes.
+    """
+
+    rest: int
+    spans: list[Span] = field(default_factory=list)
+    fields: list[list[str] | str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How fields are separated and quoted."""
+
+    delimiter: str
+    quote: str | None
+    quoted_newlines: bool
+    max_quoted_lines: int | None = None
+
+    def rows(self, data: bytes, start: int, *, is_last: bool, first_is_stray: bool = False) -> Rows:
+        """The rows of whole lines `data[start:]`, blank lines left out. `is_last`: nothing follows in this file.
+
+        `first_is_stray`: where the first row's quotes do not close in these lines, they never do.
+        """
+        starts = [start + at for at in line_starts(data[start:])]
+        spans = list(zip(starts[:-1], starts[1:], strict=True))
+        try:
+            text, check = data[start:].decode("utf-8"), False
+        except UnicodeDecodeError:
+            text, check = data[start:].decode("utf-8", "surrogateescape"), True
+        rows = Rows(rest=len(data))
+        lines = [line + "\n" for line in text.split("\n")]
+        if len(lines) > len(spans):
+            lines.pop()  # what follows the last newline
+        bulk = self._aligned(lines)
+        if bulk is not None:
+            rows.fields, rows.spans = bulk, spans
+        elif self.quoted_newlines:
+            self._join_lines(rows, lines, spans, is_last=is_last, first_is_stray=first_is_stray)
+        else:
+            rows.fields = [self._one(line) for line in lines]
+            rows.spans = spans
+        if [] in rows.fields:
+            kept = [k for k, fields in enumerate(rows.fields) if fields != []]
+            rows.fields, rows.spans = [rows.fields[k] for k in kept], [rows.spans[k] for k in kept]
+        if check:
+            rows.fields = [_utf8_or_error(fields) for fields in rows.fields]
+        return rows
+
+    def row(self, raw: bytes) -> list[str] | str:
+        """The fields of one row, or a message."""
+        rows = self.rows(raw, 0, is_last=True)
+        if len(rows.fields) != 1:
+            return f"expected one row, found {len(rows.fields)}"
+        return rows.fields[0]
+
+    def _reader(self, lines: Iterable[str]) -> _csv.Reader:
+        if self.quote is None:
+            return csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE, strict=True)
+        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote, strict=True)
+
+    def _aligned(self, lines: list[str]) -> list[list[str] | str] | None:
+        """One row per line in one go, if that is what the lines are."""
+        try:
+            fields: list[list[str] | str] = list(self._reader(lines))
+        except csv.Error:
+            return None
+        return fields if len(fields) == len(lines) else None
+
+    def _one(self, line: str) -> list[str] | str:
+        try:
+            return next(self._reader([line]), [])
+        except csv.Error as error:
+            return _message(error)
+
+    def _join_lines(
+        self, rows: Rows, lines: list[str], spans: list[Span], *, is_last: bool, first_is_stray: bool
+    ) -> None:
+        """Rows of one line or several. If quotes do not close, only the line in which they open is a bad row: a stray
+        quote must not swallow the rows after it."""
+        reader, begun, done = self._reader(lines), 0, 0
+        while done < len(lines):
+            fields: list[str] | str
+            is_open, why = False, None
+            try:
+                fields = next(reader, [])
+            except csv.Error as error:
+                fields, is_open = _message(error), "unexpected end" in str(error)
+                why = str(error)
+            end: int = begun + reader.line_num
+            too_long = self.max_quoted_lines is not None and end - done > self.max_quoted_lines
+            if is_open and not too_long and not is_last and not (first_is_stray and done == 0):
+                rows.rest = spans[done][0]  # perhaps its end is yet to come
+                return
+            if end - done > 1 and (too_long or isinstance(fields, str)):
+                fields, end = Stray(self._stray(why)), done + 1
+                reader, begun = self._reader(itertools.islice(lines, end, None)), end
+            rows.fields.append(fields)
+            rows.spans.append((spans[done][0], spans[end - 1][1]))
+            done = end
+
+    def _stray(self, error: str | None) -> str:
+        why, more = error, ""
+        if error is None:
+            why = f"they do not within max_quoted_lines={self.max_quoted_lines} lines"
+            more = "; for a field of more lines raise max_quoted_lines (None: no limit)"
+        return (
+            f"the quotes that open in this row to close: {why}. The lines after it were read as rows of their own. "
+            f"Double a quote inside of quotes{more}"
+        )
+
+    def look_like_rows(self, data: bytes, *, width: int) -> bool:
+        """Whether the lines after the first are rows of several fields, so that its quote has opened by mistake."""
+        lines = data.decode("utf-8", "replace").split("\n")[1:-1]
+        return width > 1 and bool(lines) and all(len(self._one(line)) == width for line in lines[:1000] if line)
+
+
+class Stray(str):
+    """The message about a row with unclosed quotes."""
+
+
+def allow_fields_of(num_bytes: int) -> None:
+    """Raises the csv module's process-wide limit on fields, 128 KiB by default, if needed."""
+    if csv.field_size_limit() < num_bytes:
+        csv.field_size_limit(num_bytes)
+
+
+def _message(error: csv.Error) -> str:
+    if "new-line character" in str(error):
+        return (
+            "expected lines that end in LF or CRLF, found CR alone, as old Macintoshes wrote it. Convert the file: "
+            r"tr '\r' '\n' < FILE > NEW"
+        )
+    return f"expected a row of delimited fields: {error}"
+
+
+def _utf8_or_error(fields: list[str] | str) -> list[str] | str:
+    for number, each in enumerate(fields if isinstance(fields, list) else (), start=1):
+        try:
+            each.encode()
+        except UnicodeEncodeError as error:
+            return f"expected UTF-8, found byte 0x{ord(each[error.start]) - 0xDC00:02x} in field {number}"
+    return fields
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Names for the columns of a header, made as pandas makes them: `["", "a", "a"]` → `["Unnamed: 0", "a", "a.1"]`."""
+    named = [name or f"Unnamed: {number}" for number, name in enumerate(names)]
+    there, counts, unique = set(named), Counter[str](), named[:]
+    for number in sorted(range(len(names)), key=lambda number: not names[number]):  # own names come first
+        own = name = named[number]
+        count = counts[name]
+        while count > 0:
+            counts[name] = count + 1
+            own = f"{name}.{count}"
+            count = count + 1 if own in there else counts[own]
+        counts[own] += 1
+        unique[number] = own
+    return unique
