@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.dtypes import FLOATS
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.vocabularies.pretrained import (
     num_ids,
@@ -367,7 +369,8 @@ def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any
     """Fields of a record as stored, by their dtypes: `{"n": 7}` with `{"n": "int64", "url": "str"}` →
     `{"n": 7, "url": ""}`.
 
-    "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. Files have `path`.
+    "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. A missing float is NaN; a
+    missing integer is a `TaskError`. Files have `path`.
     """
     kept: dict[str, object] = {}
     for name, dtype in (keep or {}).items():
@@ -375,10 +378,30 @@ def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any
             value = field_of(record, name) if isinstance(record, Mapping) else getattr(record, name, None)
         except TaskError:
             value = None
+        if value is None and dtype != "str":
+            value = _missing(name, dtype)
+        if dtype == "str" and isinstance(value, bytes):
+            try:
+                value = value.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise TaskError(
+                    f"the field {name!r} holds bytes that are not UTF-8: {error}. Keep them as they are: --keep-field "
+                    f"{name}:bytes."
+                ) from None
         if dtype == "str" and not isinstance(value, str):
             value = "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
         kept[name] = value
     return kept
+
+
+def _missing(name: str, dtype: str) -> object:
+    """What is stored in place of a missing value: NaN, or no bytes."""
+    if dtype in FLOATS or dtype == "bytes":
+        return b"" if dtype == "bytes" else math.nan
+    raise TaskError(
+        f"the field {name!r} is {dtype} and has no value in this record. Keep it as a float, which is then NaN "
+        f"(--keep-field {name}:float64), or as text (--keep-field {name}), or drop such records (--on-error drop)."
+    )
 
 
 @stage

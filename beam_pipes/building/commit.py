@@ -285,8 +285,8 @@ def too_many_bad(
     return TooManyDeadLettersError(
         f"{where}: {num_bad(account)} records failed, and max_bad allows {allowed} (of {account.read} read); by stage: "
         f"{', '.join(f'{name} {count}' for name, count in stages.items())}.{the_first(told)} Nothing was published; "
-        "the published snapshot stays. Repair the input or the stage, or raise max_bad in the declaration (None allows "
-        "any number).",
+        "the published snapshot stays. Repair the input or the stage, or raise max_bad (--max-bad; None, or all, "
+        "allows any number).",
         stages=stages,
     )
 

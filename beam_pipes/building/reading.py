@@ -124,7 +124,7 @@ def unparsable(row: BadRecord) -> StageError:
     """The error of a bad row if none is allowed."""
     error = StageError(
         f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}. Repair the input, or allow "
-        "bad records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+        "bad records with on_error='dead_letter' (kept for a replay) or on_error='drop' (--on-error).",
         stage=SOURCE,
         record=row.record_id,
     )

@@ -201,7 +201,8 @@ class ShardOutput:
         if declaration.on_error == "fail":
             raise StageError(
                 f"record {record_id!r} cannot be stored: {text_of(error)} Correct the last stage or the declared "
-                "features, or allow failures with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+                "features, or allow failures with on_error='dead_letter' (kept for a replay) or on_error='drop' "
+                "(--on-error).",
                 stage=WRITE,
                 record=record_id,
             ) from error

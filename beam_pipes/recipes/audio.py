@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
-from beam_pipes.recipes.texts import kept, source_of
+from beam_pipes.recipes.row_files import source_of
+from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call, spelled
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import FoundFile, Paths

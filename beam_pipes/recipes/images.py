@@ -34,7 +34,7 @@ from beam_pipes.recipes.media_files import (
     is_hidden,
     layout_of,
 )
-from beam_pipes.recipes.texts import source_of
+from beam_pipes.recipes.row_files import source_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths

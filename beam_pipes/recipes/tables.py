@@ -4,24 +4,21 @@
     5.1,2,bee                ──▶  {"length": nan, "wings": 2, "label": 1}
     ,2,wasp
 
-Types of Parquet are those of the file. Those of text are inferred from the first 4 MiB of the first and the last file:
-"int64", "float32" or "float64" (also where integers are missing), "bool" or "str". No integer of these rows becomes
-another one: from 2**24 on, which is where float32 begins to skip integers, numbers are float64, and a column with
-integers beyond 2**53, which float64 does not hold either, is text unless all of it is int64. In later rows, an integer
-that float32 does not hold is an error; one beyond 2**53 in a float64 column is rounded, as `float` rounds it. Numbers
-with leading zeros are text too: `02139` is not a quantity.
+Types of Parquet are those of the files, those of text and JSON are inferred from the first 4 MiB of some files
+(`column_types.py`). No integer of these rows becomes another one. In later rows, an integer that float32 does not hold
+is an error; one beyond 2**53 in a float64 column of text is rounded, as `float` rounds it. Numbers with leading zeros
+are text too: `02139` is not a quantity.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import datetime
 import functools
 import json
 import math
-import re
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,28 +26,18 @@ import numpy as np
 from beam_pipes.analysis import Result
 from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES
 from beam_pipes.errors import DeclarationError, TaskError
-from beam_pipes.extras import require
-from beam_pipes.recipes.texts import format_of, source_of
+from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
+from beam_pipes.recipes.row_files import files_of, format_of, reading_of, source_of, type_of_text
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
-from beam_pipes.sources import CSV, TSV, JSONLines
-from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_range
-from beam_pipes.sources.selection import FoundFile, Paths, select
+from beam_pipes.sources.selection import Paths
 from beam_pipes.typed import stage
 
 if TYPE_CHECKING:
-    import pyarrow
     from typing_extensions import Unpack
 
     from beam_pipes.transforms.analyzers.vocabulary import TokenTable
 
-#: Bytes of a file that types are inferred from.
-INFERRED_FROM = 4 << 20
 LABEL = "label"
-
-_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
-# Up to which integer a float dtype holds all of them.
-_EXACT = {"float32": 1 << 24, "float64": 1 << 53}
-_LEADING_ZERO = re.compile(r"[+-]?0[0-9]+", re.ASCII)
 
 
 @stage(batched=True)
@@ -106,25 +93,84 @@ def _numbers(table: TokenTable) -> Mapping[str, int]:
     return {name: number for number, name in enumerate(sorted(map(str, table.tokens)))}
 
 
-def _value(value: object, name: str, dtype: str) -> object:
-    if dtype == "str" and not isinstance(value, str):
-        return "" if value is None else json.dumps(value) if isinstance(value, dict | list) else str(value)
-    if value is not None:
-        if dtype == "float32" and isinstance(value, float | int) and abs(value) > _EXACT["float32"]:
-            stored = float(np.float32(value))
-            if stored != value and value == value // 1:
+def _value(value: Any, name: str, dtype: str) -> object:
+    if dtype == "str":
+        return value if isinstance(value, str) else _as_text(value, name)
+    if value is None:
+        if dtype in FLOATS:
+            return math.nan
+        if dtype == "bytes":
+            return b""
+        if dtype.endswith("[]"):
+            return [] if dtype in ("str[]", "bytes[]") else np.empty(0, dtype[:-2])
+        raise TaskError(f"the column {name!r} is {dtype} and has no value here. {_instead(name, dtype)}")
+    if dtype in ("float32", "float32[]"):
+        _check_float32(value, name, dtype)
+    if dtype.endswith("[]") and isinstance(value, list):
+        return _elements(value, name, dtype)
+    return value
+
+
+def _elements(values: list[Any], name: str, dtype: str) -> list[Any]:
+    """The elements of a list; a missing one is NaN, or empty text."""
+    if None not in values:
+        return values
+    missing = {"str[]": "", "bytes[]": b""}.get(dtype, math.nan)
+    if missing is math.nan and dtype[:-2] not in FLOATS:
+        raise TaskError(
+            f"the column {name!r} is {dtype} and has no value at place {values.index(None)} of the list. Declare a "
+            f"different type (--type {name}=float64[])."
+        )
+    return [missing if value is None else value for value in values]
+
+
+def _instead(name: str, dtype: str) -> str:
+    other = "float64" if dtype in INTEGERS else "str"
+    return f"Declare a different type (--type {name}={other}), or drop such rows (--on-error drop)."
+
+
+def _check_float32(value: Any, name: str, dtype: str) -> None:
+    """Raises `TaskError` for a whole number that float32 rounds. (Of others, digits are rounded as in any float.)"""
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != np.float64 and value.dtype.kind == "f":
+        return
+    for number in value if isinstance(value, list | np.ndarray) else [value]:
+        if isinstance(number, float | int) and abs(number) > EXACT["float32"]:
+            stored = float(np.float32(number))
+            if stored != number and number == number // 1:
                 raise TaskError(
-                    f"the column {name!r} is float32, which does not hold {value:.0f}: it would become "
-                    f"{stored:.0f}. Declare a different type (--type {name}=float64)."
+                    f"the column {name!r} is {dtype}, which does not hold {number:.0f}: it would become "
+                    f"{stored:.0f}. Declare a different type (--type {name}={dtype.replace('32', '64')})."
                 )
-        return value
-    if dtype in FLOATS:
-        return math.nan
-    if dtype.endswith("[]"):
-        return [] if dtype == "str[]" else np.empty(0, dtype[:-2])
-    raise TaskError(
-        f"the column {name!r} is {dtype} and has no value here. Declare a different type (--type {name}=float32)."
-    )
+
+
+def _as_text(value: Any, name: str) -> str:
+    """A value that is no text, as text: nothing is `""`, lists and dicts are JSON, all else is as Python writes it."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise TaskError(
+                f"the column {name!r} holds bytes that are not UTF-8: {error}. Store them as they are (--type "
+                f"{name}=bytes)."
+            ) from None
+    if isinstance(value, np.datetime64):
+        return str(value).replace("T", " ")
+    if isinstance(value, np.timedelta64):
+        micros, rest = divmod(int(value.astype("int64")), 1000)
+        text = str(datetime.timedelta(microseconds=micros))
+        return f"{text}{'' if '.' in text else '.000000'}{rest:03}"
+    if isinstance(value, dict | list | tuple | np.ndarray):
+        return json.dumps(value, default=functools.partial(_in_json, name=name))
+    return str(value)
+
+
+def _in_json(value: Any, *, name: str) -> object:
+    """What JSON has no value for: arrays are lists, bytes base64, dates and decimals text."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else _as_text(value, name)
 
 
 def table(
@@ -134,6 +180,7 @@ def table(
     types: Mapping[str, str] | None = None,
     format: str | None = None,
     delimiter: str | None = None,
+    null: Sequence[str] = (),
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From rows to a cache of their columns: `5.1,2,bee` → `{"length": 5.1, "wings": 2, "label": 0}`.
@@ -143,9 +190,11 @@ def table(
     Args:
         data: files, directories or globs of CSV, TSV, JSON Lines or Parquet.
         label: the column that is stored as `label`; text becomes numbers, in the order of the classes' names.
-        types: column → dtype, to override the inferred one; "skip" omits a column.
+        types: column → dtype, to override the inferred one; "skip" omits a column. Lists of JSON and Parquet are
+            "float32[]" and so on.
         format: "csv", "json", "parquet" or "tsv". Default: by suffix.
         delimiter: between the fields of CSV, such as ";". Default: a comma.
+        null: what stands for a missing value in CSV and TSV, such as "NA", beside an empty field.
         options: see `Common`. `by` is a column.
 
     Raises `DeclarationError` if a column does not exist, types are unknown, or there are no rows.
@@ -155,18 +204,22 @@ def table(
     kind = format_of(data, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
         raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
-    if delimiter is not None and kind != "csv":
-        raise DeclarationError(f"delimiter is for CSV, and these files are {kind}. Omit it.")
-    reading = {} if delimiter is None else {"delimiter": delimiter}
-    inferred = _types_of_parquet(data) if kind == "parquet" else infer_types(_sampled(data, kind, **reading))
-    chosen = _chosen(inferred, types or {}, label=label, by=by, may_skip_others=kind == "json")
+    reading = reading_of(data, kind, delimiter=delimiter, null=null)
+    if kind == "parquet":
+        inferred, partitions = types_of_parquet(data, types or ())
+    else:
+        inferred, partitions = types_of_rows(data, kind, **reading), {}
+    inferred |= partitions
+    is_text = kind in ("csv", "tsv")
+    chosen = _chosen(inferred, types or {}, label=label, by=by, may_skip_others=kind == "json", is_text=is_text)
     if by is not None and by == label:
         common = dataclasses.replace(common, by=LABEL)
     module = Module()
-    is_text = kind in ("csv", "tsv")
-    schema = {column: _schema(dtype) for column, dtype in chosen.items()} if is_text else None
-    columns = [*chosen] if kind == "parquet" else None
-    module.assign("source", source_of(data, kind, columns=columns, schema=schema, **reading), "beam_pipes.sources")
+    schema = {column: type_of_text(dtype) for column, dtype in chosen.items()} if is_text else None
+    if kind == "parquet":
+        there = {name: dtype for name, dtype in partitions.items() if name in chosen}
+        reading = {"columns": [name for name in chosen if name not in there], "partitions": there or None}
+    module.assign("source", source_of(data, kind, schema=schema, **reading), "beam_pipes.sources")
     module.assign("types", chosen)
     features = {column: _feature(dtype) for column, dtype in chosen.items() if column != label}
     is_named = label is not None and chosen[label] == "str"
@@ -193,11 +246,18 @@ def table(
     module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_named else None)
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
-    return Recipe(module.text("Rows and their types, as `beam-pipes table` declares them."), loads, rows=256)
+    text = module.text("Rows and their types, as `beam-pipes table` declares them.")
+    return Recipe(text, loads, rows=256, left_out=files_of(data).left_out)
 
 
 def _chosen(
-    inferred: Mapping[str, str], given: Mapping[str, str], *, label: str | None, by: str | None, may_skip_others: bool
+    inferred: Mapping[str, str],
+    given: Mapping[str, str],
+    *,
+    label: str | None,
+    by: str | None,
+    may_skip_others: bool,
+    is_text: bool,
 ) -> dict[str, str]:
     """Column → dtype of what is stored. `may_skip_others`: rows that were not sampled may have more columns."""
     checked = [column for column, dtype in given.items() if dtype != "skip" or not may_skip_others]
@@ -207,7 +267,12 @@ def _chosen(
                 f"{option}: there is no column {column!r}; there are {', '.join(inferred) or 'none'}."
             )
     for column, dtype in given.items():
-        if dtype != "skip" and dtype not in NAMES:
+        if is_text and dtype.endswith("[]"):
+            raise DeclarationError(
+                f"types: the column {column!r} cannot be {dtype}: fields of CSV and TSV hold no lists. Give JSON Lines "
+                "or Parquet."
+            )
+        if dtype != "skip" and dtype.removesuffix("[]") not in NAMES:
             raise DeclarationError(
                 f"types: {dtype!r} of the column {column!r} is no dtype. Choose one of: {', '.join(NAMES)}, skip."
             )
@@ -224,149 +289,6 @@ def _chosen(
     return chosen
 
 
-def _schema(dtype: str) -> Code:
-    """The type of a column for a text source; values that may be missing are then None."""
-    if dtype in FLOATS:
-        return Code("float | None")
-    if dtype in INTEGERS:
-        return Code("int")
-    return Code("bool") if dtype == "bool" else Code("str | None")
-
-
 def _feature(dtype: str) -> Code:
     scalar, brackets, _ = dtype.partition("[]")
     return call("FeatureSpec", scalar, shape=(None,) if brackets else None)
-
-
-# Types of text.
-
-
-def infer_types(rows: Iterable[Mapping[str, object]]) -> dict[str, str]:
-    """Column → dtype: `[{"a": "1", "b": ""}, {"a": "2", "b": "x"}]` → `{"a": "int64", "b": "str"}`."""
-    values: dict[str, list[object]] = {}
-    num_rows = 0
-    for row in rows:
-        num_rows += 1
-        for name, value in row.items():
-            values.setdefault(name, []).append(value)
-    if not num_rows:
-        raise DeclarationError("there are no rows to infer the column types from. Give files with rows.")
-    return {name: _type_of(column, is_whole=len(column) == num_rows) for name, column in values.items()}
-
-
-def _type_of(column: list[Any], *, is_whole: bool) -> str:
-    there = [value for value in column if value is not None and value != ""]
-    is_whole = is_whole and len(there) == len(column)
-    if not there:
-        return "str"
-    if all(_is_bool(value) for value in there):
-        return "bool" if is_whole else "str"
-    if not all(_is_integer(value) or _is_number(value) for value in there):
-        return "str"
-    integers = [_magnitude(value) for value in there if _is_integer(value)]
-    if is_whole and len(integers) == len(there) and max(integers) < 1 << 63:
-        return "int64"
-    if max(integers, default=0) > _EXACT["float64"]:
-        return "str"
-    largest = max((size for size in map(_magnitude, there) if math.isfinite(size)), default=0)
-    return "float32" if largest <= _EXACT["float32"] else "float64"
-
-
-def _magnitude(value: str | float) -> float:
-    if isinstance(value, str):
-        is_short = len(value) < 40
-        value = int(value) if is_short and _INTEGER.fullmatch(value.strip()) else float(value)
-    return abs(value)
-
-
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false"))
-
-
-def _is_integer(value: object) -> bool:
-    if isinstance(value, str):
-        return _INTEGER.fullmatch(value.strip()) is not None
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    if not isinstance(value, str):
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if "_" in value or _LEADING_ZERO.fullmatch(value.strip()):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _sampled(data: Paths, kind: str, **reading: str) -> Iterator[Mapping[str, object]]:
-    """The first rows of the first file and of the last. Raises `DeclarationError` for CSV without commas."""
-    files = select(data).find()
-    for file in {each.name: each for each in (files[0], files[-1])}.values():
-        with tempfile.TemporaryDirectory(prefix="beam-pipes-") as directory:
-            name = PurePosixPath(file.name)
-            # Under its own name, which messages tell, but for the suffix of what is already decompressed.
-            head = Path(directory) / (name.name if codec_of(file.name) is None else name.stem)
-            content = _head(file)
-            head.write_bytes(content)
-            if kind == "csv" and not reading:
-                _check_commas(content, file.name)
-            source = {"csv": CSV, "json": JSONLines, "tsv": TSV}[kind](head, **reading)
-            for shard in source.plan(target_shard_bytes=1 << 30).shards:
-                yield from (row for batch in source.read(shard) for row in batch.values)
-
-
-def _check_commas(content: bytes, name: str) -> None:
-    header = content.partition(b"\n")[0].decode(errors="replace")
-    other = max(";\t|", key=header.count)
-    if "," not in header and other in header:
-        raise DeclarationError(
-            f"the header of {name!r} has no comma, but {header.count(other)} times {other!r}. Name what is between its "
-            f"fields: delimiter={other!r} (--delimiter {other!r})."
-        )
-
-
-def _head(file: FoundFile) -> bytes:
-    """The first lines of a file. A row that contains a newline may be cut; then it is omitted."""
-    chunks = decompressed(read_range(file.path, file.name, 0, file.size), codec=codec_of(file.name), file=file.name)
-    head = b""
-    for chunk in chunks:
-        head += chunk
-        if len(head) >= INFERRED_FROM:
-            return head[: head.rfind(b"\n", 0, INFERRED_FROM) + 1] or head
-    return head
-
-
-# Types of Parquet.
-
-
-def _types_of_parquet(data: Paths) -> dict[str, str]:
-    parquet = require("pyarrow.parquet", purpose="Parquet")
-    files = select(data).find()
-    types: dict[str, str] = {}
-    for path in (files[-1].path, files[0].path):  # where both have a column, its type is that of the first file
-        with open_input(path) as handle:
-            types = {**types, **{field.name: _type_of_arrow(field.type) for field in parquet.read_schema(handle)}}
-    return types
-
-
-def _type_of_arrow(kind: pyarrow.DataType) -> str:
-    types = require("pyarrow", purpose="Parquet").types
-    if (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)) and (
-        types.is_integer(kind.value_type)
-        or types.is_floating(kind.value_type)
-        or types.is_string(kind.value_type)
-        or types.is_large_string(kind.value_type)
-    ):
-        return f"{_type_of_arrow(kind.value_type)}[]"
-    if types.is_boolean(kind):
-        return "bool"
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return "bytes"
-    if types.is_integer(kind) or types.is_floating(kind):
-        # Not `kind.to_pandas_dtype()`, which imports pandas.
-        name = "float" if types.is_floating(kind) else "int" if types.is_signed_integer(kind) else "uint"
-        return f"{name}{kind.bit_width}"
-    return "str"

@@ -9,16 +9,25 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from beam_pipes.errors import DeclarationError, TaskError, without_stop
+from beam_pipes.recipes.row_files import FORMATS as FORMATS
+from beam_pipes.recipes.row_files import (
+    check_fields,
+    columns_of_fields,
+    files_of,
+    format_of,
+    reading_of,
+    source_of,
+    type_of_text,
+)
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
-from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
+from beam_pipes.sources.byte_stream import advice_if_not_utf8
 from beam_pipes.sources.file_source import FileContent
-from beam_pipes.sources.selection import Paths, select
+from beam_pipes.sources.selection import Paths
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
 from beam_pipes.tasks.vocabularies.pretrained import hub_remedy, open_json, read_pretrained, tokenizer_file
 from beam_pipes.transforms.chat import field_of, kept_fields
@@ -27,28 +36,6 @@ from beam_pipes.typed import count, drop, stage
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: Suffix of a file, compression apart → its format.
-FORMAT_OF_SUFFIX = {
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-    ".tar": "tar",
-    ".text": "text",
-    ".tsv": "tsv",
-    ".txt": "text",
-}
-#: Format → the source that reads it. "text": a line is a text; "files": a file is one.
-FORMATS = {
-    "csv": "CSV",
-    "files": "Files",
-    "json": "JSONLines",
-    "parquet": "Parquet",
-    "tar": "Tar",
-    "text": "TextLines",
-    "tsv": "TSV",
-}
 #: Format → the field that is the text, and the one that holds messages, unless another one is named.
 _FIELDS = {"csv": ("text", "messages"), "json": ("text", "messages"), "parquet": ("text", "messages")}
 _FIELDS |= {"tar": ("txt", "json"), "tsv": ("text", "messages")}
@@ -133,13 +120,22 @@ def tokenize(
 def _text(record: object, field: str | None) -> str:
     value: object
     if isinstance(record, FileContent):
-        value = record.content.decode("utf-8")
+        value = record.content
     elif field is None or not isinstance(record, Mapping):
         value = record
     else:
         value = field_of(record, field, what="its text", option="--text-field")
     if value is None:
         return ""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            where = "the file" if field is None else f"the field {field!r}"
+            raise TaskError(
+                f"expected {where} to hold text in UTF-8, found byte 0x{value[error.start]:02x} at byte {error.start}"
+                f"{advice_if_not_utf8(value)}. Convert it, or drop such records (--on-error drop)."
+            ) from None
     if not isinstance(value, str):
         where = "" if field is None else f"the field {field!r} "
         named = f"a key of it, such as {field}.text," if isinstance(value, Mapping) else "another field"
@@ -159,6 +155,7 @@ def tokens(
     *,
     tokenizer: str | os.PathLike[str],
     format: str | None = None,
+    delimiter: str | None = None,
     text_field: str | None = None,
     keep_fields: Mapping[str, str] | Sequence[str] = (),
     eos: bool = True,
@@ -182,6 +179,7 @@ def tokens(
         tokenizer: a `tokenizer.json` of `tokenizers`, or the directory that holds it; a SentencePiece `.model` or
             `.spm`; `tiktoken:NAME`, or a file of ranks, `tiktoken:PATH`; or `bytes`.
         format: a key of `FORMATS`. Default: by the suffixes of the files, see `FORMAT_OF_SUFFIX`.
+        delimiter: between the fields of CSV, such as ";". Default: a comma.
         text_field: which field of rows is the text; `json.text` is the key `text` of the field `json`. Default: `text`;
             of a tar, whose members are fields by their extensions, `txt`.
         keep_fields: fields to store beside the tokens, as text; or field → dtype.
@@ -209,7 +207,8 @@ def tokens(
     _check(keep, kind, dedup=dedup, min_tokens=min_tokens, max_tokens=max_tokens)
     field = (text_field or _FIELDS[kind][0]) if kind in _FIELDS else None
     module = Module()
-    module.assign("source", source_of(data, kind, columns=[field, *keep]), "beam_pipes.sources")
+    fields = [("text_field (--text-field)", field), *_stored(keep, common.by)]
+    module.assign("source", _source_of_fields(data, kind, fields, keep, delimiter), "beam_pipes.sources")
     module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
     module.use("beam_pipes.recipes", "tokenize")
     tokenizing = call(
@@ -226,7 +225,8 @@ def tokens(
     of = None if kind == "text" else call("stage", Code("text_of"), field=field)  # a line is compared as it is
     ids = call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("vocabulary.vocab_size - 1"))
     _declare(module, data, common, tokenizing, {FEATURE: ids}, keep=keep, dedup=dedup, of=of)
-    return Recipe(module.text("Texts to token ids, as `beam-pipes tokens` declares them."))
+    text = module.text("Texts to token ids, as `beam-pipes tokens` declares them.")
+    return Recipe(text, left_out=files_of(data).left_out)
 
 
 def chat(
@@ -236,6 +236,7 @@ def chat(
     template: str | os.PathLike[str] | None = None,
     date: str | None = None,
     format: str | None = None,
+    delimiter: str | None = None,
     field: str | None = None,
     tools_field: str | None = None,
     only_last: bool = False,
@@ -274,7 +275,6 @@ def chat(
     keep = kept(keep_fields, common.by)
     _check(keep, kind, dedup=dedup, min_tokens=None, max_tokens=max_tokens)
     field = field or _FIELDS[kind][1]
-    columns = [field, *([] if tools_field is None else [tools_field]), *keep]
     text = None
     module = Module()
     if template is not None:
@@ -284,7 +284,9 @@ def chat(
             )
         module.use("pathlib", "Path")
         text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
-    module.assign("source", source_of(data, kind, columns=columns), "beam_pipes.sources")
+    # What holds the messages, the stage says: it knows other shapes of conversations by name.
+    source = _source_of_fields(data, kind, _stored(keep, common.by), keep, delimiter, also=[field, tools_field])
+    module.assign("source", source, "beam_pipes.sources")
     nulls = True if kind == "parquet" else None
     made = call(
         "ChatTemplate", os.fspath(tokenizer), template=text, date=date, special_as_text=None if parse_special else True
@@ -311,7 +313,8 @@ def chat(
     named = None if field == "messages" else field
     of = call("stage", Code("conversation_text"), field=named, tools_field=tools_field, drop_nulls=nulls)
     _declare(module, data, common, tokenizing, features, keep=keep, dedup=dedup, of=of)
-    return Recipe(module.text("Messages to token ids, as `beam-pipes tokens --chat` declares them."))
+    text_of_module = module.text("Messages to token ids, as `beam-pipes tokens --chat` declares them.")
+    return Recipe(text_of_module, left_out=files_of(data).left_out)
 
 
 def _declare(
@@ -337,7 +340,7 @@ def _declare(
         stages,
         features={**features, **{name: call("FeatureSpec", dtype) for name, dtype in keep.items()}},
         analyzers=None if dedup is None else [Code("duplicates")],
-        target_shard_bytes=Code("4 << 20") if sum(file.size for file in select(data).find()) < SMALL_BYTES else None,
+        target_shard_bytes=Code("4 << 20") if sum(file.size for file in files_of(data).files) < SMALL_BYTES else None,
     )
 
 
@@ -372,48 +375,38 @@ def _check(
 # Files of rows.
 
 
+def _stored(keep: Mapping[str, str], by: str | None) -> list[tuple[str, str | None]]:
+    """Option and field, of the fields that are stored."""
+    return [("by (--by)" if name == by else "keep_fields (--keep-field)", name) for name in keep]
+
+
+def _source_of_fields(
+    data: Paths,
+    kind: str,
+    named: Sequence[tuple[str, str | None]],
+    keep: Mapping[str, str],
+    delimiter: str | None,
+    *,
+    also: Sequence[str | None] = (),
+) -> Code:
+    """The source of rows with these fields; of Parquet, of no others. Raises `DeclarationError` if no row has one that
+    is `named` by an option.
+    """
+    options = reading_of(data, kind, delimiter=delimiter)
+    fields = [name for name in [*also, *(name for _, name in named)] if name is not None]
+    if kind in _FIELDS:
+        check_fields(data, kind, named, **options)
+    if kind == "parquet":
+        options["columns"] = columns_of_fields(data, fields)
+    elif kind in ("csv", "tsv") and any(dtype != "str" for dtype in keep.values()):
+        options["schema"] = {name: type_of_text(keep.get(name, "str")) for name in fields}
+    return source_of(data, kind, **options)
+
+
 def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str, str]:
     """Field → dtype of the other stored fields, including the one that splits go by."""
     keep = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields, "str")
     return keep if by is None else {**keep, by: keep.get(by, "str")}
-
-
-def source_of(data: Paths, kind: str, **options: object) -> Code:
-    """The source that reads files of a format; of Parquet, only the `columns`."""
-    paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
-    columns = options.pop("columns", None)
-    if kind == "parquet" and isinstance(columns, list):
-        options["columns"] = list(dict.fromkeys(columns))
-    return call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, **options)
-
-
-def format_of(data: Paths, format: str | None) -> str:
-    """The format of files, by their suffixes unless given. Raises `DeclarationError`."""
-    if format is not None:
-        if format not in FORMATS:
-            raise DeclarationError(f"unknown format {format!r}; choose one of: {', '.join(FORMATS)}.")
-        return format
-    by_format: dict[str | None, str] = {}
-    for file in select(data).find():
-        suffixes = [suffix.lower() for suffix in Path(file.name).suffixes]
-        if suffixes and suffixes[-1] in CODEC_OF_SUFFIX:
-            suffixes.pop()
-        by_format.setdefault(FORMAT_OF_SUFFIX.get(suffixes[-1]) if suffixes else None, file.name)
-    if None in by_format:
-        raise DeclarationError(
-            f"{by_format[None]!r} has an unknown suffix; known are {', '.join(FORMAT_OF_SUFFIX)}, optionally followed "
-            "by .gz, .bz2 or .zst. Name the files by a glob, such as 'corpus/**/*.jsonl', or say which format it is "
-            f"(--format): {', '.join(FORMATS)}."
-        )
-    if len(by_format) > 1:
-        told = ", ".join(f"{kind} ({example!r})" for kind, example in by_format.items())
-        raise DeclarationError(
-            f"expected files of one format, found {told}. Choose the files of one format by a glob, such as "
-            "'corpus/**/*.jsonl'."
-        )
-    ((found, _),) = by_format.items()
-    assert found is not None
-    return found
 
 
 # Tokenizers.

@@ -19,7 +19,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration import Declaration, MaxBad
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.tasks.vocabularies import Vocabulary
 
@@ -85,6 +85,7 @@ class CommonOptions(TypedDict, total=False):
     by: str | None
     seed: int
     on_error: str
+    max_bad: MaxBad
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +98,7 @@ class Common:
         by: records with the same value in this field stay in one split.
         seed: of the splits.
         on_error: "fail", "drop" or "dead_letter": see `Declaration`.
+        max_bad: how many records may fail, see `Declaration`.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Common:
     by: str | None = None
     seed: int = 0
     on_error: str = "fail"
+    max_bad: MaxBad = "tenth"
 
     @classmethod
     def of(cls, recipe: str, options: CommonOptions) -> Common:
@@ -168,6 +171,7 @@ class Module:
             features=features,
             seed=common.seed or None,
             on_error=None if common.on_error == "fail" else common.on_error,
+            max_bad=Code("None") if common.max_bad is None else None if common.max_bad == "tenth" else common.max_bad,
             target_shard_bytes=target_shard_bytes,
         )
         self.assign("declaration", declaration)

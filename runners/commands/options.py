@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
-from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration import Declaration, MaxBad
 from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.engine.execute import BUILD_POLICIES
 from beam_pipes.errors import DeclarationError
@@ -154,6 +154,9 @@ class Declaring:
     ] = None
     seed: Annotated[int, typer.Option(help="seed for assigning splits")] = 0
     on_error: Annotated[str, typer.Option(help=f"how to handle a failing record: {', '.join(BUILD_POLICIES)}")] = "fail"
+    max_bad: Annotated[
+        str | None, typer.Option(help="how many records may fail: a count, a fraction such as 0.5, or all [a tenth]")
+    ] = None
     print_python: Annotated[
         bool, typer.Option("--print-python", help="print the equivalent Python module without building")
     ] = False
@@ -162,7 +165,21 @@ class Declaring:
         """The arguments of all recipes. Raises `DeclarationError`."""
         splits = None if self.split is None else _shares(self.split)
         name = self.name or recipe
-        return {"name": name, "splits": splits, "by": self.by, "seed": self.seed, "on_error": self.on_error}
+        options: CommonOptions = {"name": name, "splits": splits, "by": self.by, "seed": self.seed}
+        max_bad = "tenth" if self.max_bad is None else _max_bad(self.max_bad)
+        return {**options, "on_error": self.on_error, "max_bad": max_bad}
+
+
+def _max_bad(told: str) -> MaxBad:
+    """`100` → 100, `0.5` → 0.5, `all` → None."""
+    if told == "all":
+        return None
+    try:
+        return int(told) if told.isdecimal() else float(told)
+    except ValueError:
+        raise DeclarationError(
+            f"--max-bad should be a count of records, a fraction such as 0.5, or all; got {told!r}."
+        ) from None
 
 
 def _shares(told: str) -> dict[str, float]:

@@ -38,6 +38,7 @@ def tokens_command(
     data_format: Annotated[
         str | None, typer.Option("--format", help=f"data format: {', '.join(FORMATS)} [by suffix]")
     ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="character between the fields of CSV [,]")] = None,
     text_field: Annotated[
         str | None,
         typer.Option(help="field that contains the text, or the messages [text or messages; of a tar txt or json]"),
@@ -97,6 +98,7 @@ def tokens_command(
             template=chat_template,
             date=date,
             format=data_format,
+            delimiter=delimiter,
             field=text_field,
             tools_field=tools_field,
             only_last=only_last,
@@ -112,6 +114,7 @@ def tokens_command(
             data,
             tokenizer=tokenizer,
             format=data_format,
+            delimiter=delimiter,
             text_field=text_field,
             keep_fields=keep,
             eos=eos,
@@ -277,6 +280,10 @@ def table_command(
         str | None, typer.Option("--format", help="data format: csv, json, parquet, tsv [by suffix]")
     ] = None,
     delimiter: Annotated[str | None, typer.Option(help="character between the fields of CSV [,]")] = None,
+    null: Annotated[
+        list[str] | None,
+        typer.Option(help="text that stands for a missing value in CSV and TSV, such as NA (repeatable)"),
+    ] = None,
 ) -> None:
     """Build a cache of typed columns from CSV, TSV, JSON Lines or Parquet. Options after -- go to Beam.
 
@@ -286,7 +293,13 @@ def table_command(
     """
     types = dict(_type(each) for each in column_type or ())
     recipe = table(
-        data, label=label, types=types, format=data_format, delimiter=delimiter, **declaring.of_recipe("table")
+        data,
+        label=label,
+        types=types,
+        format=data_format,
+        delimiter=delimiter,
+        null=null or (),
+        **declaring.of_recipe("table"),
     )
 
     def told(cache: Cache, declaration: Declaration) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
+import decimal
 import gzip
 import json
 import math
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -21,7 +24,7 @@ from media_files import built
 from beam_pipes import Cache, build
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
 from beam_pipes.recipes import row_example, table
-from beam_pipes.recipes.tables import infer_types
+from beam_pipes.recipes.column_types import infer_types
 
 HEADER = "length,wings,zip,is_big,species\n"
 ROWS = "5.5,2,02139,true,wasp\n,0,10001,false,bee\n7,4,00001,TRUE,wasp\n"
@@ -66,35 +69,64 @@ def test_columns_of_text_get_their_types_and_labels_their_numbers() -> None:
     [
         pytest.param(["1", "-2"], "int64", id="integers"),
         pytest.param(["1", ""], "float32", id="an_integer_is_missing"),
-        pytest.param([1, None], "float32", id="a_number_of_json_is_missing"),
         pytest.param(["1", "2.5e3"], "float32", id="floats"),
         pytest.param(["nan", "1"], "float32", id="nan"),
-        pytest.param([1, 2.5], "float32", id="numbers_of_json"),
         pytest.param(["007", "8"], "str", id="leading_zeros"),
         pytest.param(["1_000"], "str", id="underscores"),
         pytest.param(["1234567890123456789"], "int64", id="an_id_of_19_digits"),
-        pytest.param([-(2**63) + 1, 2**63 - 1], "int64", id="the_largest_integers"),
+        pytest.param([str(-(2**63)), str(2**63 - 1)], "int64", id="the_largest_integers"),
         pytest.param(["99999999999999999999"], "str", id="too_large_for_int64"),
-        pytest.param([2**63], "str", id="too_large_for_int64_in_json"),
         pytest.param(["9" * 5000], "str", id="too_large_for_anything"),
         pytest.param(["16777216", ""], "float32", id="the_last_integer_of_float32"),
         pytest.param(["-16777217", ""], "float64", id="an_id_is_missing"),
-        pytest.param([2**53 + 1, None], "str", id="a_long_id_is_missing"),
         pytest.param(["1700000000.25", "inf"], "float64", id="times_in_seconds"),
         pytest.param(["true", "False"], "bool", id="bools"),
-        pytest.param([True, False], "bool", id="bools_of_json"),
         pytest.param(["true", ""], "str", id="a_bool_is_missing"),
-        pytest.param([True, 1], "str", id="bool_and_number"),
         pytest.param(["", ""], "str", id="nothing"),
-        pytest.param([[1], [2]], "str", id="lists"),
+        pytest.param(["1e-50", "1"], "float64", id="too_small_for_float32"),
+        pytest.param(["1e400", "1"], "str", id="too_large_for_float64"),
+        pytest.param(["١٢"], "str", id="digits_of_other_scripts"),
     ],
 )
 def test_the_type_of_a_column_follows_from_its_values(values: list[Any], dtype: str) -> None:
     assert infer_types([{"a": value} for value in values]) == {"a": dtype}
 
 
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        pytest.param(["1", "2"], "str", id="digits_in_quotes_are_text"),
+        pytest.param(["true"], "str", id="a_word"),
+        pytest.param([1, "NaN"], "str", id="a_word_among_numbers"),
+        pytest.param([1, None], "float32", id="a_number_is_missing"),
+        pytest.param([1, 2.5], "float32", id="numbers"),
+        pytest.param([0.5, 1e39], "float64", id="beyond_float32"),
+        pytest.param([-(2**63), 2**63 - 1], "int64", id="the_largest_integers"),
+        pytest.param([2**63], "str", id="too_large_for_int64"),
+        pytest.param([2**53 + 1, None], "str", id="a_long_id_is_missing"),
+        pytest.param([True, False], "bool", id="bools"),
+        pytest.param([True, 1], "str", id="bool_and_number"),
+        pytest.param([[1], [2]], "int64[]", id="lists_of_integers"),
+        pytest.param([[0.5, 1], []], "float32[]", id="lists_of_numbers"),
+        pytest.param([[2**53 + 1, 0.5]], "str", id="lists_that_no_float_holds"),
+        pytest.param([[1, None]], "float32[]", id="a_number_of_a_list_is_missing"),
+        pytest.param([["a", "1"], None], "str[]", id="lists_of_text"),
+        pytest.param([[True]], "bool[]", id="lists_of_bools"),
+        pytest.param([[]], "str", id="empty_lists_alone"),
+        pytest.param([[[1], [2]]], "str", id="lists_of_lists"),
+        pytest.param([[1, "a"]], "str", id="lists_of_several_types"),
+        pytest.param([[1], 2], "str", id="a_list_and_a_number"),
+        pytest.param([{"a": 1}], "str", id="objects"),
+    ],
+)
+def test_the_type_of_a_column_of_json_follows_from_its_values(values: list[Any], dtype: str) -> None:
+    assert infer_types([{"a": value} for value in values], is_text=False) == {"a": dtype}
+
+
 def test_a_column_that_some_rows_of_json_lack_may_be_missing() -> None:
-    Path("a.jsonl").write_text(json.dumps({"n": 1, "s": "x"}) + "\n" + json.dumps({"m": [1, "é"]}) + "\n")
+    Path("a.jsonl").write_text(
+        json.dumps({"n": 1, "s": "x"}) + "\n" + json.dumps({"m": [1, "é"], "d": {"a": [2]}}) + "\n"
+    )
 
     first, second = built(table("a.jsonl"))["train"]
 
@@ -105,7 +137,7 @@ def test_a_column_that_some_rows_of_json_lack_may_be_missing() -> None:
 def test_a_column_of_json_behind_the_sampled_rows_is_not_left_out_without_a_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("beam_pipes.recipes.tables.INFERRED_FROM", 100)
+    monkeypatch.setattr("beam_pipes.recipes.row_files.LOOKED_AT", 100)
     Path("a.jsonl").write_text('{"n": 1}\n' * 100 + '{"n": 2, "late": "x"}\n')
 
     words = (
@@ -119,13 +151,13 @@ def test_a_column_of_json_behind_the_sampled_rows_is_not_left_out_without_a_word
         table("a.jsonl", types={"late": "str"})
 
 
-def test_columns_of_parquet_are_those_of_the_first_and_the_last_file() -> None:
+def test_columns_of_parquet_are_those_of_all_files() -> None:
     Path("in").mkdir()
     for name, columns in {"a": {"n": [1]}, "b": {"n": [2], "more": ["x"]}}.items():
         pyarrow.parquet.write_table(pa.table(columns), f"in/{name}.parquet")
 
-    with pytest.raises(SourceError, match=r"a.parquet should have columns \['n', 'more'\], .*: \['more'\] missing"):
-        build(table("in").declaration(), to="cache", workers=1)
+    with pytest.raises(DeclarationError, match="'more' is in 'b.parquet', and 'a.parquet' has none. Leave it out"):
+        table("in")
     assert [each["n"] for each in built(table("in", types={"more": "skip"}))["train"]] == [1, 2]
 
 
@@ -246,9 +278,13 @@ def test_other_delimiters_are_named_or_asked_for(name: str) -> None:
 
 
 def test_messages_name_the_file_whose_rows_were_sampled() -> None:
-    Path("twice.csv").write_text("a,a\n1,2\n")
-    with pytest.raises(SourceError, match="the header of twice.csv should name each column once"):
-        table("twice.csv")
+    Path("wide.csv").write_bytes("a,b\r\n1,2\r\n".encode("utf-16"))
+    with pytest.raises(SourceError, match="the header of wide.csv cannot be parsed.* begins as UTF-16 does"):
+        table("wide.csv")
+    Path("a.json").write_text('[{"a": 1}]\n')
+    words = r"there are no rows to infer .* The first one that is none, 'a.json@0': .* is a JSON array, .*jq -c '.\[\]'"
+    with pytest.raises(DeclarationError, match=words):
+        table("a.json")
 
 
 @pytest.mark.parametrize("label", [None, "user"])
@@ -305,3 +341,195 @@ def test_a_column_called_label_is_in_the_way_of_a_label() -> None:
         DeclarationError, match="there are no rows to infer the column types from. Give files with rows."
     ):
         table("b.csv")
+
+
+# Files of other writers.
+
+
+def test_gaps_in_parquet_are_what_they_are_in_text() -> None:
+    columns = {
+        "small": pa.array([1, None, 3]),
+        "large": pa.array([2**24 + 1, None, 3]),
+        "huge": pa.array([2**53 + 1, None, 3]),
+        "whole": pa.array([2**53 + 1, 2, 3]),
+        "bool": pa.array([True, None, False]),
+        "bytes": pa.array([b"a", None, b"\xff"]),
+        "floats": pa.array([[1.5, None], None, []], pa.list_(pa.float32())),
+        "words": pa.array([["a", None], [], None]),
+        "raws": pa.array([[b"a", None], [], None]),
+        "bools": pa.array([[True], [], None]),
+        "coded": pa.array([7, 8, 7]).dictionary_encode(),
+        "a.b": pa.array([1, None, 2], pa.int8()),
+        "a": pa.array([{"b": 2**60}] * 3),
+    }
+    for options in ({}, {"write_statistics": False}):
+        pyarrow.parquet.write_table(pa.table(columns), "a.parquet", **options)
+
+        cache = built(table("a.parquet"))
+
+        types = types_of(cache)
+        assert (types["small"], types["large"], types["huge"], types["whole"]) == ("float32", "float64", "str", "int64")
+        assert (types["a.b"], types["coded"], types["bools"]) == ("float32", "int64", "bool")
+        first, second, third = cache["train"]
+        assert (first["small"], first["large"], first["huge"], first["whole"]) == (
+            1,
+            2**24 + 1,
+            str(2**53 + 1),
+            2**53 + 1,
+        )
+        assert np.isnan([second["small"], second["large"], first["floats"][1]]).all() and second["huge"] == ""
+        assert [row["bool"] for row in (first, second, third)] == ["True", "", "False"]
+        assert (second["bytes"], third["bytes"], list(first["raws"])) == (b"", b"\xff", [b"a", b""])
+        assert (list(first["words"]), list(first["bools"]), list(third["bools"])) == (["a", ""], [True], [])
+    with pytest.raises(TaskError, match=r"'v' is int64\[\] and has no value at place 1 of the list.*v=float64\[\]"):
+        row_example([{"v": [1, None]}], types={"v": "int64[]"})
+    assert str(row_example([{"v": [1, None]}], types={"v": "float64[]"})[0]["v"]) == "[1, nan]"
+
+
+def test_files_of_parquet_that_say_nothing_of_a_column_do_not_decide() -> None:
+    Path("in").mkdir()
+    tables = [
+        pa.table({"n": pa.nulls(1), "x": [1], "w": pa.array([1], pa.int8())}),
+        pa.table({"n": [5], "x": [0.5], "w": pa.array([300], pa.int16())}),
+        pa.table({"n": [2**40], "x": [2.5], "w": pa.array([3], pa.int8())}).slice(0, 0),
+    ]
+    for number, each in enumerate(tables):
+        pyarrow.parquet.write_table(each, f"in/{number}.parquet")
+
+    cache = built(table("in"))
+
+    assert types_of(cache) == {"n": "float32", "x": "float64", "w": "int64"}
+    assert [row["x"] for row in cache["train"]] == [1.0, 0.5]
+    pyarrow.parquet.write_table(pa.table({"n": ["a"], "x": [1], "w": [1]}), "in/3.parquet")
+    with pytest.raises(DeclarationError, match="'n' is int64 in '1.parquet' and str in '3.parquet'.*--type n=str"):
+        table("in")
+    assert types_of(built(table("in", types={"n": "str"})))["n"] == "str"
+
+
+def test_structs_lists_and_maps_of_any_values_are_json() -> None:
+    day, price = datetime.date(2024, 1, 1), decimal.Decimal("1.10")
+    columns = {
+        "struct": [{"day": day, "price": price, "raw": b"\xff", "v": [1, 2]}],
+        "days": [[day]],
+        "prices": [[price]],
+        "map": pa.array([[("k", datetime.datetime(2024, 1, 1, 12))]], pa.map_(pa.string(), pa.timestamp("us"))),
+        "odd": pa.array([1_001], pa.duration("ns")),
+    }
+    pyarrow.parquet.write_table(pa.table(columns), "a.parquet")
+
+    (row,) = built(table("a.parquet"))["train"]
+
+    assert json.loads(row["struct"]) == {"day": "2024-01-01", "price": "1.10", "raw": "/w==", "v": [1, 2]}
+    assert (json.loads(row["days"]), json.loads(row["prices"])) == (["2024-01-01"], ["1.10"])
+    assert (json.loads(row["map"]), row["odd"]) == ([["k", "2024-01-01 12:00:00"]], "0:00:00.000001001")
+
+
+def test_lists_of_json_are_arrays_and_can_be_declared() -> None:
+    Path("a.jsonl").write_text('{"v": [1.5, 2], "w": ["a"], "d": "007"}\n{"v": [], "w": [], "d": "8"}\n')
+
+    cache = built(table("a.jsonl"))
+
+    first, second = cache["train"]
+    assert (first["v"].tolist(), first["v"].dtype, second["v"].size) == ([1.5, 2.0], np.float32, 0)
+    assert (list(first["w"]), first["d"], second["d"]) == (["a"], "007", "8")
+    assert types_of(built(table("a.jsonl", types={"v": "float64[]"})))["v"] == "float64"
+    Path("b.jsonl").write_text('{"v": [16777217.0, 0.5]}\n')
+    with pytest.raises(BuildError, match=r"'v' is float32\[\], which does not hold 16777217.*--type v=float64\[\]"):
+        build(table("b.jsonl", types={"v": "float32[]"}).declaration(), to="b", workers=1)
+    Path("a.csv").write_text("v\n1\n")
+    with pytest.raises(DeclarationError, match=r"'v' cannot be float32\[\]: fields of CSV and TSV hold no lists"):
+        table("a.csv", types={"v": "float32[]"})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".jsonl.gz"])
+def test_parts_without_rows_do_not_decide(suffix: str) -> None:
+    Path("in").mkdir()
+    rows = "a,b\n1,x\n" if suffix == ".csv" else '{"a": 1, "b": "x"}\n'
+    for number, text in enumerate(["", "a,b\n" if suffix == ".csv" else "\n", rows, ""]):
+        content = gzip.compress(text.encode()) if suffix.endswith(".gz") else text.encode()
+        Path(f"in/{number}{suffix}").write_bytes(content)
+
+    (row,) = built(table("in"))["train"]
+
+    assert (row["a"], row["b"]) == (1, "x")
+
+
+def test_a_column_that_is_null_in_the_first_file_takes_its_type_from_the_others() -> None:
+    Path("in").mkdir()
+    for number, value in enumerate(["null", "0.5", "null"]):
+        Path(f"in/{number}.jsonl").write_text(f'{{"n": {number}, "v": {value}}}\n')
+
+    assert types_of(built(table("in")))["v"] == "float32"
+
+
+def test_marks_of_spark_are_passed_over_and_partitions_are_columns() -> None:
+    for number, place in enumerate(["day=2024-01-01/hour=7", "day=2024-01-02/hour=08"]):
+        Path(f"out/{place}").mkdir(parents=True)
+        pyarrow.parquet.write_table(pa.table({"n": [number]}), f"out/{place}/part-0.parquet")
+        Path(f"out/{place}/_SUCCESS").write_text("")
+    Path("out/_committed_12").write_text("{}")
+    recipe = table("out", by="day", splits={"train": 0.5, "eval": 0.5})
+
+    cache = built(recipe)
+
+    rows = [row for split in cache.splits for row in cache[split]]
+    assert sorted((row["n"], row["day"], row["hour"]) for row in rows) == [(0, "2024-01-01", 7), (1, "2024-01-02", 8)]
+    assert recipe.left_out == {"_SUCCESS": 2, "_committed": 1}
+    Path("out/_delta_log").mkdir()
+    Path("out/_delta_log/0.json").write_text("{}")
+    with pytest.raises(DeclarationError, match="is of a Delta table, whose log says which of the files count"):
+        table("out")
+
+
+def test_headers_of_pandas_are_named_as_it_names_them() -> None:
+    pandas.DataFrame([[1, 2, 3]], columns=["a", "b", "a"]).to_csv("a.csv")
+
+    (row,) = built(table("a.csv"))["train"]
+
+    assert {name: int(value) for name, value in row.items()} == dict(pandas.read_csv("a.csv").loc[0])
+
+
+def test_texts_that_stand_for_nothing_are_named() -> None:
+    Path("a.csv").write_text("n,s\n1,x\nNA,NA\n")
+
+    first, second = built(table("a.csv", null=["NA"]))["train"]
+
+    assert (first["n"], first["s"], second["s"]) == (1, "x", "") and math.isnan(second["n"])
+    Path("a.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(DeclarationError, match="null is for CSV and TSV, and these files are json. Omit it."):
+        table("a.jsonl", null=["NA"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "writes"),
+    [
+        (["plain", '"Good-bye, he said', 'all of it"', '"quoted"'], None),
+        (['"one', 'two"'], None),
+        (['"quoted"', "b"], None),
+        (["a\tb", "c"], csv.QUOTE_MINIMAL),
+        (["two\nlines", "c"], csv.QUOTE_MINIMAL),
+        (['say "hi"', "c"], csv.QUOTE_MINIMAL),
+        (["a", "b"], csv.QUOTE_ALL),
+        (["a", "b"], csv.QUOTE_NONNUMERIC),
+        (["a", "b"], csv.QUOTE_MINIMAL),
+    ],
+)
+def test_quotes_of_tsv_are_read_as_its_writer_meant_them(texts: list[str], writes: int | None) -> None:
+    rows = [["n", "text"], *([number, text] for number, text in enumerate(texts))]
+    with open("a.tsv", "w", newline="") as file:
+        if writes is None:
+            file.write("".join("\t".join(map(str, row)) + "\n" for row in rows))
+        else:
+            csv.writer(file, delimiter="\t", quoting=writes).writerows(rows)
+
+    assert [row["text"] for row in built(table("a.tsv"))["train"]] == texts
+
+
+def test_how_many_rows_may_fail_is_an_option() -> None:
+    Path("a.csv").write_text("n\n" + "1\n" * 20 + "x\n" * 30)
+    options: dict[str, Any] = {"types": {"n": "int64"}, "on_error": "drop"}
+    assert "max_bad=None" in table("a.csv", **options, max_bad=None).python
+
+    account = build(table("a.csv", **options, max_bad=0.9).declaration(), to="cache", workers=1).account
+
+    assert account.written == 20

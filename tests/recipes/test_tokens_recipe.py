@@ -336,13 +336,105 @@ def test_records_without_text_fail_one_by_one() -> None:
     assert text_of({"text": None}, field="text") is None
 
 
+# Fields.
+
+
+def texts_of(cache: Cache) -> list[str]:
+    return [ByteVocabulary().decode(row["tokens"][:-1].tolist()) for row in cache["train"]]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "tar"])
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"text_field": "body"}, "text_field (--text-field)"),
+        ({"keep_fields": ["body"]}, "keep_fields (--keep-field)"),
+        ({"by": "body", "splits": {"train": 1.0}}, "by (--by)"),
+    ],
+)
+def test_a_field_that_no_record_has_is_refused_with_those_there_are(
+    suffix: str, options: dict[str, Any], option: str
+) -> None:
+    if suffix == "jsonl":
+        Path("a.jsonl").write_text('{"text": "a"}\n{"text": "b", "meta": {"lang": "en"}}\n')
+    elif suffix == "csv":
+        Path("a.csv").write_text("text,meta\na,en\n")
+    elif suffix == "parquet":
+        pyarrow.parquet.write_table(pa.table({"text": ["a"], "meta": [{"lang": "en"}]}), "a.parquet")
+    else:
+        with tarfile.open("a.tar", "w") as tar:
+            for name, content in {"1.txt": b"a", "1.meta": b"en"}.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+    with pytest.raises(DeclarationError) as caught:
+        tokens(f"a.{suffix}", tokenizer="bytes", **options)
+
+    there = {
+        "jsonl": "text, meta, meta.lang",
+        "csv": "text, meta",
+        "parquet": "text, meta, meta.lang",
+        "tar": "txt, meta",
+    }
+    told = str(caught.value)
+    assert told.startswith(f"{option}: no") and f"the field 'body'; there are {there[suffix]}. Name one of" in told
+
+
+def test_a_field_that_few_records_have_is_kept() -> None:
+    Path("a.jsonl").write_text('{"text": "a"}\n' * 999 + '{"text": "b", "rare": "x"}\n')
+
+    assert built(tokens("a.jsonl", tokenizer="bytes", keep_fields=["rare"]))["train"][999]["rare"] == "x"
+
+
+def test_keys_of_fields_and_bytes_of_parquet_are_texts() -> None:
+    columns = {"meta": [{"text": "hé", "n": 1}], "a.b": ["dotted"], "raw": [b"\xef\xbb\xbfb\xc3\xa9"], "x": [None]}
+    pyarrow.parquet.write_table(pa.table(columns), "a.parquet")
+
+    for field, text in {"meta.text": "hé", "a.b": "dotted", "raw": "bé"}.items():
+        cache = built(tokens("a.parquet", tokenizer="bytes", text_field=field, keep_fields=["meta.n"]), to=field)
+        assert (texts_of(cache), cache["train"][0]["meta.n"]) == ([text], "1")
+
+
+def test_fields_of_csv_are_kept_by_their_types() -> None:
+    Path("a.csv").write_text(',text,n,score\n0,"one\ntwo",7,\n')
+    recipe = tokens("a.csv", tokenizer="bytes", keep_fields={"n": "int64", "score": "float32", "Unnamed: 0": "str"})
+
+    (row,) = built(recipe)["train"]
+
+    assert (row["n"], row["Unnamed: 0"]) == (7, "0") and np.isnan(row["score"])
+
+
+def test_a_gap_in_a_kept_field_is_nan_or_refused_with_what_to_do() -> None:
+    row = {"text": "a", "n": None}
+    kept = tokenize([row], vocabulary=ByteVocabulary(), field="text", keep={"n": "float64"})[0]
+    assert kept is not None and np.isnan(kept["n"])  # type: ignore[call-overload]
+    with pytest.raises(TaskError, match="'n' is int64 and has no value in this record.*--keep-field n:float64"):
+        tokenize([row], vocabulary=ByteVocabulary(), field="text", keep={"n": "int64"})
+
+
+def test_files_that_are_no_text_say_what_they_are() -> None:
+    files = [FileContent("a.txt.gz", gzip.compress(b"a")), FileContent("b.txt", "a".encode("utf-16"))]
+    for file, words in zip(files, ["begins as gzip data do", "begins as UTF-16 does"], strict=True):
+        with pytest.raises(TaskError, match=f"expected the file to hold text in UTF-8, found byte.*{words}"):
+            text_of(file)
+    assert text_of(FileContent("c.txt", b"\xef\xbb\xbfa")) == "a"
+
+
+def test_the_delimiter_of_csv_is_asked_for() -> None:
+    Path("a.csv").write_text("text;n\nhello;1\n")
+    with pytest.raises(DeclarationError, match="has no comma, but 1 times ';'"):
+        tokens("a.csv", tokenizer="bytes")
+    assert texts_of(built(tokens("a.csv", tokenizer="bytes", delimiter=";"))) == ["hello"]
+
+
 # The module.
 
 
 def test_the_module_spells_any_name_and_no_line_of_it_is_long() -> None:
     Path('it\'s "my" corpus').mkdir()
-    Path('it\'s "my" corpus/a.jsonl').write_bytes(json_lines())
     keep = {f"a_field_with_a_long_name_{n}": "str" for n in range(9)}
+    Path('it\'s "my" corpus/a.jsonl').write_bytes(json_lines([{**row, **keep} for row in ROWS]))
     recipe = tokens('it\'s "my" corpus', tokenizer="bytes", keep_fields=keep, splits={"it.is": 0.5, "not": 0.5})
 
     assert len(built(recipe)["it.is"]) + len(Cache.open("cache")["not"]) == len(ROWS)

@@ -1,0 +1,327 @@
+"""Files of rows, looked at before anything is declared: their format, how they are read, which fields there are.
+
+    files_of("sales")                  →  part-0.parquet, part-1.parquet; left out: 1 _SUCCESS
+    reading_of("a.tsv", "tsv")         →  {"quote": '"'}, because its writer quotes
+    sampled("a.jsonl", "json")         →  the first rows of the first file, of the last one, of the others
+
+What is decided here is written into the module of a recipe, as options of its source.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from beam_pipes.cache.dtypes import FLOATS, INTEGERS
+from beam_pipes.errors import DeclarationError, SourceError
+from beam_pipes.extras import require
+from beam_pipes.recipes.written import Code, call
+from beam_pipes.sources import CSV, TSV, JSONLines, Tar
+from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, open_input, read_range
+from beam_pipes.sources.delimited import Dialect, allow_fields_of, unique_names
+from beam_pipes.sources.record_batch import BadRecord
+from beam_pipes.sources.selection import FoundFile, Paths, matcher, select
+from beam_pipes.sources.tar import has_field
+
+#: Suffix of a file, compression apart → its format.
+FORMAT_OF_SUFFIX = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".tar": "tar",
+    ".text": "text",
+    ".tsv": "tsv",
+    ".txt": "text",
+}
+#: Format → the source that reads it. "text": a line is a text; "files": a file is one.
+FORMATS = {
+    "csv": "CSV",
+    "files": "Files",
+    "json": "JSONLines",
+    "parquet": "Parquet",
+    "tar": "Tar",
+    "text": "TextLines",
+    "tsv": "TSV",
+}
+
+#: Bytes of a file that are looked at, and of all files where the first ones do not say enough.
+LOOKED_AT = 4 << 20
+_LOOKED_AT_IN_ALL = 16 * LOOKED_AT
+
+# What Spark and Hadoop write beside the data, and their readers pass over.
+_MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "_temporary", "_spark_metadata")
+
+
+@dataclass
+class RowFiles:
+    """The files of an input, without the marks of Spark; name of a mark → how many were left out."""
+
+    files: list[FoundFile]
+    left_out: Mapping[str, int]
+
+    @property
+    def exclude(self) -> list[str] | None:
+        """The globs of marks, for the source of these files; None where there are none."""
+        return [f"**/{mark}" for mark in _MARKS] if self.left_out else None
+
+
+def files_of(data: Paths) -> RowFiles:
+    """The files of an input. Raises `DeclarationError` for a table of Delta Lake, of which files are the parts only."""
+    is_mark = matcher(_MARKS)
+    files, left_out = list[FoundFile](), Counter[str]()
+    for file in select(data).find():
+        parts = file.name.split("/")
+        if "_delta_log" in parts:
+            raise DeclarationError(
+                f"{file.name!r} is of a Delta table, whose log says which of the files count. Export the table first, "
+                "such as with deltalake: DeltaTable(PATH).to_pyarrow_dataset() and pyarrow.dataset.write_dataset."
+            )
+        mark = next(filter(is_mark, parts), None)
+        if mark is None:
+            files.append(file)
+        else:
+            left_out[mark.rpartition("_")[0] or mark] += 1
+    if not files:
+        raise DeclarationError(
+            f"there are only marks of Spark, no data: {', '.join(left_out)}. Name a folder with files."
+        )
+    return RowFiles(files, left_out)
+
+
+def format_of(data: Paths, format: str | None) -> str:
+    """The format of files, by their suffixes unless given. Raises `DeclarationError`."""
+    if format is not None:
+        if format not in FORMATS:
+            raise DeclarationError(f"unknown format {format!r}; choose one of: {', '.join(FORMATS)}.")
+        return format
+    by_format: dict[str | None, str] = {}
+    for file in files_of(data).files:
+        suffixes = [suffix.lower() for suffix in Path(file.name).suffixes]
+        if suffixes and suffixes[-1] in CODEC_OF_SUFFIX:
+            suffixes.pop()
+        by_format.setdefault(FORMAT_OF_SUFFIX.get(suffixes[-1]) if suffixes else None, file.name)
+    if None in by_format:
+        raise DeclarationError(
+            f"{by_format[None]!r} has an unknown suffix; known are {', '.join(FORMAT_OF_SUFFIX)}, optionally followed "
+            "by .gz, .bz2 or .zst. Name the files by a glob, such as 'corpus/**/*.jsonl', or say which format it is "
+            f"(--format): {', '.join(FORMATS)}."
+        )
+    if len(by_format) > 1:
+        told = ", ".join(f"{kind} ({example!r})" for kind, example in by_format.items())
+        raise DeclarationError(
+            f"expected files of one format, found {told}. Choose the files of one format by a glob, such as "
+            "'corpus/**/*.jsonl'."
+        )
+    ((found, _),) = by_format.items()
+    assert found is not None
+    return found
+
+
+def source_of(data: Paths, kind: str, **options: object) -> Code:
+    """The source that reads files of a format, without marks of Spark."""
+    paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
+    exclude = files_of(data).exclude
+    return call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, **options, exclude=exclude)
+
+
+# How files of delimited rows are read.
+
+
+def reading_of(data: Paths, kind: str, *, delimiter: str | None = None, null: Sequence[str] = ()) -> dict[str, object]:
+    """The options of the source that the first rows ask for: columns without a name, quotes of TSV.
+
+    Raises `DeclarationError` for CSV without commas, and for options that are not for these files.
+    """
+    for option, value, kinds in (("delimiter", delimiter, ("csv",)), ("null", null, ("csv", "tsv"))):
+        if value and kind not in kinds:
+            raise DeclarationError(
+                f"{option} is for {' and '.join(each.upper() for each in kinds)}, and these files are {kind}. Omit it."
+            )
+    given = {"delimiter": delimiter, "null": list(null) or None}
+    options: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if kind not in ("csv", "tsv"):
+        return options
+    allow_fields_of(LOOKED_AT)
+    for file in _in_order(files_of(data).files):
+        head = _head(file).removeprefix(b"\xef\xbb\xbf")
+        if not head.strip():
+            continue
+        if kind == "csv" and delimiter is None:
+            _check_commas(head, file.name)
+        text = head.decode("utf-8", "replace")
+        if kind == "tsv" and _writer_quotes(text):
+            options["quote"] = '"'
+        separator = delimiter or ("," if kind == "csv" else "\t")
+        quote = '"' if kind == "csv" or "quote" in options else None
+        rows = Dialect(delimiter=separator, quote=quote, quoted_newlines=quote is not None).rows(head, 0, is_last=True)
+        header = next(iter(rows.fields), "")
+        if isinstance(header, str):
+            return options  # the source says what is wrong
+        if (names := unique_names(header)) != header:
+            options["columns"] = names
+        return options
+    return options
+
+
+def _check_commas(content: bytes, name: str) -> None:
+    header = content.partition(b"\n")[0].decode(errors="replace")
+    other = max(";\t|", key=header.count)
+    if "," not in header and other in header:
+        raise DeclarationError(
+            f"the header of {name!r} has no comma, but {header.count(other)} times {other!r}. Name what is between its "
+            f"fields: delimiter={other!r} (--delimiter {other!r})."
+        )
+
+
+def _writer_quotes(text: str) -> bool:
+    """Whether tab-separated text is of a writer that quotes: read and written again that way, it is the same.
+
+    Where quotes are only around whole fields of one line, which text may be too, the header has to have them as well.
+    """
+    rows = list[list[str]]()
+    try:
+        for row in csv.reader(io.StringIO(text, ""), delimiter="\t", strict=True):
+            rows.append(row)
+    except csv.Error as error:
+        if "unexpected end" not in str(error):  # the last row of the text may be cut
+            return False
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    if '"' not in text or not rows or len({len(row) for row in rows if row}) > 1:
+        return False
+    if all(name[:1] == name[-1:] == '"' for name in lines[0].split("\t")):
+        return True
+    written = io.StringIO()
+    csv.writer(written, delimiter="\t", lineterminator="\n").writerows(rows)
+    is_same = text.replace("\r\n", "\n").startswith(written.getvalue().rstrip("\n").replace("\r\n", "\n"))
+    return is_same and ('""' in text or any(len(line.split("\t")) != len(rows[0]) for line in lines if line))
+
+
+def type_of_text(dtype: str) -> Code:
+    """The type of a column for a source of text; values that may be missing are then None."""
+    if dtype in FLOATS:
+        return Code("float | None")
+    if dtype in INTEGERS:
+        return Code("int")
+    return Code("bool") if dtype == "bool" else Code("str | None")
+
+
+# The first rows.
+
+
+@dataclass
+class Sample:
+    """The first rows of a file, and the first of its rows that is none."""
+
+    file: FoundFile
+    rows: list[Mapping[str, object]] = field(default_factory=list)
+    bad: BadRecord | SourceError | None = None
+
+
+def sampled(data: Paths, kind: str, **reading: object) -> Iterator[Sample]:
+    """The first rows of the first file, of the last one, then of the others, up to 64 MiB in all.
+
+    Of a tar they are its samples.
+    """
+    num_bytes = 0
+    for file in _in_order(files_of(data).files):
+        content = _head(file, is_lines=kind != "tar")
+        num_bytes += len(content)
+        yield _sample(file, kind, content, reading)
+        if num_bytes >= _LOOKED_AT_IN_ALL:
+            return
+
+
+def _sample(file: FoundFile, kind: str, content: bytes, reading: Mapping[str, object]) -> Sample:
+    sample = Sample(file)
+    with tempfile.TemporaryDirectory(prefix="beam-pipes-") as directory:
+        name = PurePosixPath(file.name)
+        # Under its own name, which messages tell, but for the suffix of what is already decompressed.
+        head = Path(directory) / (name.name if codec_of(file.name) is None else name.stem)
+        head.write_bytes(content)
+        source = {"csv": CSV, "json": JSONLines, "tsv": TSV, "tar": Tar}[kind](head, **reading)
+        try:
+            for shard in source.plan(target_shard_bytes=1 << 30).shards:
+                for batch in source.read(shard):
+                    sample.rows += batch.values
+                    sample.bad = sample.bad or next(iter(batch.bad), None)
+        except SourceError as error:
+            if kind != "tar":  # which breaks off in the middle of a sample
+                raise
+            sample.bad = error
+    return sample
+
+
+def _in_order(files: Sequence[FoundFile]) -> list[FoundFile]:
+    return [files[0], *files[-1:], *files[1:-1]] if len(files) > 1 else [*files]
+
+
+def _head(file: FoundFile, *, is_lines: bool = True) -> bytes:
+    """The first bytes of a file, or its first lines. A row that contains a newline may be cut; then it is omitted."""
+    chunks = decompressed(read_range(file.path, file.name, 0, file.size), codec=codec_of(file.name), file=file.name)
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= LOOKED_AT:
+            return (head[: head.rfind(b"\n", 0, LOOKED_AT) + 1] if is_lines else b"") or head
+    return head
+
+
+# Fields.
+
+
+def check_fields(data: Paths, kind: str, named: Sequence[tuple[str, str | None]], **reading: object) -> None:
+    """Raises `DeclarationError` if no record has a field; `named` is option and field.
+
+    Records are those of the first rows of each file, until all fields were seen.
+    """
+    missing = {name: option for option, name in named if name is not None}
+    there: dict[str, None] = {}
+    num_records = 0
+    rows = (row for sample in sampled(data, kind, **reading) for row in sample.rows)
+    for row in _columns_of_parquet(data) if kind == "parquet" else rows:
+        num_records += 1
+        missing = {name: option for name, option in missing.items() if not has_field(row, name)}
+        if not missing:
+            return
+        there.update(dict.fromkeys(_names_of(row)))
+    for name, option in missing.items():
+        if num_records:
+            names = [*there]
+            shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+            looked = "no file has" if kind == "parquet" else f"none of the first {num_records:,} records has"
+            raise DeclarationError(f"{option}: {looked} the field {name!r}; there are {shown}. Name one of these.")
+
+
+def _names_of(row: Mapping[str, object]) -> Iterator[str]:
+    for name, value in row.items():
+        if not name.startswith("__"):
+            yield name
+            if isinstance(value, Mapping):
+                yield from (f"{name}.{key}" for key in value)
+
+
+def _columns_of_parquet(data: Paths) -> Iterator[Mapping[str, object]]:
+    """The columns of each file, with the keys of structs."""
+    parquet = require("pyarrow.parquet", purpose="Parquet")
+    types = require("pyarrow", purpose="Parquet").types
+    for file in _in_order(files_of(data).files):
+        with open_input(file.path) as handle:
+            schema = parquet.read_schema(handle)
+        yield {
+            column.name: {each.name: None for each in column.type} if types.is_struct(column.type) else None
+            for column in schema
+        }
+
+
+def columns_of_fields(data: Paths, fields: Sequence[str]) -> list[str]:
+    """The columns of Parquet that hold some fields: `meta.text` is in `meta`, unless there is a column of this name."""
+    there = next(iter(_columns_of_parquet(data)))
+    return list(dict.fromkeys(name if name in there else name.partition(".")[0] for name in fields))
