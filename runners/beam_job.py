@@ -108,7 +108,7 @@ def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, 
         from beam_pipes.beam import build_graph
 
         build_graph(pipeline, handle, plan.header, plan.tasks_left())
-        record = _put_on_record(draft, pipeline.run(), beam_args)
+        record = _put_on_record(draft, submitted(pipeline), beam_args)
         assert record is not None  # what runs in this process is refused by the options
         deadline = time.monotonic() + _START_SECS
         while (state := record.state()).name == "starting" and time.monotonic() < deadline:
@@ -125,7 +125,7 @@ def write_template(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamO
         from beam_pipes.beam import build_graph
 
         build_graph(pipeline, handle, plan.header, plan.tasks_left())
-        pipeline.run()
+        submitted(pipeline)
 
 
 # How long a job may take to begin before its launcher leaves it alone.
@@ -149,6 +149,13 @@ def _of_build(handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, 
         keep=keep,
         name=plan.header.name,
     )
+
+
+def submitted(pipeline: beam.Pipeline) -> PipelineResult:
+    """Runs the pipeline. Once it returns, there was a job, which can be lost; before, it can only be refused."""
+    result = pipeline.run()
+    pipeline.has_had_a_job = True
+    return result
 
 
 def _put_on_record(draft: LaunchRecord, result: object, beam_args: Sequence[str]) -> LaunchRecord | None:
@@ -222,7 +229,7 @@ def _run(
         with beam_pipeline(options.named(draft.name, draft.snapshot)) as (pipeline, beam_args):
             add(pipeline)
             with _on_a_thread(look):  # a runner in this process returns when everything is done
-                result = pipeline.run()
+                result = submitted(pipeline)
             record = _put_on_record(draft, result, beam_args)
             try:
                 state = _followed(result, look, cancel=_cancelling(record, result))
@@ -378,16 +385,20 @@ def beam_pipeline(options: BeamOptions) -> Iterator[tuple[beam.Pipeline, tuple[s
     pipeline_options = require("apache_beam.options.pipeline_options", purpose="the runner").PipelineOptions
     runner = IN_PROCESS_RUNNER if options.runner == "DirectRunner" else options.runner
     with _surroundings(), options.running() as beam_args:
+        pipeline = None
         try:
-            yield beam.Pipeline(runner=runner, options=pipeline_options(list(beam_args))), beam_args
+            pipeline = beam.Pipeline(runner=runner, options=pipeline_options(list(beam_args)))
+            yield pipeline, beam_args
         except Exception as error:
-            raise _ours(error, in_process=runner == IN_PROCESS_RUNNER) from error
+            refused = not getattr(pipeline, "has_had_a_job", False)
+            raise _ours(error, in_process=runner == IN_PROCESS_RUNNER, refused=refused) from error
 
 
-def _ours(error: BaseException, *, in_process: bool) -> Exception:
+def _ours(error: BaseException, *, in_process: bool, refused: bool) -> Exception:
     """The error of ours inside what Beam raised, or a `BuildError` with Beam's own words.
 
-    What a step raises in this process, or in its workers, would be raised again: nothing was lost.
+    What a step raises in this process, or in its workers, would be raised again: nothing was lost. Nor was a job that
+    has not been there, because it was `refused`, or could not be sent.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -408,7 +419,36 @@ def _ours(error: BaseException, *, in_process: bool) -> Exception:
             "or what it is given, and run the build again.",
             stage=where,
         )
-    return lost(f"the Beam job failed: {type(error).__name__}: {words.rstrip('.')}")
+    what = f"{type(error).__name__}: {words.rstrip('.')}"
+    if refused and not _may_pass(error):
+        return BuildError(
+            f"the Beam job was not accepted: {what}. Nothing was published, and the same request would be refused "
+            "again. Correct what the message names (options, permissions, packages), and run the build again."
+        )
+    return lost(f"the Beam job failed: {what}")
+
+
+# Answers after which the same request may be taken: HTTP's and gRPC's.
+_BUSY = frozenset({408, 425, 429, *range(500, 600)})
+_BUSY_CODES = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN"})
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether an error of a submission is one of the network, or of a server that may take it later."""
+    seen: BaseException | None = error
+    while seen is not None:
+        code = getattr(seen, "status_code", None) or getattr(seen, "code", None)  # apitools; google.api_core and gRPC
+        code = code() if callable(code) else code
+        if code is not None:
+            return code in _BUSY or getattr(code, "name", None) in _BUSY_CODES
+        if (
+            isinstance(seen, (OSError, RuntimeError))
+            or "Transport" in type(seen).__name__
+            or "httplib2" in type(seen).__module__
+        ):
+            return True
+        seen = seen.__cause__
+    return False
 
 
 @contextlib.contextmanager

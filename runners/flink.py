@@ -23,6 +23,8 @@ from beam_pipes.runners.portable import PortableJob, PortableOptions, value_of
 from beam_pipes.runners.servers import running_server
 
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+# Beam's option for Python processes on each machine of workers.
+_PROCESSES = "sdk_worker_parallelism"
 # What Beam's job servers of Java say when they serve.
 SERVES = re.compile(r"JobService started on (?P<endpoint>\S+:\d+)")
 
@@ -51,7 +53,9 @@ class FlinkOptions(PortableOptions):
         flink_master: HOST:PORT of the cluster's REST interface; None: the one that the job server was started with, or
             within it.
             Ctrl-C cancels the job there, which Beam's job server does not: name it where there is a cluster.
-        parallelism: Flink's: how many slots the job takes; None: the cluster's default.
+        parallelism: Flink's: how many slots the job takes; None: the cluster's default. Each task manager has a Python
+            process for each of its slots that the job may take; `--sdk_worker_parallelism` in `beam_args` sets another
+            number.
         job_name, environment_type, environment_config, artifact_endpoint, shared_files: as for `PortableOptions`.
             `localhost` in the address of a pool is the machine of each task manager, and no two task managers may share
             a pool.
@@ -118,6 +122,31 @@ class FlinkOptions(PortableOptions):
             rest=value_of("flink_master", beam_args),
             name=str(value_of("job_name", beam_args)),
         )
+
+    def pipeline_args(self) -> tuple[str, ...]:
+        """All options for Beam, as `--name=value`."""
+        given = super().pipeline_args()
+        # Beam starts one process on each machine, which would do the work of all slots on one core.
+        if self.parallelism is None or self.environment_type == "LOOPBACK" or value_of(_PROCESSES, given) is not None:
+            return given
+        return (f"--{_PROCESSES}={self.parallelism}", *given)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[tuple[str, ...]]:
+        """Held while a job runs: provides what the runner needs. Yields all options for Beam."""
+        with PortableOptions.running(self.for_its_cluster()) as beam_args:
+            yield beam_args
+
+    def for_its_cluster(self) -> FlinkOptions:
+        """These options with no more processes on a machine than the cluster has slots there, if it says so."""
+        if self.flink_master is None or self.environment_type == "LOOPBACK":
+            return self
+        try:
+            slots = max(int(each["slotsNumber"]) for each in _ask(self.flink_master, "/taskmanagers")["taskmanagers"])
+        except (OSError, KeyError, ValueError):
+            return self
+        processes = f"--{_PROCESSES}={min(slots, self.parallelism or slots)}"
+        return dataclasses.replace(self, beam_args=(processes, *self.beam_args))  # what the user gives comes last
 
     @contextlib.contextmanager
     def _served(self) -> Iterator[tuple[str, ...]]:

@@ -43,6 +43,7 @@ from beam_pipes.cache.lineage import LINEAGE
 from beam_pipes.cache.locks import in_words, is_dead
 from beam_pipes.cache.publish import SNAPSHOTS
 from beam_pipes.cache.storage import directory_path, existing_directory, storage_for
+from beam_pipes.cache.storage_protocol import in_parallel
 from beam_pipes.errors import (
     BeamPipesError,
     BuildError,
@@ -55,6 +56,9 @@ from beam_pipes.runners.progress import Counts, Progress, Silent
 
 # How often a job that runs elsewhere is looked at: a listing of its completions, and its state.
 LOOK_EVERY_SECS = 2.0
+
+# Completions that are read at a look: 1.6 s of 16 requests at a time to a store 50 ms away.
+_READ_AT_ONCE = 512
 
 # After so long without an answer, nobody waits for a job any more.
 SILENT_SECS = 120.0
@@ -179,9 +183,11 @@ class Follower:
         self._seen: set[str] = set(self._storage.list(self._directory))
 
     def look(self) -> None:
-        """Adds the completions that appeared since the last call."""
-        for name in sorted(set(self._storage.list(self._directory)) - self._seen):
-            completion = read_completion(f"{self._directory}/{name}")
+        """Adds completions that appeared since the last call, no more than are read in two seconds: whoever looks has
+        to see that the job has ended."""
+        new = sorted(set(self._storage.list(self._directory)) - self._seen)[:_READ_AT_ONCE]
+        paths = [f"{self._directory}/{name}" for name in new]
+        for name, completion in zip(new, in_parallel(self._storage, read_completion, paths), strict=True):
             if completion is not None:
                 self._seen.add(name)
                 self._counts.done_shards = min(self._counts.done_shards + 1, self._counts.num_shards)

@@ -117,13 +117,17 @@ _JOB = "pipeline"
 
 
 def run_regrouped(declaration: RegroupedDeclaration, root: str, options: BeamOptions) -> None:
-    from beam_pipes.runners.beam_job import beam_pipeline, is_done, wait_for_end
+    from beam_pipes.runners.beam_job import beam_pipeline, is_done, submitted, wait_for_end
+    from beam_pipes.runners.jobs import forget
 
     with beam_pipeline(options.named(declaration.name, _JOB)) as (pipeline, _), _code_by_value():
-        from beam_pipes.beam import build_regrouped_graph
+        from beam_pipes.beam.regrouped import SOURCE_TASKS, build_regrouped_graph
 
-        build_regrouped_graph(pipeline, declaration, root)
-        state = wait_for_end(pipeline.run())
+        try:
+            build_regrouped_graph(pipeline, declaration, root)
+            state = wait_for_end(submitted(pipeline))
+        finally:
+            forget(root, SOURCE_TASKS)
     if not is_done(state):
         raise BuildError(
             f"the Beam job ended as {state}: nothing was published. Run the build again; it computes all records."

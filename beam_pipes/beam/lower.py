@@ -25,7 +25,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from google.protobuf.message import Message
 
-from beam_pipes.beam.letters import text_of_element
+from beam_pipes.beam.letters import fields_of, text_of_element
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner, OnError, UnitRunner
 from beam_pipes.engine.graph import Graph, Signature, Stage, brief, describe, graph_of, mismatch
@@ -249,15 +249,17 @@ class _Named:
 
 def size_of(value: object) -> int:
     """About how many bytes of memory a value holds."""
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, (str, bytes, bytearray)):
         return len(value)
     if (nbytes := getattr(value, "nbytes", None)) is not None:
         return int(nbytes)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return sum(map(size_of, value.values()))
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return sum(map(size_of, value))
-    return int(value.ByteSize()) if isinstance(value, Message) else 64
+    if isinstance(value, Message):
+        return int(value.ByteSize())
+    return 64 + sum(map(size_of, (fields_of(value) or {}).values()))
 
 
 class _Begin(beam.DoFn):  # type: ignore[misc]

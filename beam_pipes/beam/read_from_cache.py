@@ -6,7 +6,9 @@ end.
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,12 +16,14 @@ import apache_beam as beam
 from apache_beam.io import iobase
 from apache_beam.io.range_trackers import OffsetRangeTracker
 from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_pipes.beam.lower import DEAD_LETTERS, Element, FailedElement, Lowered, TypeHint, hint_of
 from beam_pipes.beam.write_to_cache import WriteToCache
 from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, DEFAULT_TARGET_SHARD_BYTES
 from beam_pipes.building.reading import SOURCE, unparsable
+from beam_pipes.building.shard_task import NumberedRows
 from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.cache.reader import open_split
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
@@ -28,7 +32,7 @@ from beam_pipes.cache.storage import directory_path
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import Failure
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.source import Source, SourceShard
 
@@ -142,6 +146,8 @@ class ReadFromSource(beam.PTransform):  # type: ignore[misc]
         on_error: what happens to a record that cannot be parsed: "fail" (the default), "dead_letter", which gives a
             `Lowered` with a `FailedElement` for its bytes, or "drop".
         target_shard_bytes: input bytes of one source shard.
+        scratch: a directory that workers see. What they read of a large input is written there: services take requests
+            of 10 MB, which 70,000 files would fill. Default: the pipeline's `temp_location`.
 
     Raises `SourceError` for input that is missing or unreadable, `DeclarationError` for options that are malformed; in
     the job `StageError` for a record that cannot be parsed.
@@ -154,6 +160,7 @@ class ReadFromSource(beam.PTransform):  # type: ignore[misc]
         with_ids: bool = False,
         on_error: OnError = "fail",
         target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
+        scratch: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(source, Source):
@@ -165,18 +172,61 @@ class ReadFromSource(beam.PTransform):  # type: ignore[misc]
                 f"ReadFromSource: on_error should be one of {', '.join(BUILD_POLICIES)}, got {on_error!r}."
             )
         self._shards = source.plan(target_shard_bytes=target_shard_bytes, digests=DigestCache()).shards
+        self._scratch = scratch
         self._reads = _ReadShard(source, with_ids=with_ids, on_error=on_error)
         self._type = tuple[str, hint_of(source.output_type)] if with_ids else hint_of(source.output_type)  # type: ignore[misc]
         self._keeps_failed = on_error == "dead_letter"
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection:
-        shards = root | "Source shards" >> beam.Create(list(self._shards), reshuffle=False) | beam.Reshuffle()
+        tasks = [shard.to_json() for shard in self._shards]
+        size = sum(len(json.dumps(task)) for task in tasks)
+        scratch = self._scratch or root.pipeline.options.view_as(GoogleCloudOptions).temp_location
+        directory: str | None = None
+        if size > _SENT_BYTES and scratch is not None:
+            directory = f"{directory_path(scratch)}/{secrets.token_hex(8)}"
+            _rows(directory).write(tasks)
+        elif size > _LARGEST_REQUEST and type(root.pipeline.runner).__name__ not in _IN_PROCESS:
+            raise DeclarationError(
+                f"ReadFromSource: the job's request would hold {size / 1e6:.0f} MB about {len(tasks)} source shards, "
+                "and services take 10 MB. Give scratch='gs://bucket/temp', a directory that the workers see, or the "
+                "pipeline's --temp_location."
+            )
+        shards = (
+            root
+            | "Source shards" >> beam.Create(tasks if directory is None else range(len(tasks)), reshuffle=False)
+            | beam.Reshuffle()
+            | "Source shard" >> beam.ParDo(_ReadTask(directory))
+        )
         reads = beam.ParDo(self._reads)
         if not self._keeps_failed:
             return shards | "Read" >> reads.with_output_types(self._type)
         found = shards | "Read" >> reads.with_outputs(DEAD_LETTERS, main="records")
         found["records"].element_type = self._type
         return Lowered(found["records"], found[DEAD_LETTERS])
+
+
+# Source shards travel in the job's request up to this many bytes, and never above the second.
+_SENT_BYTES = 256 << 10
+_LARGEST_REQUEST = 8 << 20
+# Runners that send no request.
+_IN_PROCESS = frozenset({"FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"})
+
+
+class _ReadTask(beam.DoFn):  # type: ignore[misc]
+    """What a job holds of a source shard, its number or all of it → the shard."""
+
+    def __init__(self, directory: str | None) -> None:
+        self._directory = directory
+
+    def setup(self) -> None:
+        self._rows = None if self._directory is None else _rows(self._directory)
+
+    def process(self, task: Element) -> Iterator[SourceShard]:
+        yield SourceShard.from_json(task if self._rows is None else self._rows[task])
+
+
+def _rows(directory: str) -> NumberedRows:
+    return NumberedRows(directory, what="source shards of the job", error=SourceError)
 
 
 class _ReadShard(beam.DoFn):  # type: ignore[misc]

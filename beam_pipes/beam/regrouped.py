@@ -18,14 +18,21 @@ from beam_pipes.beam.lower import Lowered, Outputs, TypeHint, lower
 from beam_pipes.beam.read_from_cache import ReadFromSource
 from beam_pipes.beam.write_to_cache import WriteToCache
 from beam_pipes.building.declaration import RegroupedDeclaration
+from beam_pipes.cache.storage import directory_path
 from beam_pipes.engine.graph import Step, graph_of
 from beam_pipes.errors import DeclarationError
+
+# Where a job that is launched for a cache keeps what its workers read of a large source.
+SOURCE_TASKS = "source-tasks"
 
 
 def build_regrouped_graph(root: beam.Pipeline, declaration: RegroupedDeclaration, to: str) -> beam.PCollection:
     """Adds the whole job to the pipeline `root`; returns a PCollection of the published manifest's id."""
     source = ReadFromSource(
-        declaration.source, on_error=declaration.on_error, target_shard_bytes=declaration.target_shard_bytes
+        declaration.source,
+        on_error=declaration.on_error,
+        target_shard_bytes=declaration.target_shard_bytes,
+        scratch=f"{directory_path(to)}/{SOURCE_TASKS}",
     )
     letters: list[beam.PCollection] = []
     records = _without_letters(root | "Read source" >> source, letters)

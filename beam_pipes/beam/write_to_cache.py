@@ -70,9 +70,12 @@ from beam_pipes.errors import DeclarationError, ReconciliationError
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.sources.source import Slice, SourceShard
 
-# Records of a shard that are sorted in memory at once; more go through files.
+# Records of a shard that are sorted in memory at once; more go through files. A record takes more than its bytes do.
 _SORTED_BYTES = 128 << 20
+_RECORD_BYTES = 512
+# What is written at once.
 _PART_RECORDS = 4096
+_PART_BYTES = 16 << 20
 
 
 class WrittenCache(NamedTuple):
@@ -317,11 +320,7 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
 
     def _write(self, output: ShardOutput, task: ShardTask, records: Iterable[Encoded]) -> None:
         parts = _Parts(self._handle.get())
-        ordered = _in_order(records)
-        for sequence in itertools.count():
-            chunk = list(itertools.islice(ordered, _PART_RECORDS))
-            if not chunk:
-                break
+        for sequence, chunk in enumerate(_chunks(_in_order(records))):
             part = parts.part(chunk, sequence)
             output.write(part)
             self._mirror.show(part.account)
@@ -399,6 +398,16 @@ class _Parts:
 _BY_KEY = operator.itemgetter(0, 1, 2)
 
 
+def _chunks(records: Iterator[Encoded]) -> Iterator[list[Encoded]]:
+    """Records as lists of up to `_PART_RECORDS`, and up to `_PART_BYTES` and a record."""
+    while chunk := list(itertools.islice(records, 1)):
+        size = len(chunk[0].payload)
+        while size < _PART_BYTES and len(chunk) < _PART_RECORDS and (record := next(records, None)) is not None:
+            chunk.append(record)
+            size += len(record.payload)
+        yield chunk
+
+
 def _in_order(records: Iterable[Encoded]) -> Iterator[Encoded]:
     """Sorts in memory, or through files above `_SORTED_BYTES`."""
     runs: list[Iterator[Encoded]] = []
@@ -406,7 +415,7 @@ def _in_order(records: Iterable[Encoded]) -> Iterator[Encoded]:
     size = 0
     for record in records:
         held.append(record)
-        size += len(record.payload) + len(record.key)
+        size += len(record.payload) + len(record.key) + _RECORD_BYTES
         if size >= _SORTED_BYTES:
             runs.append(_spilled(sorted(held, key=_BY_KEY)))
             held, size = [], 0

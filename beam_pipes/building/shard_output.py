@@ -11,7 +11,6 @@ from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import ERRORS_TOLD, SOURCE, Part, SourceBatch, first_errors
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.codec import IndexRow, codec_for
-from beam_pipes.cache.layout import ShardEntry
 from beam_pipes.cache.lineage import Fate, LineageWriter
 from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.locks import reached
@@ -46,7 +45,8 @@ class ShardOutput:
         }
         self._writers: dict[str, ShardWriter] = {}
         self._account = Account()
-        self._dead_letters: list[DeadLetter] = []
+        self._dead_letters: ShardWriter | None = None  # with the first one
+        self._errors: tuple[str, ...] = ()
         self._dropped_errors: tuple[str, ...] = ()
         self._lineage = LineageWriter()
 
@@ -104,7 +104,8 @@ class ShardOutput:
                 self._open()
             for split, records in part.records.items():
                 self._append(split, records)
-        self._dead_letters += part.dead_letters
+            if part.dead_letters:
+                self._append_dead_letters(part.dead_letters)
         self._dropped_errors = (*self._dropped_errors, *part.dropped_errors)[:ERRORS_TOLD]
         self._lineage.merge_from(part.lineage)
         self._account.merge_from(part.account)
@@ -117,7 +118,7 @@ class ShardOutput:
             first_sequence=0,
             next_sequence=self.next_sequence,
             records={split: writer.read_back() for split, writer in self._writers.items()},
-            dead_letters=self._dead_letters,
+            dead_letters=[] if self._dead_letters is None else _read_back(self._dead_letters),
             account=self._account,
             lineage=self._lineage,
             dropped_errors=self._dropped_errors,
@@ -130,7 +131,7 @@ class ShardOutput:
             if not self._writers:
                 self._open()
             entries = {split: writer.commit() for split, writer in self._writers.items()}
-            dead_letters = self._commit_dead_letters() if self._dead_letters else None
+            dead_letters = None if self._dead_letters is None else self._dead_letters.commit()
             lineage = write_lineage(self._header, self.task.index, self._lineage.to_bytes())
             reached("shard/dead-letters-renamed")
             completion = Completion(
@@ -150,7 +151,7 @@ class ShardOutput:
 
     def abort(self) -> None:
         """Removes what was written and has no final name."""
-        for writer in self._writers.values():
+        for writer in (*self._writers.values(), *([] if self._dead_letters is None else [self._dead_letters])):
             writer.abort()
 
     def _append(self, split: str, records: Iterable[tuple[bytes, int, IndexRow]]) -> None:
@@ -165,14 +166,16 @@ class ShardOutput:
             name = header.file_name(split, self.task.index)
             self._writers[split] = ShardWriter(header.directory, name, codec=codec)
 
-    def _commit_dead_letters(self) -> ShardEntry:
-        directory = f"{self._header.directory}/{DEAD_LETTERS}"
-        storage_for(directory).makedirs(directory)
-        name = self._header.file_name(DEAD_LETTERS, self.task.index)
-        with ShardWriter(directory, name, codec=DEAD_LETTER_CODEC) as writer:
-            for letter in self._dead_letters:
-                writer.write(letter.to_example(), letter.ordinal)
-            return writer.commit()
+    def _append_dead_letters(self, letters: list[DeadLetter]) -> None:
+        if self._dead_letters is None:
+            directory = f"{self._header.directory}/{DEAD_LETTERS}"
+            storage_for(directory).makedirs(directory)
+            name = self._header.file_name(DEAD_LETTERS, self.task.index)
+            self._dead_letters = ShardWriter(directory, name, codec=DEAD_LETTER_CODEC)
+        for letter in letters:
+            self._dead_letters.write(letter.to_example(), letter.ordinal)
+        told = letters_in_short(letters[: ERRORS_TOLD - len(self._errors)])
+        self._errors = (*self._errors, *told)
 
     def _lineage_of(self, batch: SourceBatch, written: set[int]) -> LineageWriter:
         """Where each record of the batch was, and its fate."""
@@ -218,8 +221,12 @@ class ShardOutput:
         limit = self._declaration.max_bad
         if isinstance(limit, int) and not isinstance(limit, bool) and num_bad(self._account) > limit:
             where = f"source shard {self.task.index}"
-            told = [*letters_in_short(self._dead_letters), *self._dropped_errors]
+            told = [*self._errors, *self._dropped_errors]
             raise too_many_bad(self._declaration, self._account, where=where, told=told)
+
+
+def _read_back(letters: ShardWriter) -> list[DeadLetter]:
+    return [DeadLetter.from_example(DEAD_LETTER_CODEC.decode(payload)) for payload, _, _ in letters.read_back()]
 
 
 def _fate_of_error(stage: str, error: str, *, dropped: bool) -> Fate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -49,6 +50,43 @@ def test_options_reach_beam_under_its_names() -> None:
         "--experiments=x",
     )
     assert options.to_json() == {"runner": "PortableRunner", "beam_args": list(options.pipeline_args())}
+
+
+@pytest.mark.parametrize(
+    ("options", "processes"),
+    [
+        pytest.param({"parallelism": 16}, ["4"], id="as many as a task manager has slots"),
+        pytest.param({"parallelism": 2}, ["2"], id="no more than the job takes"),
+        pytest.param({}, ["4"], id="where the cluster says how many it takes"),
+        pytest.param(
+            {"parallelism": 16, "beam_args": ("--sdk_worker_parallelism=3",)}, ["4", "3"], id="the last counts"
+        ),
+        pytest.param({"parallelism": 16, "environment_type": "LOOPBACK", "environment_config": None}, [], id="in here"),
+    ],
+)
+def test_a_task_manager_of_flink_has_a_process_for_each_slot(options: Any, processes: list[str]) -> None:
+    class Rest(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/taskmanagers"
+            data = json.dumps({"taskmanagers": [{"slotsNumber": 4}, {"slotsNumber": 4}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("localhost", 0), Rest) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        pool = {"environment_type": "EXTERNAL", "environment_config": "localhost:50000"}
+        flink = FlinkOptions(flink_master=f"localhost:{server.server_port}", **{**pool, **options})
+        args = flink.for_its_cluster().pipeline_args()
+        server.shutdown()
+
+    assert [arg.partition("=")[2] for arg in args if arg.startswith("--sdk_worker_parallelism=")] == processes
+    given = FlinkOptions(**{**pool, "parallelism": 16}).pipeline_args()
+    assert "--sdk_worker_parallelism=16" in given, "without a cluster that can be asked"
 
 
 def test_flink_has_the_same_options_with_its_own_names_and_port() -> None:

@@ -6,6 +6,7 @@ cache that comes of it are real.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -18,14 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import gcs_emulator
+import google.api_core.exceptions
+import google.auth.exceptions
 import pytest
 from built_files import built_files
 from dataflow_stand_in import JOB_ID, DataflowStandIn, canonical
 from running_jobs import beam_pipes, running_command
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import BuildError, WorkerEnvironmentError
-from beam_pipes.runners import DataflowOptions, LocalOptions, build, read_jobs
+from beam_pipes.errors import BuildError, JobLostError, WorkerEnvironmentError
+from beam_pipes.runners import DataflowOptions, LocalOptions, beam_job, build, read_jobs
 from beam_pipes.runners.preflight import WorkerEnvironment, make_worker_environment, source_distribution
 
 pytestmark = [pytest.mark.gcs, pytest.mark.timeout(600)]
@@ -396,6 +399,45 @@ def test_a_job_that_fails_far_away_publishes_nothing_and_says_so(
             build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=options)
 
     assert not bucket.blob("cache/manifest.json").exists()
+
+
+def test_a_job_that_is_refused_is_sent_once_and_is_not_called_lost(
+    bucket: Any, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.blob("input/0.txt").upload_from_string("some words\n")
+    monkeypatch.syspath_prepend(str(package))
+    with DataflowStandIn(lambda request: True, refusal=403).serving() as stand_in:
+        options = dataclasses.replace(
+            options_for(stand_in, bucket, package), setup_file=None, sdk_container_image="gcr.io/x/books:1", attempts=3
+        )
+
+        with pytest.raises(
+            BuildError, match="was not accepted: .*cannot act as worker@.*would be refused again"
+        ) as told:
+            build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=options)
+        with pytest.raises(BuildError, match="was not accepted: ValueError: .*[Uu]rl.*Correct what the message names"):
+            wrong = dataclasses.replace(options, beam_args=("--dataflow_endpoint=nowhere", "--no_auth"))
+            build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=wrong)
+
+    assert stand_in.num_jobs == 1
+    assert not isinstance(told.value, JobLostError) and "--attempts" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (google.api_core.exceptions.Forbidden("no"), False),
+        (google.api_core.exceptions.TooManyRequests("later"), True),
+        (google.api_core.exceptions.ServiceUnavailable("later"), True),
+        (google.auth.exceptions.DefaultCredentialsError("none"), False),
+        (google.auth.exceptions.TransportError("no network"), True),
+        (AttributeError("type object 'DataFrame' has no attribute 'first'"), False),
+        (ConnectionResetError("reset"), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_may_be_sent_again(error: Exception, may_pass: bool) -> None:
+    assert beam_job._may_pass(error) is may_pass
 
 
 def test_a_launcher_that_is_killed_leaves_a_job_that_the_same_build_waits_for(

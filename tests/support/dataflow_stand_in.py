@@ -52,9 +52,9 @@ _JOBS = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs")
 
 class DataflowStandIn:
     """`url` is its endpoint, `request` the body of the last job that was sent, of `num_jobs`; `run` is called with it,
-    on a thread."""
+    on a thread. With `refusal`, a status, no job is taken."""
 
-    def __init__(self, run: Callable[[dict[str, Any]], bool]) -> None:
+    def __init__(self, run: Callable[[dict[str, Any]], bool], *, refusal: int | None = None) -> None:
         self.request: dict[str, Any] | None = None
         self.num_jobs = 0
         self._run = run
@@ -65,6 +65,9 @@ class DataflowStandIn:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if _JOBS.match(self.path):
+                    if refusal is not None:
+                        stand_in.num_jobs += 1
+                        return self._send(refusal, {"error": {"code": refusal, "message": "cannot act as worker@"}})
                     stand_in._start(json.loads(body))
                 self._answer()
 
@@ -91,8 +94,11 @@ class DataflowStandIn:
                         "name": "job",
                         "currentState": stand_in._state,
                     }
+                self._send(200, answer)
+
+            def _send(self, status: int, answer: dict[str, Any]) -> None:
                 data = json.dumps(answer).encode()
-                self.send_response(200)
+                self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()

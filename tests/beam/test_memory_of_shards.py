@@ -1,0 +1,99 @@
+"""Memory of a worker while it writes a shard: bounded by bytes, whatever the size of a record."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from apache_beam import Row
+
+from beam_pipes.beam.lower import size_of
+
+# Runs the step that writes in a process of its own, with a sixteenth of its usual memory; prints by how much that grew.
+_PROGRAM = """
+import gc, sys, threading
+from pathlib import Path
+import numpy as np
+from beam_pipes.beam import WriteToCache
+from beam_pipes.beam import write_to_cache as steps
+from beam_pipes.beam.encode import Encode, Encoded
+from beam_pipes.building.references import DeclarationHandle
+from beam_pipes.cache import Cache, FeatureSpec
+
+to, size, count, are_bad = sys.argv[1], *map(int, sys.argv[2:])
+steps._SORTED_BYTES, steps._PART_BYTES = 8 << 20, 1 << 20
+number = FeatureSpec("int64", maximum=-1 if are_bad else 1 << 40)
+features = {"id": number, "x": FeatureSpec("uint8", shape=(None,))}
+bad = {"on_error": "dead_letter", "max_bad": None, "allow_empty": True}
+sink = WriteToCache(to, features=features, key="id", num_shards=1, **bad)
+handle = DeclarationHandle(sink._declaration)
+encode = Encode(handle, sink._key, 1)
+encode.setup()
+
+def records():
+    for number in range(count):
+        [(_, fields)] = encode.process({"id": number, "x": np.full(size, number % 251, np.uint8)})
+        yield fields
+
+adds = steps._AddDigests()
+totals = adds.create_accumulator()
+for fields in records():
+    totals = adds.add_input(totals, (0, Encoded(*fields).digest()))
+[planned] = steps._Plan(handle, to, 1).process(totals)
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+write = steps._WriteShard(handle)
+write.setup()
+gc.collect()
+before, peak, ended = resident(), [0], threading.Event()
+
+def watch():
+    while not ended.wait(0.002):
+        peak.append(resident())
+
+thread = threading.Thread(target=watch)
+thread.start()
+list(write.process((0, records()), planned))
+ended.set()
+thread.join()
+list(steps._Publish(handle).process((None, [0]), planned))
+opened = Cache.open(to)
+assert opened.manifest.accounting["dead" if are_bad else "written"] == count
+print((max(peak) - before) >> 20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "are_bad"),
+    [
+        pytest.param(1, 15_000, 0, id="bytes"),
+        pytest.param(10_000, 5_000, 0, id="kilobytes"),
+        pytest.param(4_000_000, 30, 0, id="megabytes"),
+        pytest.param(1_000_000, 50, 1, id="dead letters"),
+    ],
+)
+def test_a_shard_is_written_in_bounded_memory(tmp_path: Path, size: int, count: int, are_bad: int) -> None:
+    arguments = [sys.executable, "-c", _PROGRAM, tmp_path / "cache", size, count, are_bad]
+
+    done = subprocess.run([str(each) for each in arguments], capture_output=True, text=True, timeout=300)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) < 46, "MiB, where 8 are sorted in memory"
+
+
+def test_batches_know_the_size_of_rows_and_of_what_they_hold() -> None:
+    image = np.zeros(1_000_000, np.uint8)
+
+    for element in (
+        Row(image=image),
+        {"image": image},
+        [bytearray(image)],
+        {bytes(image)},
+        (Row(row=Row(image=image)),),
+    ):
+        assert size_of(element) >= 1_000_000
