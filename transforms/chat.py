@@ -43,6 +43,7 @@ from beam_pipes.transforms.messages import (
     listed,
     refuse_other_shapes,
     require_roles,
+    require_written,
 )
 from beam_pipes.typed import count, drop, stage
 
@@ -197,6 +198,7 @@ class ChatTemplate:
         if self.special_as_text:
             messages, tools, mark = self._broken(messages, tools)
         text, spans = self.spans(messages, tools=tools)
+        require_written(messages, self._template_for(tools).source, text)
         encoding = self._library.encode(as_text(text), add_special_tokens=False)
         ids = np.asarray(encoding.ids, np.int32)
         offsets = np.asarray(encoding.offsets, np.int64).reshape(-1, 2)

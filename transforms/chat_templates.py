@@ -41,7 +41,7 @@ class CompiledTemplate:
             self._compiled: jinja2.Template = environment.from_string(parsed)
         except jinja.exceptions.TemplateSyntaxError as error:
             raise TaskError(f"the chat template is not valid Jinja: {error} (line {error.lineno}).") from error
-        self._source = source
+        self.source = source
         #: Whether the template says itself what the assistant generates.
         self.marks_generation = _has_block(parsed)
         # Where the template can see, and change, what a block has written.
@@ -54,7 +54,7 @@ class CompiledTemplate:
 
     def spans(self, variables: Mapping[str, object]) -> tuple[str, list[tuple[int, int]]]:
         """What it writes, and the ranges of characters that its generation blocks write."""
-        given = "".join((self._source, *strings_in(variables)))
+        given = "".join((self.source, *strings_in(variables)))
         marks = next(((chr(c), chr(c + 1)) for c in _PRIVATE if chr(c) not in given and chr(c + 1) not in given), None)
         if marks is None:
             raise TaskError("the messages have all characters of a private use area of Unicode. Drop the record.")

@@ -70,6 +70,26 @@ def require_roles(messages: Sequence[Message], field: str) -> None:
         raise TaskError(f"{found} Messages are dicts with 'role' and 'content'. Rename their keys.", field=field)
 
 
+def require_written(messages: Sequence[Message], template: str, text: str) -> None:
+    """Raises `TaskError` for what OpenAI's messages may hold, and a template leaves out or writes as Python has it."""
+    for at, message in enumerate(messages):
+        content = message.get("content")
+        if message.get("function_call") is not None and "function_call" not in template:
+            what = "a 'function_call' (OpenAI's, before tools), which the template does not write"
+            program = (
+                "if .function_call then .tool_calls = [{function: .function_call}] | del(.function_call) else . end"
+            )
+        elif isinstance(content, list) and content and str(content) in text:
+            what = "a list of parts as its content (OpenAI's), which the template writes as Python does"
+            program = 'if .content | type == "array" then .content |= (map(.text) | join("")) else . end'
+        else:
+            continue
+        raise TaskError(
+            f"message {at} has {what}. Use another template, or convert the file first: "
+            f"jq -c '.messages |= map({program})' FILE > chat.jsonl"
+        )
+
+
 def completed(message: Message) -> dict[str, object]:
     """A message as templates see it: without keys whose value is null, and with its reasoning under the usual name."""
     kept = {key: value for key, value in message.items() if value is not None}

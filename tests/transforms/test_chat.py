@@ -293,3 +293,21 @@ def test_special_tokens_that_messages_spell_are_text_where_that_is_asked_for(mod
             assert np.array_equal(one, other)
         assert pickle.loads(pickle.dumps(chat)).encode(talk)[0].tolist() == ids.tolist()
         assert chat.fingerprint_config() != parsed.fingerprint_config()
+
+
+def test_what_a_template_would_lose_or_write_as_python_is_refused_by_name(model):
+    question, parts = {"role": "user", "content": "q"}, [{"type": "text", "text": "a"}]
+    call = {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": "{}"}}
+    plain, looping = (
+        "{% for m in messages %}{{ m.content }}|{% endfor %}",
+        "{% for m in messages %}{% for part in m.content %}",
+    )
+    chat = ChatTemplate(model[0], template=plain)
+
+    with pytest.raises(TaskError, match=r"message 1 has a 'function_call' \(OpenAI's, before tools\).*tool_calls = \["):
+        chat.encode([question, call])
+    with pytest.raises(TaskError, match=r"message 1 has a list of parts as its content \(OpenAI's\).*join\(\"\"\)"):
+        chat.encode([question, {"role": "assistant", "content": parts}])
+    written = ChatTemplate(model[0], template=looping + "{{ part.text }}{% endfor %}{% endfor %}")
+    assert written.render([{"role": "assistant", "content": parts}]) == "a"
+    assert written.encode([{"role": "assistant", "content": parts}])[1].all()
