@@ -494,11 +494,22 @@ class Loader:
         self._restored = None
 
     def set_rates(self, rates: Sequence[float | int | Fraction]) -> None:
-        """Changes the rates of a mixture from the cursor on; each source continues where it is."""
+        """Changes the rates of a mixture from the cursor on; each source continues where it is.
+
+        If less than a batch is left at these rates, the run has ended: the next loop is empty, as after a restore at
+        the end. Raises `LoaderError` once the run has ended.
+        """
         if not isinstance(self._reader.stream, MixtureStream):
             raise LoaderError("only a loader of a Mixture has rates to set")
         cursor = self._cursor
+        if self._is_done:
+            raise LoaderError(
+                "this run has ended, so there is no row left whose source other rates could change. Call reset() for "
+                "another run, at the declared rates, or make a Loader of a Mixture with these rates."
+            )
         self._move(cursor, self._reader.stream.with_rates(rates, cursor.epoch, cursor.position))
+        if self._is_done:
+            self._restored = cursor
 
     def effective_rates(self) -> list[EffectiveRate]:
         """For each source of a mixture: its rows of this epoch so far, their share, its passes, its rate now.

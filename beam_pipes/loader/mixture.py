@@ -22,7 +22,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -66,10 +66,10 @@ def integer_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:
         return exact
     shares = [rate / period for rate in exact]
     weights = _approximate(np.array(shares))
-    for index, (weight, share) in enumerate(zip(weights, shares, strict=True)):
-        if share and not weight:
+    for index, (weight, given) in enumerate(zip(weights, exact, strict=True)):
+        if given and not weight:
             raise LoaderError(
-                f"rate {share:.3g} of source {index} is too small beside the others: "
+                f"rate {rates[index]} of source {index} is too small beside the others: "
                 f"a source gets at least one row in {_SEARCHED_PERIOD}, or none with rate 0",
                 source=index,
             )
@@ -96,11 +96,15 @@ def _approximate(shares: npt.NDArray[np.float64]) -> tuple[int, ...]:
     periods = np.arange(_SEARCHED_PERIOD // 2 + 1, _SEARCHED_PERIOD + 1, dtype=np.float64)
     worst = np.zeros(len(periods))
     total = np.zeros(len(periods))
-    for share in shares:
-        ideal = share * periods
-        rounded = np.rint(ideal)
-        np.maximum(worst, np.abs(rounded - ideal) / periods, out=worst)
+    ideal, rounded = np.empty_like(periods), np.empty_like(periods)
+    for share in shares:  # in place: new arrays of a megabyte take as long as the arithmetic
+        np.multiply(share, periods, out=ideal)
+        np.rint(ideal, out=rounded)
         total += rounded
+        np.subtract(rounded, ideal, out=ideal)
+        np.abs(ideal, out=ideal)
+        np.divide(ideal, periods, out=ideal)
+        np.maximum(worst, ideal, out=worst)
     worst[total != periods] = np.inf
     best = int(np.argmin(worst))
     period = int(periods[best]) if math.isfinite(worst[best]) else _SEARCHED_PERIOD
@@ -140,13 +144,76 @@ def chairman_turns(rates: Sequence[int]) -> Iterator[int]:
         heapq.heappush(waiting, (release, index))
 
 
-@functools.lru_cache(maxsize=64)
+class _Known(NamedTuple):
+    """The turns of the first slots of a period: the source of each, how many earlier ones are of the same source, and
+    the slots of each source.
+    """
+
+    table: npt.NDArray[np.int32]
+    earlier: npt.NDArray[np.int32]
+    slots: tuple[npt.NDArray[np.int32], ...]
+
+
+class _Turns:
+    """One period of the turns at some rates, computed as far as it is asked for: 1 µs and 12 bytes a slot. Thread-safe.
+
+    A period may be 2^20 slots, and rates that change every few steps never come to its end.
+    """
+
+    def __init__(self, rates: tuple[int, ...]) -> None:
+        self._period = sum(rates)
+        self._turns = chairman_turns(rates)
+        nothing = np.empty(0, np.int32)
+        self._known = _Known(nothing, nothing, (nothing,) * len(rates))
+        self._lock = threading.Lock()
+
+    def until(self, slot: int) -> _Known:
+        """What is known of the turns, at least up to a slot."""
+        if len(self._known.table) > slot:
+            return self._known
+        with self._lock:
+            if len(self._known.table) <= slot:
+                self._learn(slot + 1)
+        return self._known
+
+    def slot_of(self, source: int, item: int) -> int:
+        """The slot in which a source has its turn number `item`, counted from 0 in a period."""
+        with self._lock:
+            while len(self._known.slots[source]) <= item:
+                self._learn(len(self._known.table) + 1)
+        return int(self._known.slots[source][item])
+
+    def _learn(self, slots: int) -> None:
+        known = self._known
+        first = len(known.table)
+        count = min(max(slots - first, first, _LEARNED_SLOTS), self._period - first)
+        table = np.fromiter(itertools.islice(self._turns, count), np.int32, count)
+        earlier = np.empty(count, np.int32)
+        slots_of = []
+        for source, before in enumerate(known.slots):
+            mine = np.flatnonzero(table == source)
+            earlier[mine] = np.arange(len(before), len(before) + len(mine))
+            slots_of.append(np.concatenate([before, (mine + first).astype(np.int32)]))
+        self._known = _Known(
+            np.concatenate([known.table, table]), np.concatenate([known.earlier, earlier]), tuple(slots_of)
+        )
+
+
+_LEARNED_SLOTS = 1 << 9  # at least so many slots are computed at a time
+_SHORT_PERIOD = 1 << 12
+
+# Tables of short periods are kept, as those of the steps of a ramp; one of a long period takes up to 12 MB.
+_short_turns = functools.lru_cache(maxsize=128)(_Turns)
+_long_turns = functools.lru_cache(maxsize=4)(_Turns)
+
+
+def _turns_of(rates: tuple[int, ...]) -> _Turns:
+    return (_short_turns if sum(rates) <= _SHORT_PERIOD else _long_turns)(rates)
+
+
 def chairman_table(rates: tuple[int, ...]) -> npt.NDArray[np.int32]:
-    """One period of the turns: the source of each of `sum(rates)` slots, then kept. `(2, 1)` → `[0, 1, 0]`."""
-    period = sum(rates)
-    result = np.fromiter(itertools.islice(chairman_turns(rates), period), np.int32, period)
-    result.setflags(write=False)
-    return result
+    """One period of the turns: the source of each of `sum(rates)` slots. `(2, 1)` → `[0, 1, 0]`."""
+    return _turns_of(rates).until(sum(rates) - 1).table
 
 
 class Stretch:
@@ -157,25 +224,25 @@ class Stretch:
         self.counts = tuple(counts)
         self.rates = rates
         self.period = sum(rates)
-        self._table = chairman_table(rates)
-        self._slots = _slots_of(rates)
-        self._earlier = _earlier_of(rates)
+        self._turns = _turns_of(rates)
         self._counts_and_rates = np.array([self.counts, rates], np.int64)
 
     def counts_at(self, position: int) -> tuple[int, ...]:
         """Rows that each source has given before row `position`; O(sources · log(period))."""
         periods, slot = divmod(position - self.start, self.period)
+        slots_of = self._turns.until(slot - 1).slots
         return tuple(
             count + periods * rate + int(np.searchsorted(slots, slot))
-            for count, rate, slots in zip(self.counts, self.rates, self._slots, strict=True)
+            for count, rate, slots in zip(self.counts, self.rates, slots_of, strict=True)
         )
 
     def locate(self, positions: Indices) -> tuple[Array, Indices]:
         """For each position: its source, and the number of earlier rows from that source."""
         periods, slots = np.divmod(positions - self.start, self.period)
-        sources = self._table[slots]
+        known = self._turns.until(int(slots.max(initial=0)))
+        sources = known.table[slots]
         counts, rates = self._counts_and_rates[:, sources]
-        return sources, counts + periods * rates + self._earlier[slots]
+        return sources, counts + periods * rates + known.earlier[slots]
 
     def position_of(self, source: int, ordinal: int) -> int | None:
         """The position of row number `ordinal` (counted from 0 over the whole epoch) of a source; None if never."""
@@ -183,22 +250,7 @@ class Stretch:
         if not rate:
             return None
         periods, item = divmod(ordinal - self.counts[source], rate)
-        return self.start + periods * self.period + int(self._slots[source][item])
-
-
-@functools.lru_cache(maxsize=64)
-def _slots_of(rates: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], ...]:
-    table = chairman_table(rates)
-    return tuple(np.flatnonzero(table == index) for index in range(len(rates)))
-
-
-@functools.lru_cache(maxsize=64)
-def _earlier_of(rates: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """For each slot of a period: how many slots before it are of the same source."""
-    earlier = np.empty(sum(rates), np.int64)
-    for slots in _slots_of(rates):
-        earlier[slots] = np.arange(len(slots))
-    return earlier
+        return self.start + periods * self.period + self._turns.slot_of(source, item)
 
 
 #: One source of rows: a split or its path, a packing plan, or records padded one by one.

@@ -117,6 +117,20 @@ def test_a_run_with_changed_rates_is_resumed_exactly(sources, exhausted):
         loader((5, 3, 1)).set_state(state)
 
 
+def test_rates_that_leave_no_batch_end_the_run(sources, recwarn):
+    """The next loop is empty; it was the whole run again, at the declared rates, with a warning about a second loop."""
+    loader = Loader(Mixture(zip(sources, (6, 3, 1), strict=True), exhausted="stop"), batch_size=5, seed=1)
+    read = ids(itertools.islice(loader, 12))
+    loader.set_rates((0, 0, 1))
+
+    assert len(read) == 60 and ids(loader) == ids(loader) == []
+    assert not recwarn.list
+    with pytest.raises(LoaderError, match=r"this run has ended.*Call reset\(\) for another run, at the declared rates"):
+        loader.set_rates((1, 1, 1))
+    loader.reset()
+    assert ids(itertools.islice(loader, 12)) == read
+
+
 def test_earlier_rows_cannot_be_computed_once_the_rates_have_changed(sources):
     loader = Loader(Mixture(zip(sources, (6, 3, 1), strict=True)), batch_size=5, epochs=None)
     ids(itertools.islice(loader, 4))

@@ -79,6 +79,32 @@ def test_counts_and_ordinals_far_out_agree_with_each_other(rates, position, leng
         assert stretch.position_of(int(source), int(ordinal)) == place
 
 
+def test_turns_are_computed_as_far_as_they_are_asked_for():
+    """Rates that were computed have periods of up to 2^18, of which a few steps need little."""
+    rates = integer_rates([0.1234567891, 0.3456789123, 0.7891234567])
+    near, far = Stretch(7, [0, 0, 0], rates), Stretch(7, [0, 0, 0], rates)
+    positions = np.arange(7, 107)
+
+    first, ordinals = near.locate(positions)
+    known = len(near._turns.until(0).table)
+    counted = near.counts_at(107)
+    later = far.locate(np.arange(7, 7 + 2 * sum(rates), 997))
+
+    assert sum(rates) > 1 << 14 and known <= 1024
+    assert np.bincount(first, minlength=3).tolist() == list(counted)
+    assert [near.position_of(int(source), int(item)) for source, item in zip(first, ordinals, strict=True)] == (
+        positions.tolist()
+    )
+    table = chairman_table(rates)
+    assert later[0].tolist() == table[np.arange(0, 2 * sum(rates), 997) % sum(rates)].tolist()
+
+
+@pytest.mark.parametrize("small", [1e-300, Fraction(1, 10**400), 1e-9])
+def test_a_rate_that_no_row_would_come_of_is_refused(small):
+    with pytest.raises(LoaderError, match=r"rate .* of source 1 is too small beside the others: a source gets at"):
+        integer_rates([1e300, small])
+
+
 def test_rates_keep_the_proportions_that_were_typed():
     assert integer_rates((0.7, 0.2, 0.1)) == (7, 2, 1)
     assert integer_rates((300_000, 12_000)) == (25, 1)
