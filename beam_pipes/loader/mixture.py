@@ -32,9 +32,8 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit, opened
-from beam_pipes.loader.state import Segment
+from beam_pipes.loader.state import MOST_PERIOD, Segment
 
-MAX_EXACT_PERIOD = 1 << 20  # rates with a common denominator up to here are kept exactly
 _SEARCHED_PERIOD = 1 << 18  # others are approximated by a period up to here
 
 
@@ -62,7 +61,7 @@ def integer_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:
     """
     exact = exact_rates(rates)
     period = sum(exact)
-    if period <= MAX_EXACT_PERIOD:
+    if period <= MOST_PERIOD:
         return exact
     shares = [rate / period for rate in exact]
     weights = _approximate(np.array(shares))
@@ -398,6 +397,13 @@ class Mixture:
             pairs = [(source, rate) for source, rate in self.sources]
         except (TypeError, ValueError) as error:
             raise LoaderError(f"a mixture is a list of (source, rate) pairs, got {self.sources!r}: {error}") from error
+        for index, (source, _) in enumerate(pairs):
+            if isinstance(source, Mixture):
+                raise LoaderError(
+                    f"source {index} of the mixture is a mixture itself. Flatten it: list its sources beside the "
+                    "others, each at its share in it times the rate of the whole.",
+                    source=index,
+                )
         object.__setattr__(self, "sources", tuple((opened(source), rate) for source, rate in pairs))
         object.__setattr__(self, "_rates", integer_rates([rate for _, rate in pairs]))
         given = self.max_epochs
@@ -518,6 +524,11 @@ class MixtureSchedule:
             if position is not None and (end is None or position < end):
                 return position
         return None
+
+    @property
+    def most_rows(self) -> Sequence[int | None]:
+        """The rows that each source gives in an epoch at most; None for those without a limit."""
+        return self._limits
 
     def rows_before(self, source: int, position: int | None) -> int | None:
         """Rows that a source gives before a position, or in the whole epoch (None); None if that never ends."""

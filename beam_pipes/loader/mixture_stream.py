@@ -268,8 +268,25 @@ class MixtureStream:
             )
         start = self.restarted()
         if declared and segment == start._whole:
-            return start
-        return self._replaced(state.epoch, segment, None if state.epoch else ())
+            restored = start
+        else:
+            restored = self._replaced(state.epoch, segment, None if state.epoch else ())
+        # A segment of other sources than these may have given more of one than its limit is here.
+        limits = restored._schedule(state.epoch).most_rows if segment.streams is None else ()
+        for source, (limit, count) in enumerate(zip(limits, segment.counts, strict=False)):
+            if limit is not None and count > limit:
+                raise StateMismatchError(
+                    f"this state is damaged: source {source} of the mixture, which gives {limit} rows in an epoch, is "
+                    f"said to have given {count}. Restore another one.",
+                    differences=("segment.counts",),
+                )
+        if state.epoch and restored.size_of(state.epoch) is None:
+            raise StateMismatchError(
+                f"this state is damaged: it is of epoch {state.epoch}, and this mixture has one epoch without end, "
+                "number 0. Restore another one.",
+                differences=("epoch",),
+            )
+        return restored
 
     def progress(self, epoch: int, position: int) -> Progress:
         counts = self._schedule(epoch).counts_at(position)

@@ -11,6 +11,7 @@ but the order of the rows may not. `Identity` names the data, so that a state or
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -45,6 +46,7 @@ class Identity:
 
 
 STATE_VERSION = 1
+MOST_PERIOD = 1 << 20  # rates of a mixture add up to no more
 
 # A state as checkpoints of torch and Orbax keep it: plain values by name, for `load_state_dict` to check.
 StateDict = dict[str, Any]
@@ -148,33 +150,67 @@ class LoaderState:
         fields = dict(value)
         try:
             for name in ("order_version", "seed", "epoch", "position", "takedown"):
-                if name == "takedown" and name not in fields:
-                    continue
-                number = fields[name]
-                if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
-                    raise ValueError(f"{name} should be a non-negative integer, got {number!r}")
-                fields[name] = int(number)  # a checkpoint may have made them NumPy's
+                if name != "takedown" or name in fields:
+                    fields[name] = _whole(name, fields[name], most=_MOST_SEED if name == "seed" else _MOST_ROWS)
             if "segment" in fields:
-                segment = fields["segment"]
-                fields["segment"] = Segment(
-                    start=int(segment["start"]),
-                    counts=tuple(int(count) for count in segment["counts"]),
-                    rates=tuple(int(rate) for rate in segment["rates"]),
-                    streams=tuple(int(each) for each in segment["streams"]) if "streams" in segment else None,
-                )
+                fields["segment"] = _segment(fields["segment"], fields["position"])
             fields["appended"] = tuple(map(_addition, fields.get("appended", ())))
+            for earlier, later in itertools.pairwise(fields["appended"]):
+                if (later.epoch, later.rows) < (earlier.epoch, earlier.rows):
+                    raise ValueError(f"additions should be in the order of the run, got {[*earlier]}, {[*later]}")
             fields["source"] = dict(fields["source"])
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise LoaderError(f"a loader state holds a malformed value: {error}") from error
         return cls(**fields)
 
 
+_MOST_SEED = 2**64 - 1
+_MOST_ROWS = 2**61  # positions and counts are summed up as int64
+
+
+def _whole(name: str, number: object, *, most: int = _MOST_ROWS) -> int:
+    """A number of a state as Python's: a checkpoint may have made it NumPy's."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
+        raise ValueError(f"{name} should be a non-negative integer, got {number!r:.60}")
+    if number > most:
+        raise ValueError(f"{name} should be at most {most}, got {number}")
+    return int(number)
+
+
+def _segment(value: JsonValue, position: int) -> Segment:
+    def several(name: str) -> tuple[int, ...]:
+        return tuple(_whole(f"{name} of the segment", each) for each in value[name])
+
+    segment = Segment(
+        start=_whole("start of the segment", value["start"]),
+        counts=several("counts"),
+        rates=several("rates"),
+        streams=several("streams") if "streams" in value else None,
+    )
+    if not 0 < sum(segment.rates) <= MOST_PERIOD:
+        raise ValueError(f"rates of the segment should add up to 1 to {MOST_PERIOD}, got {sum(segment.rates)}")
+    lengths = {len(segment.counts), len(segment.rates), len(segment.streams or segment.rates)}
+    if len(lengths) > 1 or len(set(segment.streams or ())) < len(segment.streams or ()):
+        raise ValueError(f"the segment should have a count, a rate and a stream for each source, got {value!r:.200}")
+    # Of sources that were taken away during the run, the rows count, and no number of them is kept.
+    given = sum(segment.counts)
+    if given > segment.start or (given < segment.start and segment.streams is None) or position < segment.start:
+        raise ValueError(
+            f"the sources gave {given} rows before the segment, which starts at row {segment.start}, and the state is "
+            f"of row {position}"
+        )
+    return segment
+
+
 def _addition(value: JsonValue) -> Addition:
     manifest, rows, epoch, position = value
-    numbers = (rows, epoch) if position is None else (rows, epoch, position)
-    if not isinstance(manifest, str) or any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError(f"appended should list [manifest, rows, epoch, position], got {value!r}")
-    return Addition(manifest, rows, epoch, position)
+    if not isinstance(manifest, str):
+        raise ValueError(f"appended should list [manifest, rows, epoch, position], got {value!r:.200}")
+    within = None if position is None else _whole("position of an addition", position)
+    found = Addition(manifest, _whole("rows of an addition", rows), _whole("epoch of an addition", epoch), within)
+    if found.position is not None and found.position > found.rows:
+        raise ValueError(f"an addition in an epoch of {found.rows} rows is at row {found.position}")
+    return found
 
 
 def check_same_sequence(saved: LoaderState, now: LoaderState) -> None:

@@ -17,6 +17,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices, check_integer
+from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.stream import RowStream
 from beam_pipes.loader.world import Share
 
@@ -201,7 +202,8 @@ class Run:
         """Steps of all epochs; `UnboundedLoaderError` if there is no end, or an unknown one."""
         if self.steps_per_epoch is None or self.steps.epochs is None:
             raise UnboundedLoaderError(
-                "this loader has no end (epochs=None), hence no length; steps_per_epoch says how long an epoch is"
+                "this loader has no end (epochs=None), hence no length; steps_per_epoch says how long an epoch is. If "
+                "torch's DataLoader asked: write TorchDataLoader(loader) (beam_pipes.on_device) instead"
             )
         return self.steps_before(self.steps.epochs)
 
@@ -265,6 +267,13 @@ class Run:
 
     def why_no_steps(self) -> str:
         """Why an epoch has no step, and what to do."""
+        rows = self.stream.rows if isinstance(self.stream, RowStream) else None
+        dropped = rows.of_epoch(0).dropped_records if isinstance(rows, PackedRows) else 0
+        if dropped and not self.stream.size:
+            return (
+                f"there are no rows to read: all {dropped} records with tokens are longer than a row, "
+                "and overlong='drop' leaves them out. Pack into longer rows, or with overlong='split' or 'truncate'."
+            )
         if not self.stream.size:
             return "there are no rows to read: the split is empty."
         return (

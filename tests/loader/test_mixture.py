@@ -117,6 +117,11 @@ def test_a_run_with_changed_rates_is_resumed_exactly(sources, exhausted):
         loader((5, 3, 1)).set_state(state)
 
 
+def test_a_mixture_of_mixtures_is_to_be_flattened(sources):
+    with pytest.raises(LoaderError, match="source 1 of the mixture is a mixture itself. Flatten it: list its sources"):
+        Mixture([(sources[0], 1), (Mixture([(sources[1], 1)]), 2)])
+
+
 def test_rates_that_leave_no_batch_end_the_run(sources, recwarn):
     """The next loop is empty; it was the whole run again, at the declared rates, with a warning about a second loop."""
     loader = Loader(Mixture(zip(sources, (6, 3, 1), strict=True), exhausted="stop"), batch_size=5, seed=1)

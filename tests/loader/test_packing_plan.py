@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_caches import DOCUMENTS, documents, write_split
 
-from beam_pipes.cache import ExampleSpec, FeatureSpec
+from beam_pipes.cache import ExampleSpec, FeatureSpec, write_cache
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
 from beam_pipes.loader import BalancedShuffle, Loader, Mixture, PackingPlan, pack
 from beam_pipes.loader.order import BalancedOrder
@@ -454,3 +454,13 @@ def test_a_balanced_order_is_a_permutation_with_one_row_of_each_class_in_a_step(
     if steps:
         by_step = np.sort(np.array(costs)[records[: steps * rows]].reshape(steps, rows), axis=1)
         assert (by_step.max(axis=0)[:-1] <= by_step.min(axis=0)[1:]).all()  # classes do not overlap
+
+
+def test_a_plan_without_rows_says_that_its_policy_left_all_records_out(tmp_path):
+    split = write_cache(tmp_path / "long", {"train": ({"tokens": [1] * (9 + n)} for n in range(3))})["train"]
+    words = (
+        r"all 3 records with tokens are longer than a row, and overlong='drop' leaves them out\. Pack into longer rows"
+    )
+
+    with pytest.raises(LoaderError, match=words):
+        Loader(pack(split, sequence_length=4, overlong="drop"), batch_size=1)
