@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
@@ -22,11 +24,12 @@ from beam_pipes.recipes.row_files import source_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call, spelled
 from beam_pipes.sources.file_source import FileContent
-from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import sample_file
-from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, Sound, decoded
+from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, UNREAD_SUFFIXES, Sound, convert, decoded
 from beam_pipes.transforms.audio.transcripts import (
     AUDIO_FIELDS,
+    KALDI,
     TEXT_FIELDS,
     TEXT_SUFFIXES,
     Row,
@@ -60,15 +63,12 @@ def find_transcripts(
     """The transcripts of a manifest or a directory, about `sounds` in `root`, with the Python expression for them; None
     if there are none.
     """
-    files, assets = [data], Code(f"[{call('Asset', data).text}]")
-    if os.path.isdir(data):
-        pattern, files = _manifests_in(data, sounds)
-        if not files:
-            return None
-        if files != [os.path.join(data, pattern)]:
-            assets = Code(f"[Asset(path) for path in sorted({call('Path', data).text}.rglob({spelled(pattern)}))]")
-        else:
-            assets = Code(f"[{call('Asset', files[0]).text}]")
+    pattern, files = _manifests_in(data, sounds) if os.path.isdir(data) else (None, _with_others_of_kaldi(data))
+    if not files:
+        return None
+    assets: object = [call("Asset", file) for file in files]
+    if pattern is not None and files != [os.path.join(data, pattern)]:
+        assets = Code(f"[Asset(path) for path in sorted({call('Path', data).text}.rglob({spelled(pattern)}))]")
     rows = itertools.islice(itertools.chain.from_iterable(map(rows_of_manifest, files)), 100)
     has = list(dict.fromkeys(name for row in rows for name in row.fields))
     fields = {
@@ -80,14 +80,24 @@ def find_transcripts(
     return call("Transcripts", files=assets, **told, root=None if made.root is None else root), made
 
 
-def _manifests_in(directory: str, sounds: Sequence[str]) -> tuple[str, list[str]]:
-    """The pattern of the transcripts in a directory of sound files, and these files."""
+def _with_others_of_kaldi(manifest: str) -> list[str]:
+    """A manifest; of those of Kaldi, all that are in the directory."""
+    folder, name = os.path.split(manifest)
+    if name not in KALDI or not os.path.isfile(os.path.join(folder, KALDI[-1])):
+        return [manifest]
+    return [path for name in KALDI if os.path.isfile(path := os.path.join(folder, name))]
+
+
+def _manifests_in(directory: str, sounds: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The transcripts in a directory of sound files, and the pattern that finds them, if it takes one."""
+    if os.path.isfile(kaldi := os.path.join(directory, KALDI[-1])):
+        return None, _with_others_of_kaldi(kaldi)
     stems = [os.path.join(directory, os.path.splitext(name)[0]) for name in sounds]
     beside = [suffix for suffix in TEXT_SUFFIXES if any(os.path.isfile(f"{stem}{suffix}") for stem in stems)]
     for pattern in (*DIRECTORY_MANIFESTS, *(f"*{suffix}" for suffix in beside)):
         if files := sorted(str(path) for path in Path(directory).rglob(pattern)):
             return pattern, files
-    return "", []
+    return None, []
 
 
 def _field(file: str, has: Sequence[str], given: str | None, known: Sequence[str], what: str) -> str:
@@ -235,6 +245,7 @@ def audio(
             if value is not None:
                 raise DeclarationError(f"{option} is for manifests, but the data are tar archives. Omit it.")
         sample = first_sample(data, AUDIO_SUFFIXES, "sound")
+        _check_neighbours(data)
         text_field = field_of_samples(sample, text_field, SAMPLE_TEXT_FIELDS, "text_field")
         for field in keep:
             field_of_samples(sample, field, (), "keep_fields")
@@ -274,6 +285,33 @@ def audio(
     )
 
 
+# Members whose names are looked at: reading those of an archive that is large takes as long as a disk's seeks.
+_MOST_MEMBERS = 20_000
+
+
+def _check_neighbours(data: Paths) -> None:
+    """Raises `DeclarationError` if the members of a sample are apart in the first archive."""
+    path = next(file.path for file in select(data).find() if PurePosixPath(file.name).suffix)
+    if is_remote(path) or not path.endswith(".tar"):
+        return
+    ended: set[str] = set()
+    before = ""
+    with tarfile.open(path, "r:") as archive:
+        for member in itertools.islice(archive, _MOST_MEMBERS):
+            folder, _, file = member.name.rpartition("/")
+            stem, _, extension = file.partition(".")
+            sample = f"{folder}/{stem}"
+            if not member.isfile() or not stem or not extension or sample == before:
+                continue
+            if sample in ended:
+                raise DeclarationError(
+                    f"the members of the sample {stem!r} are not side by side in {path!r}: {member.name!r} comes after "
+                    "those of other samples. Pack the files in the order of their names: tar --sort=name -cf "
+                    "sorted.tar -C DIRECTORY ."
+                )
+            ended.add(before := sample)
+
+
 def _assign_sound_files(
     module: Module,
     data: Paths,
@@ -288,7 +326,16 @@ def _assign_sound_files(
     root = given if audio_root is None else os.fspath(audio_root)
     if os.path.isfile(given) and audio_root is None:
         root = os.path.dirname(given) or "."
-    files, patterns, others = files_of(root, AUDIO_SUFFIXES, "sound files")
+    try:
+        files, patterns, others = files_of(root, AUDIO_SUFFIXES, "sound files")
+    except DeclarationError as error:
+        unread = [file.name for file in select(root).find() if file.name.lower().endswith(UNREAD_SUFFIXES)]
+        if unread:
+            raise DeclarationError(
+                f"there are no sound files in {root!r} that libsndfile decodes, but {len(unread):,} that it does not. "
+                f"{convert(unread[0])}"
+            ) from error
+        raise
     module.assign("source", call("Files", root, pattern=patterns), "beam_pipes.sources")
     found = find_transcripts(
         given,

@@ -109,6 +109,33 @@ def test_samples_of_archives_are_sound_with_transcripts(layout: dict[str, Any], 
     assert loaded(recipe, cache)["audio"].shape == (len(examples), RATE // 2)
 
 
+def test_archives_whose_samples_are_torn_apart_are_refused() -> None:
+    archive("talks.tar", {"d/a.wav": wav(0.5), "d/b.wav": wav(0.5), "d/a.txt": b"to be", "d/b.txt": b"or not"})
+    message = (
+        "the members of the sample 'a' are not side by side in .*talks.tar': 'd/a.txt' comes after those of other "
+        "samples. Pack the files in the order of their names: tar --sort=name -cf sorted.tar -C DIRECTORY ."
+    )
+    with pytest.raises(DeclarationError, match=message):
+        audio("talks.tar")
+
+
+def test_samples_whose_text_is_null_or_blank_have_no_transcript() -> None:
+    texts = {"a": "to be", "b": None, "c": "", "d": " \n"}
+    members = {f"{name}.{end}": end for name in texts for end in ("wav", "json")}
+    archive(
+        "talks.tar",
+        {
+            name: wav(0.1) if end == "wav" else json.dumps({"text": texts[name[0]]}).encode()
+            for name, end in members.items()
+        },
+    )
+
+    account = build(audio("talks.tar", sample_rate=RATE).declaration(), to="cache", workers=1).account
+
+    assert account.units["audio_example"].dropped == {"no_transcript": 3}
+    assert [each["text"] for each in Cache.open("cache")["train"]] == ["to be"]
+
+
 def test_samples_without_sound_or_transcript_are_dropped_with_a_reason() -> None:
     archive("talks.tar", {"a.wav": wav(0.5), "a.txt": b"to be", "b.wav": wav(0.5), "c.txt": b"or not"})
 

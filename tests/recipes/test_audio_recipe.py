@@ -340,3 +340,33 @@ def test_a_table_of_common_voice_names_files_in_another_folder() -> None:
 
     assert [each["text"] for each in Cache.open("cache")["train"]] == ['"Good-bye, he said']
     assert result.account.units["audio_example"].dropped == {"no_transcript": 1}
+
+
+@pytest.mark.parametrize("data", ["talks", "talks/segments", "talks/wav.scp"])
+def test_a_directory_of_kaldi_is_a_manifest(data: str) -> None:
+    wave = ramp("talks/wav/rec.wav")
+    files = {
+        "wav.scp": "rec1 wav/rec.wav\n",
+        "segments": "u1 rec1 0.5 1.5\nu2 rec1 2 -1\n",
+        "text": "u1 to be\nu2 or\n",
+    }
+    for name, text in files.items():
+        Path("talks", name).write_text(text)
+
+    recipe = audio(data, sample_rate=RATE, dtype="int16")
+    examples = list(built(recipe)["train"])
+
+    assert [each["text"] for each in examples] == ["to be", "or"] and recipe.left_out == {}
+    np.testing.assert_array_equal(examples[0]["audio"], wave[4000:12_000])
+    np.testing.assert_array_equal(examples[1]["audio"], wave[16_000:])
+
+
+def test_a_directory_of_sound_that_is_not_decoded_says_how_to_convert_it() -> None:
+    Path("talks").mkdir()
+    Path("talks/a.m4a").write_bytes(b"")
+    message = (
+        "there are no sound files in 'talks' that libsndfile decodes, but 1 that it does not. Convert it to "
+        "FLAC, for example with: ffmpeg -i a.m4a a.flac"
+    )
+    with pytest.raises(DeclarationError, match=message):
+        audio("talks")

@@ -7,6 +7,7 @@
     LJ001-0001|Printing, in 1455|Printing, in fourteen fifty-five         metadata.csv, as in LJSpeech
     file_name,transcription                                               metadata.csv, as Hugging Face's audiofolder
     to be                                                                 a.txt or a.lab beside a.wav
+    long-1 long 1.5 3.5                                                   segments, text and wav.scp of Kaldi
 
 `rows_of_manifest` reads them, each row with its place for messages; `Transcripts` finds the rows of a file; `piece_of`
 says which part of the file a row is about.
@@ -21,7 +22,6 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import NamedTuple, TextIO
 
 from beam_pipes.errors import DatasetError
@@ -34,11 +34,14 @@ AUDIO_FIELDS = (
 TEXT_FIELDS = ("text", "transcript", "transcription", "sentence", "normalized_text")
 #: Endings of files that hold the text of the one sound file beside them, `a.txt` of `a.wav`; the first that exists.
 TEXT_SUFFIXES = (".normalized.txt", ".txt", ".lab")
+#: The files of a directory of Kaldi that are read; those of the last name have the rows of all.
+KALDI = ("segments", "text", "utt2spk", "wav.scp")
 _LJSPEECH = {2: ("audio", "text"), 3: ("audio", "raw_text", "text")}
 _STARTS = ("offset", "start", "start_time", "begin", "begin_time")
 _ENDS = ("end", "end_time")
-# Seconds by which times in manifests may miss the end of a file; lhotse allows as many.
-_TOLERANCE = 0.025
+_SUFFIXES = frozenset({*AUDIO_SUFFIXES, *UNREAD_SUFFIXES})
+#: By how much times in manifests may miss the end of a file; lhotse allows as much.
+TOLERANCE_SECS = 0.025
 
 
 class Row(NamedTuple):
@@ -88,7 +91,7 @@ class Transcripts:
 
     def rows(self, path: str) -> list[Row]:
         """The rows about a file, in their order."""
-        return [row for named, row in self._rows.get(_bare(path).name, ()) if self._is_about(named, path)]
+        return [row for named, row in self._rows.get(_stem(path), ()) if self._is_about(named, path)]
 
     @functools.cached_property
     def _rows(self) -> Mapping[str, list[tuple[str, Row]]]:
@@ -105,7 +108,7 @@ class Transcripts:
                         "Repair the row or leave it out."
                     )
                 path = os.path.normpath(os.path.join(folder, str(named))).replace(os.sep, "/")
-                found.setdefault(_bare(path).name, []).append((path, row))
+                found.setdefault(_stem(path), []).append((path, row))
         return found
 
     def _folder(self, manifest: Asset) -> str:
@@ -116,12 +119,12 @@ class Transcripts:
 
     def _is_about(self, named: str, path: str) -> bool:
         """Whether one path is the end of the other, or with a root, the other; a suffix counts if both have one."""
-        has_suffix = _bare(named) != PurePosixPath(named)
-        if self.root is not None and os.path.isabs(named):
+        if self.root is not None and named.startswith("/"):
             named = os.path.relpath(named, self.root).replace(os.sep, "/")
-        one, other = PurePosixPath(named).parts, (PurePosixPath(path) if has_suffix else _bare(path)).parts
-        shorter = min(len(one), len(other)) if self.root is None else max(len(one), len(other))
-        return one[-shorter:] == other[-shorter:]
+        other = path if _bare(named) != named else _bare(path)
+        if named == other or self.root is not None:
+            return named == other
+        return other.endswith(f"/{named}") or named.endswith(f"/{other}")
 
     def matched(self, paths: Sequence[str], fields: Sequence[str], *, root: str) -> Transcripts:
         """These transcripts, with `root` if that makes every row name one file.
@@ -131,7 +134,7 @@ class Transcripts:
         """
         by_stem: dict[str, list[str]] = {}
         for path in paths:
-            by_stem.setdefault(_bare(path).name, []).append(path)
+            by_stem.setdefault(_stem(path), []).append(path)
         exact = dataclasses.replace(self, root=root)
         if all(len(exact._about(named, by_stem)) == 1 or row.is_beside for named, row in exact._all_rows()):
             exact._check(by_stem, fields)
@@ -143,7 +146,7 @@ class Transcripts:
         return (each for rows in self._rows.values() for each in rows)
 
     def _about(self, named: str, by_stem: Mapping[str, Sequence[str]]) -> list[str]:
-        return [path for path in by_stem.get(_bare(named).name, ()) if self._is_about(named, path)]
+        return [path for path in by_stem.get(_stem(named), ()) if self._is_about(named, path)]
 
     def _check(self, by_stem: Mapping[str, Sequence[str]], fields: Sequence[str]) -> None:
         taken: dict[tuple[object, ...], str] = {}
@@ -159,7 +162,7 @@ class Transcripts:
                         "as audio_root=… (--audio-root), and all files by their paths in it."
                         if same
                         else f"is none. {convert(named)}, and name that file."
-                        if PurePosixPath(named).suffix.lower() in UNREAD_SUFFIXES
+                        if named.lower().endswith(UNREAD_SUFFIXES)
                         else "is none. Name the directory of the sound files as audio_root=… (--audio-root), and files "
                         "by their paths in it."
                     )
@@ -178,10 +181,14 @@ class Transcripts:
                 )
 
 
-def _bare(path: str) -> PurePosixPath:
-    """A path without the suffix of a sound file; `84-121.a` has none."""
-    pure = PurePosixPath(path)
-    return pure.with_suffix("") if pure.suffix.lower() in (*AUDIO_SUFFIXES, *UNREAD_SUFFIXES) else pure
+def _bare(path: str) -> str:
+    """A path without the suffix of a sound file: `a/84-121` of `a/84-121.wav`; `84-121.a` has none."""
+    bare, _, suffix = path.rpartition(".")
+    return bare if bare and f".{suffix.lower()}" in _SUFFIXES else path
+
+
+def _stem(path: str) -> str:
+    return _bare(path).rpartition("/")[2]
 
 
 # Pieces.
@@ -234,7 +241,7 @@ def piece_of(row: Row) -> Piece | None:
         )
     # 3 may be 3.4, and 3.2 is not.
     rounded = 0.5 * 10.0 ** -len((duration or end or "").partition(".")[2]) if start is None else 0.0
-    return Piece(first, last, channel, start is None, max(_TOLERANCE, rounded))
+    return Piece(first, last, channel, start is None, max(TOLERANCE_SECS, rounded))
 
 
 def _secs(row: Row, names: Iterable[str]) -> str | None:
@@ -266,7 +273,7 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
             if name.endswith((".jsonl", ".json")):
-                yield from _json_rows(path, lines)
+                yield from json_rows(path, lines)
             elif name.endswith(".trans.txt"):
                 for number, line in enumerate(lines, start=1):
                     named, _, text = line.strip().partition(" ")
@@ -274,6 +281,8 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
                     if named:
                         fields = {"audio": named, "text": text, "speaker": speaker, "chapter": rest.partition("-")[0]}
                         yield Row(f"{path}:{number}", fields)
+            elif os.path.basename(name) in KALDI:
+                yield from _kaldi_rows(path) if name.endswith(KALDI[-1]) else ()
             elif ending := next((ending for ending in TEXT_SUFFIXES if name.endswith(ending)), None):
                 yield Row(path, {"audio": os.path.basename(name).removesuffix(ending), "text": lines.read().strip()})
             else:
@@ -285,7 +294,8 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
         ) from error
 
 
-def _json_rows(path: str, lines: Iterable[str]) -> Iterator[Row]:
+def json_rows(path: str, lines: Iterable[str]) -> Iterator[Row]:
+    """The rows of JSON Lines, each a dict; a cut of lhotse gives one for each of its supervisions."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -325,6 +335,33 @@ def _rows_of_cut(place: str, cut: Mapping[str, object]) -> Iterator[Mapping[str,
             f"{cut.get('type', 'another')!r} with {', '.join(cut)}. Write such cuts, or save the sound with lhotse's "
             "save_audios, and give the manifest of that."
         ) from error
+
+
+def _kaldi_rows(path: str) -> Iterator[Row]:
+    """The utterances of the directory of a `wav.scp`: pieces of recordings if there are `segments`, else recordings."""
+
+    def table(name: str) -> dict[str, tuple[str, str]]:
+        """First word → place and rest of its line."""
+        found = os.path.join(os.path.dirname(path), name)
+        if not os.path.exists(found):
+            return {}
+        with open(found, encoding="utf-8") as lines:
+            split = ((f"{found}:{number}", *line.strip().partition(" ")) for number, line in enumerate(lines, start=1))
+            return {first: (place, rest.strip()) for place, first, _, rest in split if first}
+
+    segments, texts, speakers, recordings = map(table, KALDI)
+    for id_, (place, told) in (segments or recordings).items():
+        recording, *times = told.split() if segments else [id_]
+        source = recordings.get(recording, ("", ""))[1]
+        if len(times) != 2 * bool(segments) or not source or source.endswith("|"):
+            raise DatasetError(
+                f"{place}: expected {'utterance, recording, start and end' if segments else 'a name and a file'} as in "
+                f"Kaldi, and a file (no command) in {path}, found {told!r} and {source!r}. Write the sound to files, "
+                "and their names to wav.scp."
+            )
+        start, end = times or (None, None)
+        row = {"id": id_, "audio": source, "start": start, "end": None if end == "-1" else end}
+        yield Row(place, {**row, "text": texts.get(id_, ("", None))[1], "speaker": speakers.get(id_, ("", None))[1]})
 
 
 def _csv_rows(path: str, lines: TextIO) -> Iterator[Row]:

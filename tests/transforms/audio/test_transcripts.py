@@ -248,3 +248,57 @@ def test_a_row_about_sound_that_is_not_read_is_told_to_convert_it() -> None:
     )
     with pytest.raises(DatasetError, match=message):
         matched([{"audio": "clips/a.m4a"}], ["clips/a.wav"])
+
+
+def kaldi(*, segments: bool) -> None:
+    Path("d").mkdir()
+    Path("d/wav.scp").write_text("rec1 /data/a.wav\nrec2 clips/b.wav\n")
+    Path("d/text").write_text("u1 to be\nu2\nrec1 or not\n")
+    Path("d/utt2spk").write_text("u1 s1\n")
+    if segments:
+        Path("d/segments").write_text("u1 rec2 0.5 1.5\nu2 rec1 0 -1\n")
+
+
+def test_the_directory_of_kaldi_has_pieces_of_recordings_or_whole_ones() -> None:
+    kaldi(segments=False)
+    whole = [row.fields for row in rows_of_manifest("d/wav.scp")]
+    Path("d/segments").write_text("u1 rec2 0.5 1.5\nu2 rec1 0 -1\n")
+    rows = list(rows_of_manifest("d/wav.scp"))
+
+    assert [(row["audio"], row["text"], row["start"]) for row in whole] == [
+        ("/data/a.wav", "or not", None),
+        ("clips/b.wav", None, None),
+    ]
+    assert [(row.place, row.fields["audio"], row.fields["text"], row.fields["speaker"]) for row in rows] == [
+        ("d/segments:1", "clips/b.wav", "to be", "s1"),
+        ("d/segments:2", "/data/a.wav", "", None),
+    ]
+    assert [piece_of(row)[:2] for row in rows] == [(0.5, 1.5), (0.0, None)]
+    assert list(rows_of_manifest("d/text")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        (
+            "wav.scp",
+            "rec2 sph2pipe -f wav b.sph |\n",
+            "d/segments:1: expected utterance, recording, start and end as in K",
+        ),
+        (
+            "segments",
+            "u1 rec2 0.5\n",
+            "and a file (no command) in d/wav.scp, found 'rec2 0.5' and 'clips/b.wav'. Write",
+        ),
+        (
+            "segments",
+            "u1 rec7 0.5 1\n",
+            "in d/wav.scp, found 'rec7 0.5 1' and ''. Write the sound to files, and their na",
+        ),
+    ],
+)
+def test_what_is_not_read_of_kaldi_is_named(file: str, text: str, message: str) -> None:
+    kaldi(segments=True)
+    Path("d", file).write_text(text)
+    with pytest.raises(DatasetError, match=re.escape(message)):
+        list(rows_of_manifest("d/wav.scp"))
