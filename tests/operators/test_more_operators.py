@@ -12,6 +12,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+import soundfile
 from dali_file_cases import CLIP
 from operator_runs import on_device, run
 from PIL import Image as Pillow
@@ -406,3 +407,28 @@ def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
     ):
         with pytest.raises(BeamPipesError, match=message):
             read(make)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            {"offset": 0.5, "duration": 0.6},
+            r"speech\.json:2: 0\.6 s from 0\.5 s on are not within '.*a\.wav', which lasts 1 s",
+        ),
+        ({"duration": "1.0"}, r"speech\.json:2: duration and offset should be seconds, got \('1\.0', 0\)"),
+        ({}, r"each line of '.*speech\.json' should be JSON with audio_filepath and duration: KeyError: 'duration'"),
+    ],
+)
+def test_a_line_of_speech_that_does_not_fit_its_file_is_named(tmp_path: Path, line: Any, message: str) -> None:
+    soundfile.write(tmp_path / "a.wav", np.full(8000, 0.5), 8000)
+    rows = [{"duration": 1.0, "offset": None, "text": None}, line]
+    text = "".join(json.dumps({"audio_filepath": str(tmp_path / "a.wav"), **row}) + "\n" for row in rows)
+    (tmp_path / "speech.json").write_text(text)
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        pipe.set_outputs(*fn.readers.nemo_asr(manifest_filepaths=str(tmp_path / "speech.json")))
+
+    with pytest.raises(BeamPipesError, match=message):
+        pipe.run()
+        pipe.run()

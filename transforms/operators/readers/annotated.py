@@ -19,6 +19,7 @@ from beam_pipes.graph.reader import Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array
 from beam_pipes.sources.tar import SoundInfo, breaks_off
+from beam_pipes.transforms.audio.transcripts import TOLERANCE_SECS, Row, json_rows
 from beam_pipes.transforms.operators.audio import Audio
 from beam_pipes.transforms.operators.readers.files import Described
 from beam_pipes.transforms.operators.readers.tfrecord import file_bytes
@@ -262,13 +263,16 @@ class NemoAsr(Reader):
         return self.read_sample_rate, self.read_text, self.read_idxs
 
     def open(self) -> RecordStore:
-        entries = []
+        entries: list[tuple[str, Any, Any, Row]] = []
         for path in self.manifest_filepaths:
             try:
-                with open(path, encoding="utf-8") as lines:
-                    told = [json.loads(line) for line in lines if line.strip()]
-                entries += [(one["audio_filepath"], one["duration"], one) for one in told]
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                with open(path, encoding="utf-8-sig") as lines:
+                    for row in json_rows(path, lines):
+                        times = (row.fields["duration"], row.fields.get("offset") or 0)
+                        if not all(isinstance(secs, int | float) and secs >= 0 for secs in times):
+                            raise ValueError(f"{row.place}: duration and offset should be seconds, got {times}")
+                        entries.append((str(row.fields["audio_filepath"]), *times, row))
+            except (OSError, ValueError, KeyError) as error:
                 raise self.argument_error(
                     f"manifest_filepaths: each line of {path!r} should be JSON with audio_filepath and duration: "
                     f"{type(error).__name__}: {error}."
@@ -277,16 +281,21 @@ class NemoAsr(Reader):
         kept = [(at, *one) for at, one in enumerate(entries) if self.min_duration <= one[1] <= most]
 
         def load(index: int) -> list[Array]:
-            number, path, duration, told = kept[index]
+            number, path, duration, offset, row = kept[index]
             soundfile = require("soundfile", purpose="fn.readers.nemo_asr")
             about, wanted = soundfile.info(path), max(self.sample_rate, 0.0)
             rate = about.samplerate
-            start, frames = int(told.get("offset", 0) * rate), int(duration * rate)
+            start, frames = int(offset * rate), int(duration * rate)
+            if start + frames - about.frames > TOLERANCE_SECS * rate:
+                raise ValueError(
+                    f"{row.place}: {duration} s from {offset} s on are not within {path!r}, which lasts "
+                    f"{about.frames / rate:g} s"
+                )
             wave, _ = soundfile.read(path, frames, start, dtype=self._audio.read_as(about, wanted), always_2d=True)
             made = self._audio.finished(wave, rate, wanted)
-            text = np.frombuffer(told.get("text", "").encode(), np.uint8)
+            text = np.frombuffer(str(row.fields.get("text") or "").encode(), np.uint8)
             others = [made[1], text, np.array([number], np.int64)]
             return [made[0], *(one for one, is_read in zip(others, self._reads, strict=True) if is_read)]
 
-        names = [f"{os.path.basename(path)}@{number}" for number, path, _, _ in kept]
+        names = [f"{os.path.basename(path)}@{number}" for number, path, *_ in kept]
         return Described(names, _by_name(self.manifest_filepaths), load)
