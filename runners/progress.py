@@ -268,6 +268,11 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 record`, `1,200 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def clock(secs: float) -> str:
     """`clock(75)` → `1:15`, `clock(3675)` → `1:01:15`."""
     minutes, rest = divmod(round(secs), 60)

@@ -23,7 +23,7 @@ from beam_pipes.errors import BeamPipesError, DeclarationError, visible, without
 from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.options import Building, require_one_of, show_outcome, with_groups
-from beam_pipes.runners.progress import KINDS, progress_for
+from beam_pipes.runners.progress import KINDS, counted, progress_for
 
 if TYPE_CHECKING:
     from beam_pipes.runners.cache_tasks import TaskCache
@@ -146,10 +146,11 @@ def build_and_show(
     _show_account(account)
     rate = account.read / result.secs if result.secs else 0.0
     reused = f", {result.reused_shards} of them reused" if result.reused_shards else ""
-    read, shards = ("elements collected", "shards") if result.regrouped else ("records read", "source shards")
+    read, shard = ("element", "shard") if result.regrouped else ("record", "source shard")
     _say(
-        f"{account.read:,} {read}, {account.written:,} written, {account.dropped:,} dropped, "
-        f"{account.dead:,} dead letters; {result.num_shards} {shards}{reused}; {result.secs:.1f} s "
+        f"{counted(account.read, read)} {'collected' if result.regrouped else 'read'}, {account.written:,} written, "
+        f"{account.dropped:,} dropped, {counted(account.dead, 'dead letter')}; "
+        f"{counted(result.num_shards, shard)}{reused}; {result.secs:.1f} s "
         f"({rate:,.0f} records/s)."
     )
     _show_splits(result.path)

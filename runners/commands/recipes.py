@@ -20,6 +20,7 @@ from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.commands.build import build_and_show
 from beam_pipes.runners.commands.caches import console, shown_classes
 from beam_pipes.runners.commands.options import Building, Declaring, with_groups
+from beam_pipes.runners.progress import counted
 from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
 from beam_pipes.transforms.image_files import MAX_PIXELS
 
@@ -381,11 +382,17 @@ def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None =
     """`train: 900 examples, 1.52 hours`."""
     lines = []
     for split in declaration.splits:
-        line = f"{split}: {len(cache[split]):,} examples"
+        line = f"{split}: {counted(len(cache[split]), 'example')}"
         if sample_rate is not None:
-            line += f", {cache[split].lengths('audio').sum() / sample_rate / 3600:.2f} hours"
+            line += f", {_duration(cache[split].lengths('audio').sum() / sample_rate)}"
         lines.append(line)
     return lines
+
+
+def _duration(secs: float) -> str:
+    """`5472.0` → `1.52 hours`, `90.0` → `1.50 minutes`, `3.5` → `3.50 seconds`."""
+    size, unit = (3600, "hours") if secs >= 3600 else (60, "minutes") if secs >= 60 else (1, "seconds")
+    return f"{secs / size:.2f} {unit}"
 
 
 def _left_out(recipe: Recipe) -> list[str]:
