@@ -359,10 +359,13 @@ def field_of(record: object, field: str, *, what: str = "its messages", option: 
         if dot and isinstance(record.get(outer), Mapping) and inner in record[outer]:
             return record[outer][inner]
     there = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
-    told = "" if option is None else f" ({option})"
+    advice = (
+        "Name a different one as field=…."
+        if option is None
+        else (f"Name a different one ({option}), add it, or leave out such records (--on-error drop).")
+    )
     raise TaskError(
-        f"a record should have the field {field!r}, which is {what}, and has {there}. Name a different one as "
-        f"field=…{told}.",
+        f"a record should have the field {field!r}, which is {what}, and has {there}. {advice}",
         field=field,
     )
 

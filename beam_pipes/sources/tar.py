@@ -232,8 +232,16 @@ class Tar(FileSource):
             try:
                 value[extension] = content if decode is None else decode(content)
             except (ValueError, RecursionError) as error:
+                words = f"cannot be decoded: {type(error).__name__}: {error}"
+                if extension.rpartition(".")[2].lower() == "cls":
+                    words = (
+                        f"holds {content[:40]!r}, and a .cls is the number of a class. Put the name of a class into a "
+                        ".txt, and name that as the label (--label-field txt)"
+                    )
                 raise SourceError(
-                    f"{key}.{extension} cannot be decoded: {type(error).__name__}: {error}", file=file, offset=position
+                    f"{key}.{extension} of {file} {words}",
+                    file=file,
+                    offset=position,
                 ) from error
         return value
 

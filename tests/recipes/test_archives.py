@@ -12,7 +12,7 @@ import pytest
 from media_files import RATE, archive, built, loaded, picture, wav
 
 from beam_pipes import Cache, build
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import DeclarationError, StageError
 from beam_pipes.recipes import audio, images
 from beam_pipes.recipes.images import encoded_image
 
@@ -213,3 +213,11 @@ def test_archives_that_do_not_fit_are_refused(recipe: Any, data: Any, options: d
 
     with pytest.raises(DeclarationError, match=re.escape(message)):
         recipe(data, **options)
+
+
+def test_a_sample_without_its_label_says_what_to_do_at_the_command_line() -> None:
+    archive("a.tar", {"1.png": png(1), "1.json": b'{"label": 3}', "2.png": png(2), "2.json": b'{"x": 1}'})
+
+    words = "which is its label, and has __key__, png, json. Name a different one (--label-field), add it, or leave out"
+    with pytest.raises(StageError, match=re.escape(words)):
+        build(images("a.tar", resize=4).declaration(), to="cache", workers=1)

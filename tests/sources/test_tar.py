@@ -143,11 +143,13 @@ def test_a_sample_that_cannot_be_decoded_is_a_bad_record_alone(tmp_path: Path) -
 
     assert found == [{"__key__": "2", "json": 1}]
     told = [str(row.error) for row in bad]
-    assert re.match(r"1\.json cannot be decoded: JSONDecodeError: Expecting property name", told[0])
-    assert re.match(r"3\.txt cannot be decoded: UnicodeDecodeError: ", told[1])
-    assert re.match(r"4\.cls cannot be decoded: ValueError: invalid literal for int", told[2])
+    assert re.match(r"1\.json of x\.tar cannot be decoded: JSONDecodeError: Expecting property name", told[0])
+    assert re.match(r"3\.txt of x\.tar cannot be decoded: UnicodeDecodeError: ", told[1])
+    assert told[2].startswith("4.cls of x.tar holds b'") and "a .cls is the number of a class. Put the name" in told[2]
     assert told[3] == "the sample '5' has two members with the extension 'jpg', expected one of each"
-    assert told[4] == "6.json cannot be decoded: ValueError: expected a number in the range of float64, got 1e400"
+    assert (
+        told[4] == "6.json of x.tar cannot be decoded: ValueError: expected a number in the range of float64, got 1e400"
+    )
     assert [row.record_id for row in bad] == [f"x.tar@{at}" for at in (0, 2048, 3072, 4096, 6144)]
 
 
@@ -290,6 +292,6 @@ def test_a_build_from_archives_keeps_what_is_bad_as_dead_letters(tmp_path: Path,
 
     cache = Cache.open(tmp_path / "cache", verify=True)
     (letter,) = cache.dead_letters()
-    assert "bad.json cannot be decoded" in letter.message
+    assert "bad.json of " in letter.message
     keys = [key for batch in Loader(tmp_path / "cache" / "train", batch_size=20) for key in batch["key"].tolist()]
     assert sorted(keys) == sorted(f"{number}/{sample:05d}" for number in range(3) for sample in range(20))
