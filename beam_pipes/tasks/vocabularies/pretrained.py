@@ -73,7 +73,7 @@ def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenize
 def tell_dropout(dropout: float | None) -> None:
     """Says that a tokenizer's dropout is off."""
     if dropout is not None:
-        _log.warning("the dropout of the tokenizer, %s, is off: ids do not depend on chance.", dropout)
+        _log.warning("the dropout of the tokenizer, %.3g, is off: ids do not depend on chance.", dropout)
 
 
 def num_ids(tokenizer: Tokenizer) -> int:

@@ -78,7 +78,15 @@ class SentencePieceVocabulary(Vocabulary):
             with self._lock:
                 if self._bytes is None:
                     self._bytes = read_bytes(self._path)
-                loaded = _load(self._path, self._bytes, self.extra_ids, self._normalizer, self._reverse_extra_ids)
+                try:
+                    loaded = _load(self._bytes, self.extra_ids, self._normalizer, self._reverse_extra_ids)
+                except RuntimeError as error:  # the library names a line of its own source
+                    raise TaskError(
+                        f"expected a model of SentencePiece in {self._path!r}, found {len(self._bytes):,} bytes that "
+                        f"begin with {self._bytes[:16]!r}. Give the .model that sentencepiece has trained, or the "
+                        "tokenizer.json beside it.",
+                        path=self._path,
+                    ) from error
                 self.__dict__["_loaded"] = loaded
         return loaded
 
@@ -196,20 +204,11 @@ def _sha256(model: bytes) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _load(
-    path: str, model: bytes, extra_ids: int, normalizer: bytes | None, reverse: bool
+    model: bytes, extra_ids: int, normalizer: bytes | None, reverse: bool
 ) -> tuple[SentencePieceProcessor, bytes]:
     sentencepiece = require("sentencepiece", purpose="SentencePieceVocabulary")
     processor = sentencepiece.SentencePieceProcessor()
-    try:
-        processor.LoadFromSerializedProto(model)
-        if not processor.get_piece_size():
-            raise RuntimeError("it has no pieces")
-    except RuntimeError as error:  # the library names a line of its own source
-        raise TaskError(
-            f"expected a model of SentencePiece in {path!r}, found {len(model):,} bytes that begin with "
-            f"{model[:16]!r}. Give the .model that sentencepiece has trained, or the tokenizer.json beside it.",
-            path=path,
-        ) from error
+    processor.LoadFromSerializedProto(model)
     if extra_ids or normalizer:
         messages = require("sentencepiece.sentencepiece_model_pb2", purpose="SentencePieceVocabulary")
         proto = messages.ModelProto.FromString(model)
