@@ -35,8 +35,8 @@ from beam_pipes.tasks.vocabularies.pretrained import (
     tokenizer_file,
 )
 from beam_pipes.tasks.vocabularies.vocabulary import as_text
-from beam_pipes.transforms.chat_templates import CompiledTemplate, strings_in
-from beam_pipes.transforms.messages import (
+from beam_pipes.transforms.chat_templates import (
+    CompiledTemplate,
     Message,
     completed,
     is_null_answer,
@@ -44,6 +44,7 @@ from beam_pipes.transforms.messages import (
     refuse_other_shapes,
     require_roles,
     require_written,
+    strings_in,
 )
 from beam_pipes.typed import count, drop, stage
 

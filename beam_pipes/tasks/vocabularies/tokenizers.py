@@ -247,7 +247,9 @@ class TokenizersVocabulary(Vocabulary):
         return [encoding.ids for encoding in encodings]
 
     def _encode(self, s: object) -> list[int]:
-        return self._encoded([as_text(s)], QuickEncoder.encode, list)[0]  # `encode_batch` of a subclass may call this
+        # Not by `encode_batch`, which calls this in a subclass that overrides either.
+        encoded: list[list[int]] = self._encoded([as_text(s)], QuickEncoder.encode, list)
+        return encoded[0]
 
     def encode_batch(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[list[int]]:
         """Many texts in one call: the same ids, less time per text. `tokenizers` chooses its own threads."""
