@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NoReturn, Protocol
@@ -10,7 +11,7 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from beam_pipes.cache import dtypes, messages
-from beam_pipes.cache.decoding import OwnRecords, decoder_of, own_array
+from beam_pipes.cache.decoding import Decoder, OwnRecords, decoder_of, own_array
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.encoding import Converter, Headers, Prefixes, converter_of, gap_before
 from beam_pipes.cache.framing import FRAME_BYTES
@@ -70,24 +71,45 @@ class ExampleCodec:
             )
             if present
         )
-        # Resolved once for each spec, since `encode` runs for every record of a build.
-        self._steps = [
+        self._starting = frozenset(starting)
+        self.constant_starts: dict[str, int] = self._constant_starts()
+        self.fixed_layout = self._fixed_layout() if spec.fixed else None
+
+    # Resolved once for each spec, since they are used for every record; not before, as few codecs do all of it, and
+    # wide tables have 100,000 features.
+
+    @functools.cached_property
+    def _steps(self) -> list[tuple[str, Converter, Prefixes, bool, bool]]:
+        return [
             (
                 field.feature,
-                converter_of(field, spec[field.feature]),
+                converter_of(field, self.spec[field.feature]),
                 Prefixes(Headers(field), field.alignment),
-                has_length_column(field, spec),
-                field.name in starting,
+                has_length_column(field, self.spec),
+                field.name in self._starting,
             )
             for field in self.fields
         ]
-        self._decoders = [(field.feature, field.name, decoder_of(field, spec[field.feature])) for field in self.fields]
-        self._own_records = OwnRecords(spec, self.fields)
-        self.constant_starts: dict[str, int] = self._constant_starts()
-        self.fixed_layout = self._fixed_layout() if spec.fixed else None
-        self._template = self._make_template() if spec.fixed else None
-        self._fixed_values = self._make_fixed_values() if spec.fixed else []
-        self._fixed_bytes = self._make_fixed_bytes(self._template[0]) if self._template is not None else []
+
+    @functools.cached_property
+    def _decoders(self) -> list[tuple[str, str, Decoder]]:
+        return [(field.feature, field.name, decoder_of(field, self.spec[field.feature])) for field in self.fields]
+
+    @functools.cached_property
+    def _own_records(self) -> OwnRecords:
+        return OwnRecords(self.spec, self.fields)
+
+    @functools.cached_property
+    def _template(self) -> tuple[list[bytes], list[tuple[int, str, Converter]]] | None:
+        return self._make_template() if self.spec.fixed else None
+
+    @functools.cached_property
+    def _fixed_values(self) -> list[tuple[str, np.dtype, int, int, Callable[[Array], object]]]:
+        return self._make_fixed_values() if self.spec.fixed else []
+
+    @functools.cached_property
+    def _fixed_bytes(self) -> list[tuple[int, bytes, int, int]]:
+        return self._make_fixed_bytes(self._template[0]) if self._template is not None else []
 
     def encode(self, value: Example) -> bytes:
         """The serialized example.
