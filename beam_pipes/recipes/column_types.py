@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from beam_pipes.cache.dtypes import FLOATS, INTEGERS, integer_range
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
-from beam_pipes.recipes.row_files import files_of, sampled
+from beam_pipes.recipes.row_files import RowFiles, files_of, sampled
 from beam_pipes.sources.byte_stream import open_input
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.tables import columns_of_leaves, partitions_of
@@ -38,7 +38,7 @@ _SMALLEST_FLOAT32 = 2.0**-126
 # Of rows of text, and of JSON.
 
 
-def types_of_rows(data: Paths, kind: str, **reading: object) -> dict[str, str]:
+def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[str, str]:
     """Column → dtype, by the first rows of the first file and of the last, and of others while a column has no value.
 
     Raises `DeclarationError` where there are no rows, with the reason of the first that is none.
@@ -146,7 +146,7 @@ class _Seen:
     file: str
 
 
-def types_of_parquet(data: Paths, declared: Collection[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
+def types_of_parquet(data: Paths | RowFiles, declared: Collection[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
     """Column → dtype, of the files and of their directories (partitions).
 
     Files without rows, and columns without values, do not decide. Raises `DeclarationError` if files disagree about a

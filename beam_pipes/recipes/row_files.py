@@ -64,6 +64,7 @@ _MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started
 class RowFiles:
     """The files of an input, without the marks of Spark; name of a mark → how many were left out."""
 
+    paths: Paths
     files: list[FoundFile]
     left_out: Mapping[str, int]
 
@@ -73,11 +74,19 @@ class RowFiles:
         return [f"**/{mark}" for mark in _MARKS] if self.left_out else None
 
 
-def files_of(data: Paths) -> RowFiles:
-    """The files of an input. Raises `DeclarationError` for a table of Delta Lake, of which files are the parts only."""
+def files_of(data: Paths | RowFiles) -> RowFiles:
+    """The files of an input, which are looked for once.
+
+    Raises `DeclarationError` for a table of Delta Lake, of which files are the parts only.
+    """
+    if isinstance(data, RowFiles):
+        return data
     is_mark = matcher(_MARKS)
     files, left_out = list[FoundFile](), Counter[str]()
     for file in select(data).find():
+        if "/_" not in f"/{file.name}":  # as nearly all of a million files
+            files.append(file)
+            continue
         parts = file.name.split("/")
         if "_delta_log" in parts:
             raise DeclarationError(
@@ -93,10 +102,10 @@ def files_of(data: Paths) -> RowFiles:
         raise DeclarationError(
             f"there are only marks of Spark, no data: {', '.join(left_out)}. Name a folder with files."
         )
-    return RowFiles(files, left_out)
+    return RowFiles(data, files, left_out)
 
 
-def format_of(data: Paths, format: str | None) -> str:
+def format_of(data: Paths | RowFiles, format: str | None) -> str:
     """The format of files, by their suffixes unless given. Raises `DeclarationError`."""
     if format is not None:
         if format not in FORMATS:
@@ -125,17 +134,19 @@ def format_of(data: Paths, format: str | None) -> str:
     return found
 
 
-def source_of(data: Paths, kind: str, **options: object) -> Code:
+def source_of(data: Paths | RowFiles, kind: str, **options: object) -> Code:
     """The source that reads files of a format, without marks of Spark."""
-    paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
-    exclude = files_of(data).exclude
-    return call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, **options, exclude=exclude)
+    found = files_of(data)
+    paths = [os.fspath(path) for path in ([found.paths] if isinstance(found.paths, str | os.PathLike) else found.paths)]
+    return call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, **options, exclude=found.exclude)
 
 
 # How files of delimited rows are read.
 
 
-def reading_of(data: Paths, kind: str, *, delimiter: str | None = None, null: Sequence[str] = ()) -> dict[str, object]:
+def reading_of(
+    data: Paths | RowFiles, kind: str, *, delimiter: str | None = None, null: Sequence[str] = ()
+) -> dict[str, object]:
     """The options of the source that the first rows ask for: columns without a name, quotes of TSV.
 
     Raises `DeclarationError` for CSV without commas, and for options that are not for these files.
@@ -225,7 +236,7 @@ class Sample:
     bad: BadRecord | SourceError | None = None
 
 
-def sampled(data: Paths, kind: str, **reading: object) -> Iterator[Sample]:
+def sampled(data: Paths | RowFiles, kind: str, **reading: object) -> Iterator[Sample]:
     """The first rows of the first file, of the last one, then of the others, up to 64 MiB in all.
 
     Of a tar they are its samples.
@@ -277,7 +288,7 @@ def _head(file: FoundFile, *, is_lines: bool = True) -> bytes:
 # Fields.
 
 
-def check_fields(data: Paths, kind: str, named: Sequence[tuple[str, str | None]], **reading: object) -> None:
+def check_fields(data: Paths | RowFiles, kind: str, named: Sequence[tuple[str, str | None]], **reading: object) -> None:
     """Raises `DeclarationError` if no record has a field; `named` is option and field.
 
     Records are those of the first rows of each file, until all fields were seen.
@@ -308,7 +319,7 @@ def _names_of(row: Mapping[str, object]) -> Iterator[str]:
                 yield from (f"{name}.{key}" for key in value)
 
 
-def _columns_of_parquet(data: Paths) -> Iterator[Mapping[str, object]]:
+def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]]:
     """The columns of each file, with the keys of structs."""
     parquet = require("pyarrow.parquet", purpose="Parquet")
     types = require("pyarrow", purpose="Parquet").types
@@ -321,7 +332,7 @@ def _columns_of_parquet(data: Paths) -> Iterator[Mapping[str, object]]:
         }
 
 
-def columns_of_fields(data: Paths, fields: Sequence[str]) -> list[str]:
+def columns_of_fields(data: Paths | RowFiles, fields: Sequence[str]) -> list[str]:
     """The columns of Parquet that hold some fields: `meta.text` is in `meta`, unless there is a column of this name."""
     there = next(iter(_columns_of_parquet(data)))
     return list(dict.fromkeys(name if name in there else name.partition(".")[0] for name in fields))

@@ -201,14 +201,15 @@ def table(
     """
     common = Common.of("table", options)
     by = common.by
-    kind = format_of(data, format)
+    files = files_of(data)
+    kind = format_of(files, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
         raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
-    reading = reading_of(data, kind, delimiter=delimiter, null=null)
+    reading = reading_of(files, kind, delimiter=delimiter, null=null)
     if kind == "parquet":
-        inferred, partitions = types_of_parquet(data, types or ())
+        inferred, partitions = types_of_parquet(files, types or ())
     else:
-        inferred, partitions = types_of_rows(data, kind, **reading), {}
+        inferred, partitions = types_of_rows(files, kind, **reading), {}
     inferred |= partitions
     is_text = kind in ("csv", "tsv")
     chosen = _chosen(inferred, types or {}, label=label, by=by, may_skip_others=kind == "json", is_text=is_text)
@@ -219,7 +220,7 @@ def table(
     if kind == "parquet":
         there = {name: dtype for name, dtype in partitions.items() if name in chosen}
         reading = {"columns": [name for name in chosen if name not in there], "partitions": there or None}
-    module.assign("source", source_of(data, kind, schema=schema, **reading), "beam_pipes.sources")
+    module.assign("source", source_of(files, kind, schema=schema, **reading), "beam_pipes.sources")
     module.assign("types", chosen)
     features = {column: _feature(dtype) for column, dtype in chosen.items() if column != label}
     is_named = label is not None and chosen[label] == "str"
@@ -247,7 +248,7 @@ def table(
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
     text = module.text("Rows and their types, as `beam-pipes table` declares them.")
-    return Recipe(text, loads, rows=256, left_out=files_of(data).left_out)
+    return Recipe(text, loads, rows=256, left_out=files.left_out)
 
 
 def _chosen(

@@ -16,6 +16,7 @@ import numpy as np
 from beam_pipes.errors import DeclarationError, TaskError, without_stop
 from beam_pipes.recipes.row_files import FORMATS as FORMATS
 from beam_pipes.recipes.row_files import (
+    RowFiles,
     check_fields,
     columns_of_fields,
     files_of,
@@ -198,7 +199,8 @@ def tokens(
 
     Raises `DeclarationError` if formats are mixed or unknown, the tokenizer is not one, or it has no such token.
     """
-    kind = format_of(data, format)
+    files = files_of(data)
+    kind = format_of(files, format)
     common = Common.of("tokens", options)
     wanted, named = {"eos": eos, "bos": bos}, {"eos": eos_token, "bos": bos_token}
     as_text = None if parse_special else True
@@ -208,7 +210,7 @@ def tokens(
     field = (text_field or _FIELDS[kind][0]) if kind in _FIELDS else None
     module = Module()
     fields = [("text_field (--text-field)", field), *_stored(keep, common.by)]
-    module.assign("source", _source_of_fields(data, kind, fields, keep, delimiter), "beam_pipes.sources")
+    module.assign("source", _source_of_fields(files, kind, fields, keep, delimiter), "beam_pipes.sources")
     module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
     module.use("beam_pipes.recipes", "tokenize")
     tokenizing = call(
@@ -224,9 +226,9 @@ def tokens(
     )
     of = None if kind == "text" else call("stage", Code("text_of"), field=field)  # a line is compared as it is
     ids = call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("vocabulary.vocab_size - 1"))
-    _declare(module, data, common, tokenizing, {FEATURE: ids}, keep=keep, dedup=dedup, of=of)
+    _declare(module, files, common, tokenizing, {FEATURE: ids}, keep=keep, dedup=dedup, of=of)
     text = module.text("Texts to token ids, as `beam-pipes tokens` declares them.")
-    return Recipe(text, left_out=files_of(data).left_out)
+    return Recipe(text, left_out=files.left_out)
 
 
 def chat(
@@ -265,7 +267,8 @@ def chat(
 
     Raises `DeclarationError` if records have no fields, and `TaskError` if there is no tokenizer or template.
     """
-    kind = format_of(data, format)
+    files = files_of(data)
+    kind = format_of(files, format)
     if kind not in _FIELDS:
         raise DeclarationError(
             f"messages are a field of rows, and {kind!r} has none. Give JSON Lines, Parquet, CSV or tar (--format "
@@ -285,7 +288,7 @@ def chat(
         module.use("pathlib", "Path")
         text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
     # What holds the messages, the stage says: it knows other shapes of conversations by name.
-    source = _source_of_fields(data, kind, _stored(keep, common.by), keep, delimiter, also=[field, tools_field])
+    source = _source_of_fields(files, kind, _stored(keep, common.by), keep, delimiter, also=[field, tools_field])
     module.assign("source", source, "beam_pipes.sources")
     nulls = True if kind == "parquet" else None
     made = call(
@@ -312,14 +315,14 @@ def chat(
         module.use("beam_pipes.transforms.chat", "conversation_text")
     named = None if field == "messages" else field
     of = call("stage", Code("conversation_text"), field=named, tools_field=tools_field, drop_nulls=nulls)
-    _declare(module, data, common, tokenizing, features, keep=keep, dedup=dedup, of=of)
+    _declare(module, files, common, tokenizing, features, keep=keep, dedup=dedup, of=of)
     text_of_module = module.text("Messages to token ids, as `beam-pipes tokens --chat` declares them.")
-    return Recipe(text_of_module, left_out=files_of(data).left_out)
+    return Recipe(text_of_module, left_out=files.left_out)
 
 
 def _declare(
     module: Module,
-    data: Paths,
+    files: RowFiles,
     common: Common,
     tokenizing: Code,
     features: Mapping[str, Code],
@@ -340,7 +343,7 @@ def _declare(
         stages,
         features={**features, **{name: call("FeatureSpec", dtype) for name, dtype in keep.items()}},
         analyzers=None if dedup is None else [Code("duplicates")],
-        target_shard_bytes=Code("4 << 20") if sum(file.size for file in files_of(data).files) < SMALL_BYTES else None,
+        target_shard_bytes=Code("4 << 20") if sum(file.size for file in files.files) < SMALL_BYTES else None,
     )
 
 
@@ -381,7 +384,7 @@ def _stored(keep: Mapping[str, str], by: str | None) -> list[tuple[str, str | No
 
 
 def _source_of_fields(
-    data: Paths,
+    files: RowFiles,
     kind: str,
     named: Sequence[tuple[str, str | None]],
     keep: Mapping[str, str],
@@ -392,15 +395,15 @@ def _source_of_fields(
     """The source of rows with these fields; of Parquet, of no others. Raises `DeclarationError` if no row has one that
     is `named` by an option.
     """
-    options = reading_of(data, kind, delimiter=delimiter)
+    options = reading_of(files, kind, delimiter=delimiter)
     fields = [name for name in [*also, *(name for _, name in named)] if name is not None]
     if kind in _FIELDS:
-        check_fields(data, kind, named, **options)
+        check_fields(files, kind, named, **options)
     if kind == "parquet":
-        options["columns"] = columns_of_fields(data, fields)
+        options["columns"] = columns_of_fields(files, fields)
     elif kind in ("csv", "tsv") and any(dtype != "str" for dtype in keep.values()):
         options["schema"] = {name: type_of_text(keep.get(name, "str")) for name in fields}
-    return source_of(data, kind, **options)
+    return source_of(files, kind, **options)
 
 
 def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str, str]:
