@@ -63,6 +63,8 @@ def find_transcripts(
     """The transcripts of a manifest or a directory, about `sounds` in `root`, with the Python expression for them; None
     if there are none.
     """
+    if is_remote(data):
+        return None  # what else is there is counted as left out
     pattern, files = _manifests_in(data, sounds) if os.path.isdir(data) else (None, _with_others_of_kaldi(data))
     if not files:
         return None
@@ -235,6 +237,12 @@ def audio(
         raise DeclarationError(f"dtype should be one of {', '.join(SOUND_DTYPES)}, got {dtype!r}.")
     if isinstance(sample_rate, bool) or sample_rate < 1:
         raise DeclarationError(f"sample_rate is a number of Hz, such as 16000, got {sample_rate!r}.")
+    given = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
+    if is_remote(given) and PurePosixPath(given.removesuffix(".gz")).suffix in (".csv", ".json", ".jsonl", ".tsv"):
+        raise DeclarationError(
+            f"manifests are read from this machine, but {given!r} is elsewhere. Copy it here, and name the directory "
+            "of the sound files as audio_root=… (--audio-root)."
+        )
     common = Common.of("audio", options)
     keep = kept(keep_fields, common.by)
     module = Module()
@@ -329,8 +337,8 @@ def _assign_sound_files(
     try:
         files, patterns, others = files_of(root, AUDIO_SUFFIXES, "sound files")
     except DeclarationError as error:
-        unread = [file.name for file in select(root).find() if file.name.lower().endswith(UNREAD_SUFFIXES)]
-        if unread:
+        there = select(root).find() if os.path.isdir(root) else ()
+        if unread := [file.name for file in there if file.name.lower().endswith(UNREAD_SUFFIXES)]:
             raise DeclarationError(
                 f"there are no sound files in {root!r} that libsndfile decodes, but {len(unread):,} that it does not. "
                 f"{convert(unread[0])}"

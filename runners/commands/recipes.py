@@ -236,10 +236,11 @@ def audio_command(
     min_secs: Annotated[float | None, typer.Option(help="drop shorter files")] = None,
     max_secs: Annotated[float | None, typer.Option(help="drop longer files")] = None,
 ) -> None:
-    """Build a cache of sound and transcripts from WAV, FLAC, OGG and MP3 files. Options after -- go to Beam.
+    """Build a cache of sound and transcripts from WAV, FLAC, OGG, MP3 and AIFF files. Options after -- go to Beam.
 
-    A directory's transcripts are its *.trans.txt files (LibriSpeech) or its metadata.csv (LJSpeech); those of a tar
-    archive (WebDataset) are the .txt or .json beside each sound file.
+    A manifest with offset and duration (in seconds) names pieces of files. A directory's transcripts are its
+    *.trans.txt (LibriSpeech), metadata.csv or metadata.jsonl (LJSpeech, audiofolder), wav.scp and text (Kaldi), or .txt
+    and .lab files beside the sound; those of a tar archive (WebDataset) are the .txt or .json beside each sound file.
 
     Example: beam-pipes audio manifest.jsonl --sample-rate 16000 --split train=0.95,eval=0.05 --by speaker --to cache
 

@@ -370,3 +370,11 @@ def test_a_directory_of_sound_that_is_not_decoded_says_how_to_convert_it() -> No
     )
     with pytest.raises(DeclarationError, match=message):
         audio("talks")
+
+
+def test_a_manifest_on_another_machine_is_refused() -> None:
+    message = (
+        "manifests are read from this machine, but 'gs://talks/m.jsonl.gz' is elsewhere. Copy it here, and name the"
+    )
+    with pytest.raises(DeclarationError, match=message):
+        audio("gs://talks/m.jsonl.gz")

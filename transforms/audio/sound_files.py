@@ -115,7 +115,7 @@ def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
     if exact and samples.dtype == np.int32:
         samples = (samples >> 16).astype(np.int16)
     elif samples.dtype == np.int32:
-        samples = samples.astype(np.float32) * np.float32(2.0**-31)
+        samples = np.multiply(samples, np.float32(2.0**-31), dtype=np.float32)
     return Sound(samples=samples, rate=rate, subtype=subtype)
 
 
@@ -219,9 +219,12 @@ def _samples_of_flac(file: Any, content: bytes, name: str) -> npt.NDArray[Any]:
     at = content.find(b"fLaC") + 8  # STREAMINFO is the first block; ID3 tags may precede it
     md5, bits = content[at + 18 : at + 34], 1 + ((content[at + 12] & 1) << 4 | content[at + 13] >> 4)
     if any(md5) and len(samples) == file.frames:
-        integers = (samples >> (32 - bits)).astype("<i4")
-        found = integers.view(np.uint8).reshape(-1, 4)[:, : (bits + 7) // 8]
-        if hashlib.md5(found.tobytes(), usedforsecurity=False).digest() != md5:
+        integers, width = samples >> (32 - bits), (bits + 7) // 8
+        if width == 3:
+            stored = np.ascontiguousarray(integers.astype("<i4").view(np.uint8).reshape(-1, 4)[:, :3])
+        else:
+            stored = integers.astype(f"<i{width}")
+        if hashlib.md5(stored.data, usedforsecurity=False).digest() != md5:
             raise DatasetError(
                 f"the samples in {name} are not those that were encoded: their MD5 differs from that of the header. "
                 f"{_REMEDY}",
