@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 SOUND_DTYPES = ("float32", "int16")
+#: The counter of samples that are too loud for int16.
+CLIPPED = "clipped_samples"
 #: Where samples of tar archives have a transcript, the first that exists; `json.text` is in a `.json`.
 SAMPLE_TEXT_FIELDS = ("txt", "text", *(f"json.{field}" for field in TEXT_FIELDS))
 #: Files with the transcripts of a directory, the first kind that it has: those of LibriSpeech; those of LJSpeech and of
@@ -194,7 +196,7 @@ def audio_example(
             count("milliseconds", round(1000 * secs))
             if dtype == "int16":
                 wave, clipped = whole.as_int16(wave)
-                count("clipped_samples", clipped)
+                count(CLIPPED, clipped)
             yield {**example, "audio": wave, "num_samples": len(wave)}
 
 

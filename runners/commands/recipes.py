@@ -11,9 +11,11 @@ import typer
 from beam_pipes.analysis import Analyzer
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.statistics import Counter
 from beam_pipes.errors import DeclarationError, EmptySplitError
 from beam_pipes.recipes import DEDUP, FORMATS, Recipe, audio, chat, images, table, tokens
-from beam_pipes.recipes.audio import SOUND_DTYPES
+from beam_pipes.recipes.audio import CLIPPED, SOUND_DTYPES
 from beam_pipes.recipes.images import ENCODINGS, FITS
 from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
@@ -262,7 +264,10 @@ def audio_command(
     )
 
     def told(cache: Cache, declaration: Declaration) -> list[str]:
-        return _counts(cache, declaration, sample_rate=sample_rate)
+        lines = _counts(cache, declaration, sample_rate=sample_rate)
+        if dtype == "int16" and (clipped := _clipped(cache)):
+            lines.append(f"{counted(clipped, 'sample')} too loud for int16, clipped; --dtype float32 keeps them")
+        return lines
 
     _build(recipe, declaring, building, context.obj or [], told=told)
 
@@ -388,6 +393,12 @@ def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None =
             line += f", {_duration(cache[split].lengths('audio').sum() / sample_rate)}"
         lines.append(line)
     return lines
+
+
+def _clipped(cache: Cache) -> int:
+    """How many samples `audio_example` has clipped."""
+    statistics = Account.from_json(cache.manifest.accounting).statistics()
+    return sum(each.count for each in statistics if isinstance(each, Counter) and each.name.endswith(CLIPPED))
 
 
 def _duration(secs: float) -> str:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import soundfile
 from media_files import RATE, built, loaded, tone
+from typer.testing import CliRunner
 
 from beam_pipes import Cache, build
 from beam_pipes.errors import DatasetError, DeclarationError, StageError
 from beam_pipes.recipes import audio, audio_example
+from beam_pipes.runners.commands import app
 from beam_pipes.sources import FileContent
 from beam_pipes.transforms.audio import Transcripts
 
@@ -378,3 +380,16 @@ def test_a_manifest_on_another_machine_is_refused() -> None:
     )
     with pytest.raises(DeclarationError, match=message):
         audio("gs://talks/m.jsonl.gz")
+
+
+def test_the_summary_tells_seconds_and_what_was_clipped() -> None:
+    Path("talks").mkdir()
+    soundfile.write("talks/a.wav", np.tile([0.5, 2.4], RATE), RATE, subtype="FLOAT")
+    options = ["--dtype", "int16", "--sample-rate", str(RATE), "--to", "cache", "--no-report", "--workers", "1"]
+
+    told = CliRunner().invoke(app, ["audio", "talks", *options], catch_exceptions=False).output
+
+    assert "1 record read, 1 written, 0 dropped, 0 dead letters; 1 source shard; " in told
+    assert (
+        "train: 1 example, 2.00 seconds\n8,000 samples too loud for int16, clipped; --dtype float32 keeps them" in told
+    )
