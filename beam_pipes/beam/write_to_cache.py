@@ -64,6 +64,7 @@ from beam_pipes.cache.manifest import FORMAT_VERSION
 from beam_pipes.cache.publish import published_id
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.cache.storage_protocol import in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import OnError
 from beam_pipes.errors import DeclarationError, ReconciliationError
@@ -290,9 +291,10 @@ class _Plan(beam.DoFn):  # type: ignore[misc]
             storage_for(header.directory).makedirs(header.directory)
             write_fingerprint(header.directory, found)
             reuse(header, tasks)
-            for task in tasks:
-                if task.index not in totals and find_completion(header, task) is None:
-                    ShardOutput(declaration, header, task).commit()
+            empty = [task for task in tasks if task.index not in totals and find_completion(header, task) is None]
+            in_parallel(
+                storage_for(header.directory), lambda task: ShardOutput(declaration, header, task).commit(), empty
+            )
         yield _Planned(header, tuple(tasks))
 
 

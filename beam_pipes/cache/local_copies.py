@@ -398,16 +398,54 @@ def store_for(
         return None
     if local_directory is None:
         return temporary_store(max_bytes=max_local_bytes, storage=storage)
+    if local_directory == _OF_THE_MACHINE:
+        return _store_of_the_machine(max_bytes=max_local_bytes, storage=storage)
     return ShardStore(local_directory, max_bytes=max_local_bytes, storage=storage)
 
 
 def temporary_store(*, max_bytes: int, storage: Storage) -> ShardStore:
-    """A store in a private directory of this process, removed with the store or at the end of the process."""
+    """A store in a private directory of this process, removed with the store or at the end of the process.
+
+    Other processes that get what reads from it, as the workers of a job do, have one directory on each machine.
+    """
     directory = tempfile.mkdtemp(prefix="beam-pipes-shards-")
     store = ShardStore(directory, max_bytes=max_bytes, storage=storage)
-    store.place = None
+    store.place = (_OF_THE_MACHINE, max_bytes)
     weakref.finalize(store, _remove, directory, os.getpid())
     return store
+
+
+# In the place of a directory: the one below.
+_OF_THE_MACHINE = "(of the machine)"
+
+
+def _store_of_the_machine(*, max_bytes: int, storage: Storage) -> ShardStore:
+    """A store in a directory that the processes of this user share on this machine; the last of them removes it."""
+    directory = os.path.join(tempfile.gettempdir(), f"beam-pipes-shards-of-{os.getuid()}")
+    users = None
+    try:
+        users = os.open(f"{directory}.users", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for one that removes the directory
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        if os.lstat(directory).st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, "it is somebody else's", directory)
+    except OSError:  # no locks there, or a directory that is not ours
+        if users is not None:
+            os.close(users)
+        return temporary_store(max_bytes=max_bytes, storage=storage)
+    store = ShardStore(directory, max_bytes=max_bytes, storage=storage)
+    store.place = (_OF_THE_MACHINE, max_bytes)
+    weakref.finalize(store, _leave, directory, users, os.getpid())
+    return store
+
+
+def _leave(directory: str, users: int, pid: int) -> None:
+    if os.getpid() != pid:
+        return
+    with contextlib.suppress(OSError):  # others are there
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(directory, ignore_errors=True)
+    os.close(users)
 
 
 def _remove(directory: str, pid: int) -> None:

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import errno
+import gc
 import glob
 import multiprocessing
 import os
+import tempfile
 import threading
 import time
+from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 from loader_caches import DOCUMENTS, documents, write_split
 
-from beam_pipes.cache import LocalStorage
+from beam_pipes.cache import LocalStorage, local_copies
 from beam_pipes.cache.local_copies import ShardStore
+from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import CacheNotFoundError, CacheReadError, CorruptRecordError, ExampleIndexError, LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote, pack
 from beam_pipes.loader.order import BlockOrder
@@ -340,3 +345,27 @@ def test_an_epoch_of_an_older_snapshot_fetches_the_shards_that_hold_its_blocks(t
     assert found == expected[:3]
     shards = {int(name.partition("-of-")[0][-5:]) for name in storage.reads if "-train.tfrecord-" in name}
     assert shards and min(shards) >= 3  # none of the new ones, which are numbers 0 to 2
+
+
+def test_the_processes_of_a_machine_share_one_directory_and_the_last_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    remote = tmp_path / "remote"
+    remote.write_bytes(b"a shard")
+    crc32c = google_crc32c.value(b"a shard")
+    stores = [
+        local_copies._store_of_the_machine(max_bytes=1 << 20, storage=storage_for(str(tmp_path))) for _ in range(2)
+    ]
+
+    path = stores[0].fetch(str(remote), "key/remote", size=7, crc32c=crc32c)
+    remote.unlink()
+
+    assert stores[1].fetch(str(remote), "key/remote", size=7, crc32c=crc32c) == path
+    for is_left in (True, False):
+        stores.pop()
+        gc.collect()
+        assert Path(path).exists() is is_left
+    (tmp_path / f"beam-pipes-shards-of-{os.getuid()}").write_text("something else of this name")
+    alone = local_copies._store_of_the_machine(max_bytes=1 << 20, storage=storage_for(str(tmp_path)))
+    assert alone.directory.name.startswith("beam-pipes-shards-") and "-of-" not in alone.directory.name
