@@ -57,6 +57,27 @@ KINDS = (
     _kind("Git LFS pointer", rb"version https://git-lfs", None, "Fetch the file it stands for: git lfs pull"),
     _kind("AppleDouble", rb"\0\x05\x16\x07", None, "It holds what macOS keeps beside a file: remove it"),
 )
+#: What becomes of the features of files: kind, feature, what happens, and the reader whose pixels are the right ones.
+#: docs/file-formats.md shows them, beside the kinds that are not read.
+FEATURES = (
+    ("all", "orientation, of Exif or else of XMP", "turned once; ignored where it cannot be read", "Pillow"),
+    ("all", "transparency", "over a background, or the colours that it hides", "Pillow, `alpha_composite`"),
+    ("all", "more pixels than the limit", "refused before it is decoded; `--max-pixels`", "–"),
+    ("all", "colour profiles, gamma", "not applied", "Pillow, OpenCV"),
+    ("all", "several frames or pages", "the first", "Pillow, OpenCV"),
+    ("JPEG", "grey, colour, progressive, any subsampling", "read", "libjpeg-turbo"),
+    ("JPEG", "CMYK and YCCK", "converted to RGB", "Pillow"),
+    ("JPEG", "padding before the end, anything after it", "ignored", "Pillow, OpenCV"),
+    ("JPEG", "cut or damaged scans", "refused", "libjpeg-turbo, strictly"),
+    ("JPEG", "12 bits a channel, lossless", "refused", "–"),
+    ("PNG", "1 to 8 bits, palettes, transparent colours", "read", "Pillow"),
+    ("PNG, TIFF", "16 bits a channel", "the upper 8 bits", "Pillow (colours), OpenCV"),
+    ("TIFF", "grey, colours, palettes, CMYK, LAB; with and without compression", "read", "Pillow"),
+    ("TIFF", "grey of 12 bits", "the upper 8 bits", "arithmetic"),
+    ("TIFF", "floats, signed or 32-bit integers", "refused", "–"),
+    ("TIFF", "colours of floats, other numbers of channels", "refused", "–"),
+    ("AVIF, BMP, GIF, WebP", "all that Pillow reads", "read", "Pillow"),
+)
 _ORIENTATION = 0x0112
 # Which orientation turns back what another one has turned.
 _BACK = {6: 8, 8: 6}

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 Pixels = npt.NDArray[np.uint8]
 
-IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: How images of any shape become images of one: cut to it, filled up with black, or stretched.
 FITS = ("crop", "pad", "stretch")
 #: How images are stored: as arrays, or as files (as they are, or written again).
@@ -330,6 +330,7 @@ def images(
     analyzers: list[Code] | None = None
     given = None if classes is None else [*classes]
     names: Code | None = None
+    is_number = False
     if class_folder is not None and (class_folder < 1 or label_field is not None or not label):
         raise DeclarationError(
             f"class_folder counts folders from 1 at the top, and is for labels that are folders; got {class_folder}."
@@ -339,14 +340,14 @@ def images(
         module.assign("source", source_of(data, "tar"), "beam_pipes.sources")
         if label:
             label_field = field_of_samples(sample, label_field, LABEL_FIELDS, "label_field")
-            if label_field is None and "/" not in str(sample[KEY]):
+            if label_field is None and not folders_of(str(sample[KEY])):
                 raise DeclarationError(
                     f"the first sample, {sample[KEY]!r}, has no label: it has {', '.join(sample)}, and is not in a "
                     "folder. Name the label's field as label_field=… (--label-field), or omit labels with label=False "
                     "(--no-label)."
                 )
-            is_text = label_field is None or isinstance(field_of(sample, label_field), str)
-            if is_text and given is None:
+            is_number = label_field is not None and not isinstance(field_of(sample, label_field), str)
+            if given is None and not is_number:
                 module.use("beam_pipes.recipes", "class_of")
                 of = call("stage", Code("class_of"), label_field=label_field, class_folder=class_folder)
                 is_folders = label_field is None and class_folder is None
@@ -379,7 +380,7 @@ def images(
     making = call(
         "stage",
         Code("image_example"),
-        classes=names,
+        classes=None if is_number else names,
         label_field=label_field if label else None,
         class_folder=class_folder if label else None,
         size=size,

@@ -42,6 +42,19 @@ from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+#: What becomes of the features of archives: feature, what happens, reference; docs/file-formats.md shows them.
+FEATURES = (
+    ("headers of ustar, GNU and pax, sparse members", "read", "`tarfile`"),
+    ("keys and extensions, samples", "read", "`webdataset`"),
+    ("links", "left out, counted as `link`", "`webdataset` leaves them out"),
+    ("devices and pipes", "left out, counted as `special`", "`webdataset` leaves them out"),
+    ("names that begin with a dot, or have none", "left out, counted as `hidden`, `no_suffix`", "`webdataset`"),
+    ("`.cls` that is no number, `.json` and `.txt` that cannot be decoded", "a bad record", "–"),
+    ("a damaged header, a member that is cut", "refused", "GNU tar"),
+    ("no block of zeros at the end", "refused: it may have been cut there", "POSIX; GNU tar does not ask"),
+    ("data after the end", "refused", "–"),
+    ("compressed by gzip, bzip2 or Zstandard", "read as a stream", "`gzip`, `bz2`, `zstandard`"),
+)
 # Everything up to the first dot of the last part, and what follows that dot.
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 KEY = "__key__"

@@ -178,6 +178,14 @@ def test_more_classes_at_the_end_and_the_same_again_are_no_change() -> None:
     assert cache["train"].spec["label"].class_names == ("cat", "dog", "emu")
 
 
+def test_labels_that_are_numbers_may_have_names() -> None:
+    archive("pets.tar", {"1.png": PNG, "1.cls": b"1", "2.png": PNG, "2.cls": b"0"})
+
+    assert labels(built(images("pets.tar", resize=4, classes=["cat", "dog"]))) == {"1.png": "dog", "2.png": "cat"}
+    with pytest.raises(BeamPipesError, match="label"):
+        build(images("pets.tar", resize=4, classes=["cat"]).declaration(), to="other", workers=1)
+
+
 @pytest.mark.parametrize("options", [{"class_folder": 0}, {"class_folder": 1, "label": False}])
 def test_a_folder_that_cannot_be_the_class_is_refused(options: dict[str, Any]) -> None:
     pets("cat/1.png")
