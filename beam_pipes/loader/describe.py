@@ -18,11 +18,11 @@ The features that are read come above the sources. It contains everything a stat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from beam_pipes.cache.split import FilteredSplit, Split
 from beam_pipes.loader.columns import stored_split
-from beam_pipes.loader.epochs import shuffle_label
+from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit
@@ -30,7 +30,6 @@ from beam_pipes.loader.stream import RowStream
 from beam_pipes.loader.world import ranges_in_words
 
 if TYPE_CHECKING:
-    from beam_pipes.loader.loader import Loader
     from beam_pipes.loader.mixture_stream import MixtureStream
     from beam_pipes.loader.options import LoaderOptions
     from beam_pipes.loader.steps import StepOptions
@@ -46,8 +45,22 @@ class Description(NamedTuple):
         return "\n".join(_lines(self))
 
 
+class Described(Protocol):
+    """What is told of a `Loader`, whose chapter comes after this one."""
+
+    seed: int
+    shuffle: Shuffle
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def steps_per_epoch(self) -> int | None: ...
+    @property
+    def features(self) -> tuple[str, ...]: ...
+
+
 def described(
-    loader: Loader,
+    loader: Described,
     stream: RowStream | MixtureStream,
     steps: StepOptions,
     source: object,
