@@ -20,9 +20,8 @@ from beam_pipes.cache.dtypes import FLOATS, INTEGERS, integer_range
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.recipes.row_files import RowFiles, files_of, sampled
-from beam_pipes.sources.byte_stream import open_input
 from beam_pipes.sources.selection import FoundFile, Paths
-from beam_pipes.sources.tables import columns_of_leaves, partitions_of
+from beam_pipes.sources.tables import columns_of_leaves, opened_parquet, partitions_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -152,7 +151,8 @@ def types_of_parquet(data: Paths | RowFiles, declared: Collection[str] = ()) -> 
     Files without rows, and columns without values, do not decide. Raises `DeclarationError` if files disagree about a
     column that is not `declared`.
     """
-    files = files_of(data).files
+    row_files = files_of(data)
+    files = row_files.files
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(_columns_of, files))
     seen: dict[str, _Seen] = {}
@@ -168,28 +168,23 @@ def types_of_parquet(data: Paths | RowFiles, declared: Collection[str] = ()) -> 
                 f"(--type {missing}=skip), or write the files with the same columns."
             )
     types = {name: _stored_as(column) for name, column in seen.items()}
-    return types, {name: dtype for name, dtype in _types_of_partitions(files).items() if name not in types}
+    return types, {name: dtype for name, dtype in types_of_partitions(row_files).items() if name not in types}
 
 
 def _columns_of(file: FoundFile) -> dict[str, _Seen]:
-    parquet = require("pyarrow.parquet", purpose="Parquet")
-    pyarrow = require("pyarrow", purpose="Parquet")
-    try:
-        with open_input(file.path) as handle, parquet.ParquetFile(handle) as opened:
-            if not opened.metadata.num_rows:
-                return {}
-            columns: dict[str, _Seen] = {}
-            for field in opened.schema_arrow:
-                dtype = type_of_arrow(field.type)
-                is_missing, bounds = False, (0, 0)
-                if pyarrow.types.is_null(field.type):
-                    dtype, is_missing = _UNKNOWN, True
-                elif dtype in INTEGERS or dtype == "bool":
-                    is_missing, bounds = _facts(opened, field.name)
-                columns[field.name] = _Seen(dtype, is_missing, bounds, file.name)
-            return columns
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise SourceError(f"input {file.name} cannot be read as Parquet: {error}", file=file.name) from error
+    types = require("pyarrow", purpose="Parquet").types
+    columns: dict[str, _Seen] = {}
+    with opened_parquet(file.path, file.name) as parquet:
+        opened: Any = parquet
+        for field in opened.schema_arrow if opened.metadata.num_rows else ():
+            dtype = type_of_arrow(field.type)
+            is_missing, bounds = False, (0, 0)
+            if types.is_null(field.type):
+                dtype, is_missing = _UNKNOWN, True
+            elif dtype in INTEGERS or dtype == "bool":
+                is_missing, bounds = _facts(opened, field.name)
+            columns[field.name] = _Seen(dtype, is_missing, bounds, file.name)
+    return columns
 
 
 def _facts(opened: Any, name: str) -> tuple[bool, tuple[int, int]]:
@@ -244,13 +239,14 @@ def _stored_as(column: _Seen) -> str:
     return column.dtype
 
 
-def _types_of_partitions(files: list[FoundFile]) -> dict[str, str]:
+def types_of_partitions(files: RowFiles) -> dict[str, str]:
+    """Column → dtype, of those that directories are: `year=2024/a.parquet` → `{"year": "int64"}`."""
     values: dict[str, list[str | None]] = {}
-    for file in files:
+    for file in files.files:
         for name, value in partitions_of(file.name).items():
             values.setdefault(name, []).append(value)
     return {
-        name: "int64" if len(found) == len(files) and all(map(_is_int64, found)) else "str"
+        name: "int64" if len(found) == len(files.files) and all(map(_is_int64, found)) else "str"
         for name, found in values.items()
     }
 

@@ -17,16 +17,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from beam_pipes.cache.dtypes import FLOATS, INTEGERS
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.recipes.written import Code, call
 from beam_pipes.sources import CSV, TSV, JSONLines, Tar
-from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, open_input, read_range
+from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range
 from beam_pipes.sources.delimited import Dialect, allow_fields_of, unique_names
 from beam_pipes.sources.record_batch import BadRecord
 from beam_pipes.sources.selection import FoundFile, Paths, matcher, select
+from beam_pipes.sources.tables import opened_parquet, partitions_of
 from beam_pipes.sources.tar import has_field
 
 #: Suffix of a file, compression apart → its format.
@@ -320,16 +322,16 @@ def _names_of(row: Mapping[str, object]) -> Iterator[str]:
 
 
 def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]]:
-    """The columns of each file, with the keys of structs."""
-    parquet = require("pyarrow.parquet", purpose="Parquet")
+    """The columns of each file, with the keys of structs, and those that its directories are."""
     types = require("pyarrow", purpose="Parquet").types
     for file in _in_order(files_of(data).files):
-        with open_input(file.path) as handle:
-            schema = parquet.read_schema(handle)
-        yield {
+        with opened_parquet(file.path, file.name) as parquet:
+            schema: Any = parquet.schema_arrow
+        own = {
             column.name: {each.name: None for each in column.type} if types.is_struct(column.type) else None
             for column in schema
         }
+        yield {**partitions_of(file.name), **own}
 
 
 def columns_of_fields(data: Paths | RowFiles, fields: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from beam_pipes.errors import DeclarationError, TaskError, without_stop
+from beam_pipes.recipes.column_types import types_of_partitions
 from beam_pipes.recipes.row_files import FORMATS as FORMATS
 from beam_pipes.recipes.row_files import (
     RowFiles,
@@ -400,7 +401,10 @@ def _source_of_fields(
     if kind in _FIELDS:
         check_fields(files, kind, named, **options)
     if kind == "parquet":
-        options["columns"] = columns_of_fields(files, fields)
+        partitions = types_of_partitions(files)
+        columns = columns_of_fields(files, fields)
+        options["columns"] = [name for name in columns if name not in partitions]
+        options["partitions"] = {name: dtype for name, dtype in partitions.items() if name in columns} or None
     elif kind in ("csv", "tsv") and any(dtype != "str" for dtype in keep.values()):
         options["schema"] = {name: type_of_text(keep.get(name, "str")) for name in fields}
     return source_of(files, kind, **options)

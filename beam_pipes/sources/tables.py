@@ -195,7 +195,7 @@ class Parquet(_Tables):
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
         ranges: list[Range] = []
         start = end = num_bytes = 0
-        with _opened(file.path, file.name) as parquet:
+        with opened_parquet(file.path, file.name) as parquet:
             metadata = parquet.metadata
             for index in range(metadata.num_row_groups):
                 group = metadata.row_group(index)
@@ -208,7 +208,7 @@ class Parquet(_Tables):
         return ranges
 
     def _digest_of(self, path: str, name: str, start: int, end: int, *, content_digest: str | None = None) -> str:
-        with _opened(path, name) as parquet:
+        with opened_parquet(path, name) as parquet:
             metadata = parquet.metadata
             names = self._names(parquet.schema_arrow, name)
             schema = [[each, str(parquet.schema_arrow.field(each).type)] for each in names]
@@ -243,7 +243,7 @@ class Parquet(_Tables):
                 yield offset, column.total_compressed_size
 
     def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[ArrowBatch]:
-        with _opened(path, part.file) as parquet:
+        with opened_parquet(path, part.file) as parquet:
             names = self._names(parquet.schema_arrow, part.file)
             groups = _groups(parquet.metadata, part.file, part.start, part.end)
             for batch in parquet.iter_batches(
@@ -436,7 +436,8 @@ def _groups(metadata: _ParquetMetadata, file: str, start: int, end: int) -> list
 
 
 @contextlib.contextmanager
-def _opened(path: str, file: str) -> Iterator[_ParquetFile]:
+def opened_parquet(path: str, file: str) -> Iterator[_ParquetFile]:
+    """A file of Parquet; raises `SourceError`, naming it, where it cannot be read."""
     pyarrow = require("pyarrow", purpose="Parquet")
     parquet = require("pyarrow.parquet", purpose="Parquet")
     try:

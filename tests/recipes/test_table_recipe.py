@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
+import functools
 import gzip
 import json
 import math
@@ -23,7 +24,7 @@ from media_files import built
 
 from beam_pipes import Cache, build
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
-from beam_pipes.recipes import row_example, table
+from beam_pipes.recipes import row_example, table, tokens
 from beam_pipes.recipes.column_types import infer_types
 
 HEADER = "length,wings,zip,is_big,species\n"
@@ -404,6 +405,13 @@ def test_files_of_parquet_that_say_nothing_of_a_column_do_not_decide() -> None:
     with pytest.raises(DeclarationError, match="'n' is int64 in '1.parquet' and str in '3.parquet'.*--type n=str"):
         table("in")
     assert types_of(built(table("in", types={"n": "str"})))["n"] == "str"
+
+
+def test_parquet_that_is_damaged_is_named() -> None:
+    Path("a.parquet").write_bytes(b"PAR1 is not enough")
+    for recipe in (table, functools.partial(tokens, tokenizer="bytes")):
+        with pytest.raises(SourceError, match="input a.parquet cannot be read as Parquet: "):
+            recipe("a.parquet")
 
 
 def test_structs_lists_and_maps_of_any_values_are_json() -> None:

@@ -396,6 +396,19 @@ def test_keys_of_fields_and_bytes_of_parquet_are_texts() -> None:
         assert (texts_of(cache), cache["train"][0]["meta.n"]) == ([text], "1")
 
 
+def test_directories_of_hive_are_fields_of_texts() -> None:
+    for year in (2023, 2024):
+        Path(f"in/year={year}").mkdir(parents=True)
+        pyarrow.parquet.write_table(pa.table({"text": [f"of {year}"]}), f"in/year={year}/a.parquet")
+
+    cache = built(tokens("in", tokenizer="bytes", keep_fields={"year": "int64"}))
+
+    assert sorted(zip(texts_of(cache), (row["year"] for row in cache["train"]), strict=True)) == [
+        ("of 2023", 2023),
+        ("of 2024", 2024),
+    ]
+
+
 def test_fields_of_csv_are_kept_by_their_types() -> None:
     Path("a.csv").write_text(',text,n,score\n0,"one\ntwo",7,\n')
     recipe = tokens("a.csv", tokenizer="bytes", keep_fields={"n": "int64", "score": "float32", "Unnamed: 0": "str"})
