@@ -222,6 +222,9 @@ def _joined(name: str, one: _Seen, other: _Seen) -> _Seen:
             return _Seen(wide, is_missing, bounds, one.file)
     elif all(each.dtype in INTEGERS or each.dtype in FLOATS for each in (one, other)):
         return _Seen("float64", is_missing, bounds, one.file)
+    elements = {each.dtype.removesuffix("[]") for each in (one, other) if each.dtype.endswith("[]")}
+    if len(elements) == 2 and (elements <= {*FLOATS} or elements <= {*INTEGERS} - {"uint64"}):
+        return _Seen("float64[]" if elements <= {*FLOATS} else "int64[]", is_missing, bounds, one.file)
     raise DeclarationError(
         f"the column {name!r} is {one.dtype} in {one.file!r} and {other.dtype} in {other.file!r}. Declare the type "
         f"that all of its values fit (--type {name}=str), or leave it out (--type {name}=skip)."

@@ -346,6 +346,8 @@ def test_a_column_called_label_is_in_the_way_of_a_label() -> None:
 
 # Files of other writers.
 
+FLOATS = pa.list_(pa.float32())
+
 
 def test_gaps_in_parquet_are_what_they_are_in_text() -> None:
     columns = {
@@ -390,18 +392,18 @@ def test_gaps_in_parquet_are_what_they_are_in_text() -> None:
 def test_files_of_parquet_that_say_nothing_of_a_column_do_not_decide() -> None:
     Path("in").mkdir()
     tables = [
-        pa.table({"n": pa.nulls(1), "x": [1], "w": pa.array([1], pa.int8())}),
-        pa.table({"n": [5], "x": [0.5], "w": pa.array([300], pa.int16())}),
-        pa.table({"n": [2**40], "x": [2.5], "w": pa.array([3], pa.int8())}).slice(0, 0),
+        pa.table({"n": pa.nulls(1), "x": [1], "w": pa.array([1], pa.int8()), "v": pa.array([[1.5]], FLOATS)}),
+        pa.table({"n": [5], "x": [0.5], "w": pa.array([300], pa.int16()), "v": [[0.1]]}),
+        pa.table({"n": [2**40], "x": [2.5], "w": pa.array([3], pa.int8()), "v": [[0.1]]}).slice(0, 0),
     ]
     for number, each in enumerate(tables):
         pyarrow.parquet.write_table(each, f"in/{number}.parquet")
 
     cache = built(table("in"))
 
-    assert types_of(cache) == {"n": "float32", "x": "float64", "w": "int64"}
+    assert types_of(cache) == {"n": "float32", "x": "float64", "w": "int64", "v": "float64"}
     assert [row["x"] for row in cache["train"]] == [1.0, 0.5]
-    pyarrow.parquet.write_table(pa.table({"n": ["a"], "x": [1], "w": [1]}), "in/3.parquet")
+    pyarrow.parquet.write_table(pa.table({"n": ["a"], "x": [1], "w": [1], "v": [[1.0]]}), "in/3.parquet")
     with pytest.raises(DeclarationError, match="'n' is int64 in '1.parquet' and str in '3.parquet'.*--type n=str"):
         table("in")
     assert types_of(built(table("in", types={"n": "str"})))["n"] == "str"
