@@ -22,6 +22,7 @@ from beam_pipes.runners.options import (
     RemoteJob,
     Sendable,
     job_name_of,
+    joined,
     local_cache,
     local_input,
 )
@@ -184,7 +185,7 @@ class DataflowOptions(BeamOptions):
         """
         given: dict[str, object] = {}
         packages, others = [], []
-        for arg in args:
+        for arg in joined(args):
             name, _, value = arg.removeprefix("--").partition("=")
             if name in cls._PLAIN and value:
                 given[name] = int(value) if name in cls._NUMBERS and value.isdecimal() else value

@@ -197,6 +197,17 @@ def job_name_of(name: str, snapshot: str | None) -> str:
     return f"{words[:36].rstrip('-')}-{'analysis' if snapshot is None else snapshot[:8]}"
 
 
+def joined(args: Sequence[str]) -> list[str]:
+    """Options in one spelling: `["--project", "books", "--no_auth"]` → `["--project=books", "--no_auth"]`."""
+    found: list[str] = []
+    for arg in args:
+        if not arg.startswith("-") and found and found[-1].startswith("--") and "=" not in found[-1]:
+            found[-1] += f"={arg}"
+        else:
+            found.append(arg)
+    return found
+
+
 _SECRET = re.compile(r"secret|token|password|access_key|connection_string|credential", re.IGNORECASE)
 
 

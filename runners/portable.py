@@ -31,6 +31,7 @@ from beam_pipes.runners.options import (
     Sendable,
     is_this_machine,
     job_name_of,
+    joined,
     local_cache,
     local_input,
     require_endpoint,
@@ -158,7 +159,7 @@ class PortableOptions(BeamOptions):
         fixed = {field.name for field in dataclasses.fields(cls) if not field.init}
         given: dict[str, str | int] = {}
         others = []
-        for arg in args:
+        for arg in joined(args):
             beam_name, equals, value = arg.removeprefix("--").partition("=")
             name = names.get(beam_name, "")
             if beam_name in fixed:

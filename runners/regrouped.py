@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.building.references import registered_by_value
-from beam_pipes.errors import BuildError, DeclarationError, logger
+from beam_pipes.errors import BuildError, DeclarationError, JobLostError, logger
 from beam_pipes.extras import require
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 
@@ -120,14 +120,18 @@ def run_regrouped(declaration: RegroupedDeclaration, root: str, options: BeamOpt
     from beam_pipes.runners.beam_job import beam_pipeline, is_done, submitted, wait_for_end
     from beam_pipes.runners.jobs import forget
 
-    with beam_pipeline(options.named(declaration.name, _JOB)) as (pipeline, _), _code_by_value():
-        from beam_pipes.beam.regrouped import SOURCE_TASKS, build_regrouped_graph
+    try:
+        with beam_pipeline(options.named(declaration.name, _JOB)) as (pipeline, _), _code_by_value():
+            from beam_pipes.beam.regrouped import SOURCE_TASKS, build_regrouped_graph
 
-        try:
-            build_regrouped_graph(pipeline, declaration, root)
-            state = wait_for_end(submitted(pipeline))
-        finally:
-            forget(root, SOURCE_TASKS)
+            try:
+                build_regrouped_graph(pipeline, declaration, root)
+                state = wait_for_end(submitted(pipeline))
+            finally:
+                forget(root, SOURCE_TASKS)
+    except JobLostError as error:
+        what = error.message.partition(". Nothing was")[0]
+        raise JobLostError(f"{what}. Nothing was published. Run the build again; it computes all records.") from error
     if not is_done(state):
         raise BuildError(
             f"the Beam job ended as {state}: nothing was published. Run the build again; it computes all records."

@@ -29,6 +29,7 @@ from beam_pipes.errors import (
     DeclarationError,
     DuplicateNameException,
     InvalidDAGException,
+    JobLostError,
     StageError,
     TooManyDeadLettersError,
     TypeMismatchException,
@@ -481,3 +482,19 @@ def test_a_step_that_fails_is_named_and_no_lost_worker_is_blamed(good: TextLines
         "the step 'Halve' of the pipeline failed: ZeroDivisionError: integer division or modulo by zero. Nothing was "
         "published. Correct the step, or what it is given, and run the build again."
     )
+
+
+class Disconnected(beam.PTransform):
+    """A step whose service does not answer when the job is made."""
+
+    def expand(self, elements: Any) -> Any:
+        raise ConnectionResetError("the expansion service is gone")
+
+
+def test_a_lost_job_is_not_told_of_attempts_that_it_refuses(good: TextLines, tmp_path: Path) -> None:
+    declaration = declare("lost", good, [declared.click, Disconnected()], features=FEATURES, key="user")
+
+    with pytest.raises(JobLostError, match="service is gone.*Run the build again; it computes all records.$") as told:
+        build(declaration, to=tmp_path / "c", workers=1)
+
+    assert "attempts" not in str(told.value)

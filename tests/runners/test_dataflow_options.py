@@ -161,3 +161,15 @@ def test_a_local_directory_is_no_place_for_workers_in_the_cloud(text_input: Path
 def test_what_is_written_down_of_options_has_no_secrets(given: list[str], kept: list[str]) -> None:
     assert without_secrets(given) == kept
     assert BeamOptions(beam_args=tuple(given)).to_json() == {"runner": "DirectRunner", "beam_args": kept}
+
+
+def test_options_may_stand_beside_their_values() -> None:
+    given = ["--project", "my-project", "--region=europe-west1", "--no_auth", "--temp_location", "gs://b/temp"]
+    given += ["--sdk_container_image", "i", "--experiments", "x", "--experiments=y", "--num_workers", "3"]
+
+    options = DataflowOptions.from_args(given)
+
+    assert (options.project, options.temp_location, options.num_workers) == ("my-project", "gs://b/temp", 3)
+    assert options.beam_args == ("--no_auth", "--experiments=x", "--experiments=y")
+    portable = PortableOptions.from_args(["--job_endpoint", "localhost:8073", "--parallelism", "2"])
+    assert (portable.job_endpoint, portable.parallelism) == ("localhost:8073", 2)
