@@ -81,6 +81,9 @@ class Pipeline(abc.ABC):
     #: Whether several threads may run one instance at once: `transform` keeps nothing on `self`.
     is_shared = False
 
+    # Named by the class, so that it is no part of a stage's configuration.
+    _left_by_thread: threading.local | None = None
+
     _bare_transform: ClassVar[Callable[..., object]]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -166,7 +169,7 @@ class Pipeline(abc.ABC):
     def left_directly(self) -> Left:
         """What direct calls in this thread leave behind."""
         # Past `__setattr__`: a stage may be frozen.
-        by_thread: threading.local | None = self.__dict__.get("_left_by_thread")
+        by_thread = self._left_by_thread
         if by_thread is None:
             by_thread = self.__dict__.setdefault("_left_by_thread", threading.local())
         return by_thread.__dict__
