@@ -14,6 +14,8 @@ there is nothing of its kind. `images` and `audio` are such recipes.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +23,10 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from beam_pipes.cache.storage import is_remote
-from beam_pipes.errors import DeclarationError, SourceError
+from beam_pipes.errors import DeclarationError, SourceError, TaskError
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.selection import FoundFile, Paths, select
-from beam_pipes.sources.tar import Tar, has_field, sample_file
+from beam_pipes.sources.tar import KEY, Tar, has_field, sample_file
 
 
 class MediaFiles(NamedTuple):
@@ -164,16 +166,26 @@ def _one(what: str) -> str:
     return f"Name one directory of {what}, or only tar archives."
 
 
+# Of so many samples one has to be of the kind that a recipe reads: a folder may have begun with files of others.
+_SAMPLES_TRIED = 1000
+
+
 def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str, object]:
-    """The first sample of archives. Raises `DeclarationError` if it has no file with these suffixes."""
-    sample = Tar(data).first()
-    if sample is None or sample_file(sample, suffixes) is None:
-        has = "there are no samples" if sample is None else f"the first sample has {', '.join(sample)}"
-        raise DeclarationError(
-            f"samples of tar archives should have {what}, but {has}; known suffixes are {', '.join(suffixes)}. The "
-            "files of a sample are neighbours in the archive and share their name up to its first dot."
-        )
-    return sample
+    """The first sample of archives that has a file with one of these suffixes, and is not hidden.
+
+    Raises `DeclarationError` if none of the first thousand has.
+    """
+    first: Mapping[str, object] | None = None
+    for sample in itertools.islice(Tar(data).samples(), _SAMPLES_TRIED):
+        first = first or sample
+        with contextlib.suppress(TaskError):  # it has several files of this kind, and fails when it is read
+            if sample_file(sample, suffixes) is not None and not is_hidden(str(sample[KEY])):
+                return sample
+    has = "there are no samples" if first is None else f"the first sample has {', '.join(first)}"
+    raise DeclarationError(
+        f"samples of tar archives should have {what}, but {has}; known suffixes are {', '.join(suffixes)}. The "
+        "files of a sample are neighbours in the archive and share their name up to its first dot."
+    )
 
 
 def field_of_samples(sample: Mapping[str, object], given: str | None, known: Sequence[str], option: str) -> str | None:

@@ -158,15 +158,14 @@ class Tar(FileSource):
                 pass
         yield from batcher.finish()
 
-    def first(self) -> dict[str, object] | None:
-        """The first sample, which shows what samples have; None if there is none. Reads no more than that."""
+    def samples(self) -> Iterator[dict[str, object]]:
+        """The samples in order, read as they are asked for: the first ones show what samples have."""
         for file in self.selection().find():
             stored = read_range(file.path, file.name, 0, file.size)
             chunks = decompressed(stored, codec=codec_of(file.name), file=file.name)
             part = Slice(file=file.name, start=0, end=file.size, digest="")
             for offset, members in self._samples(_Chunks(chunks), part):
-                return self._value(members, file=file.name, position=offset)
-        return None
+                yield self._value(members, file=file.name, position=offset)
 
     def _samples(
         self, stream: _Chunks, part: Slice, *, path: str | None = None, left_out: Counter[str] | None = None

@@ -331,6 +331,7 @@ def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.tar"
     whole = Path(tar).read_bytes()
     damaged.write_bytes(whole.replace(b"1.jpg", b"2.jpg"))  # what the checksum of a later header notices
+    (tmp_path / "cut.tar").write_bytes(whole[: whole.index(b"1.jpg")])  # between two members
     (tmp_path / "speech.json").write_text(json.dumps({"audio_filepath": "x.wav"}))
 
     def read(make: Any) -> Any:
@@ -344,6 +345,10 @@ def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
         (
             lambda: fn.readers.webdataset(paths=str(damaged), ext=["jpg", "cls"], missing_component_behavior="empty"),
             "'.*damaged.tar' should be a tar archive: bad checksum",
+        ),
+        (
+            lambda: fn.readers.webdataset(paths=str(tmp_path / "cut.tar"), ext=["jpg", "cls"]),
+            "'.*cut.tar' should be a tar archive: it breaks off after a member, without the zeros that end an archive",
         ),
         (
             lambda: fn.readers.webdataset(paths=tar, ext=["jpg", "cls"], missing_component_behavior="error"),

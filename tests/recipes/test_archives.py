@@ -221,3 +221,21 @@ def test_a_sample_without_its_label_says_what_to_do_at_the_command_line() -> Non
     words = "which is its label, and has __key__, png, json. Name a different one (--label-field), add it, or leave out"
     with pytest.raises(StageError, match=re.escape(words)):
         build(images("a.tar", resize=4).declaration(), to="cache", workers=1)
+
+
+def test_archives_may_begin_with_samples_of_other_kinds() -> None:
+    archive(
+        "pets.tar",
+        {
+            "pets/notes.txt": b"about",
+            "a.1.png": png(1),
+            "a.2.png": png(1),
+            ".hidden/1.png": png(1),
+            "pets/cat/1.png": png(1),
+        },
+    )
+
+    cache = built(images("pets.tar", resize=4, on_error="drop"))
+
+    assert cache["train"].spec["label"].class_names == ("cat",)
+    assert [each["path"] for each in cache["train"]] == ["pets/cat/1.png"]
