@@ -23,6 +23,7 @@ from rich.text import Text
 
 from beam_pipes.building.leftovers import collect
 from beam_pipes.building.progress import Status, read_status
+from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
@@ -125,7 +126,8 @@ def account_table(account: Account) -> Table:
     for name, unit in account.units.items():
         reasons = _reasons(unit.dropped)
         if unit.partly_dropped:
-            reasons += f"{'; ' if reasons else ''}parts of kept ones: {_reasons(unit.partly_dropped)}"
+            parts = "left out" if name == SOURCE else "parts of kept ones"  # a source counts what is no record
+            reasons += f"{'; ' if reasons else ''}{parts}: {_reasons(unit.partly_dropped)}"
         table.add_row(name, f"{unit.inputs:,}", f"{unit.kept:,}", f"{unit.outputs:,}", f"{unit.dead:,}", reasons)
     return table
 

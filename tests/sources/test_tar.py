@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from beam_pipes import FeatureSpec, Loader, build, declare
 from beam_pipes.cache import Cache
 from beam_pipes.errors import SourceError
 from beam_pipes.runners import LocalOptions
+from beam_pipes.runners.commands.caches import account_table
 from beam_pipes.sources import Tar
 from beam_pipes.sources.record_batch import BadRecord
 from beam_pipes.sources.tar import _header
@@ -257,6 +259,9 @@ def test_members_that_are_no_part_of_a_sample_are_counted(tmp_path: Path) -> Non
     account = result.account.units["source"]
     assert (account.inputs, account.outputs) == (1, 1)
     assert account.partly_dropped == {"link": 3, "no_suffix": 1, "hidden": 2, "special": 1}
+    shown = Console(file=io.StringIO(), width=200)
+    shown.print(account_table(result.account))
+    assert "left out: hidden 2, link 3, no_suffix 1, special 1" in shown.file.getvalue()  # type: ignore[attr-defined]
     batches = [b for s in Tar(tmp_path).plan(target_shard_bytes=1 << 20).shards for b in Tar(tmp_path).read(s)]
     assert [pickle.loads(pickle.dumps(batch)).left_out for batch in batches] == [batch.left_out for batch in batches]
 
