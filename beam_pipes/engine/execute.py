@@ -69,8 +69,8 @@ class UnitRunner:
         self._context = RecordContext(seed=seed, unit=place, epoch=epoch, stage=stage)
         self._stage = stage
         self._output_type: Signature = stage.output_type
-        keys = stage.output_type if isinstance(stage.output_type, Mapping) else (None,)
-        self.refs = [Ref(unit.name, key) for key in keys]
+        self._is_single = not isinstance(self._output_type, Mapping)
+        self.refs = [Ref(unit.name, key) for key in ((None,) if self._is_single else stage.output_type)]
         # A typed pipeline's `transform` prepares for direct calls; the engine does that itself, so skip it.
         bare = getattr(stage.transform, "bare", None)
         self._transform: Callable[[Record], Produced] = stage.transform if bare is None else bare.__get__(stage)
@@ -122,7 +122,7 @@ class UnitRunner:
         """Calls `transform` for every input of every record; a record that failed before has no inputs left."""
         context, left, transform, asks_stats = self._context, self._left, self._transform, self._asks_stats
         output_type = self._output_type
-        single = None if isinstance(output_type, Mapping) else columns[None]
+        single = columns[None] if self._is_single else None
         inputs: Any = self._inputs(batch)
         releases = self.is_last_reader and isinstance(inputs, list) and self._most_inputs is None
         calls = plain = 0
@@ -177,36 +177,54 @@ class UnitRunner:
         account: UnitAccount,
     ) -> None:
         """Calls `transform` for every input of one record."""
-        context, left = self._context, self._left
+        context, left, transform, output_type = self._context, self._left, self._transform, self._output_type
+        is_plain = self._is_single and not self._asks_stats
         context.index = index
+        calls = plain = 0
         # Kept apart until the record is through: if its last input fails, nothing of it may be left in a column.
-        made: dict[str | None, list[object]] = {}
+        gathered: list[object] = []
+        made: dict[str | None, list[object]] = {None: gathered}
         try:
             for context.item, value in enumerate(items):
-                account.inputs += 1
-                _forget(left)
+                if left:
+                    _forget(left)
                 context.counted = None
-                produced = self._transform(value)
+                calls += 1
+                produced = transform(value)
+                if is_plain and type(produced) is list and len(produced) == 1 and not (left or context.counted):
+                    (one,) = produced
+                    if isinstance(one, output_type):  # type: ignore[arg-type]
+                        produced = None
+                        gathered.append(one if type(one) in UNCHANGEABLE else taken(one))
+                        plain += 1
+                        continue
+                    one = None
                 self._take(produced, batch, index, account, made)
         except DeclarationError:
             raise
         except FAILURES as error:
             self._fail(batch, index, error, account, item=context.item)
             return
+        finally:
+            account.inputs += calls
+            account.kept += plain
+            account.outputs += plain
         for key, values in made.items():
-            columns[key][index] = values
+            if values:
+                columns[key][index] = values
 
     def _take(
         self, produced: Any, batch: Batch, index: int, account: UnitAccount, made: dict[str | None, list[object]]
     ) -> None:
         """Books what one call has given, and adds its values to `made`, by output."""
-        output_type, left, context = self._output_type, self._left, self._context
+        left, context = self._left, self._context
         # A list that the stage keeps is held by more than the caller's variable, this one and the count itself.
         is_kept = getrefcount(produced) > 3
         count = 0
-        if isinstance(output_type, Mapping):
-            produced = self._as_declared_by_name(produced, output_type)
-            for key in output_type:
+        if not self._is_single:
+            output_types: Any = self._output_type
+            produced = self._as_declared_by_name(produced, output_types)
+            for key in output_types:
                 values = produced[key]
                 if values:
                     count += len(values)
@@ -215,6 +233,7 @@ class UnitRunner:
         else:
             if type(produced) is not list:
                 self._check_list(produced, None)
+            output_type: Any = self._output_type
             for one in produced:
                 if not isinstance(one, output_type):
                     produced = self._as_declared(produced, output_type, None)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from beam_pipes.cache.spec import owned
 from beam_pipes.engine.graph import Stage
+from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
 from beam_pipes.tasks.column_forms import TokenColumn
@@ -198,7 +199,8 @@ class Step:
             raise self._failure(context, position, example, error) from error
         features = context.output_features
         if type(made) is dict or isinstance(made, Mapping) or not isinstance(made, (list, tuple, type(None))):
-            return (owned(normalised(made, features)),)
+            made = normalised(made, features)
+            return (taken(made),)
         return [owned(normalised(one, features)) for one in made or ()]
 
     def _run_pipeline(

@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from beam_pipes.cache.spec import Record
+from beam_pipes.cache.spec import UNCHANGEABLE, Record
 from beam_pipes.engine.account import NO_OUTPUT
 from beam_pipes.engine.graph import Produced, Signature, beam_transform_advice, brief
 from beam_pipes.engine.ownership import taken
@@ -248,17 +248,29 @@ class FunctionStage(Pipeline, Generic[P, R]):
             return []
         if not self.gives.several:
             return [self._fields(produced)] if self.gives_fields else [produced]
-        outputs = []
-        for one in self._each(produced):
+        outputs: list[object] = []
+        is_list = isinstance(produced, list | tuple)
+        one: object = None
+        values = iter(self._each(produced))
+        while True:
+            try:
+                one = None  # not held from here while the next one is made
+                one = next(values)
+            except StopIteration as stop:
+                one, values = stop.value, iter(())  # of a generator: `return drop("reason")`
+                if one is None:
+                    return outputs
             if type(one) is Drop:
                 _leave(one, context)
             elif one is not None:
-                outputs.append(self._fields(one) if self.gives_fields else one)
-        return outputs
+                if self.gives_fields:
+                    one = self._fields(one)
+                # What is made one by one may be filled again; of what is in a list, the engine sees who holds it.
+                outputs.append(one if is_list or type(one) in UNCHANGEABLE else taken(one))
 
     def _each(self, produced: object) -> Iterable[object]:
-        if isinstance(produced, types.GeneratorType):
-            return _with_returned(produced)
+        if type(produced) is types.GeneratorType:
+            return produced
         if isinstance(produced, str | bytes | Mapping) or not isinstance(produced, Iterable):
             raise InvalidTransformOutputException(
                 f"stage {self.name!r}: several outputs are annotated, one after the other, got {brief(produced)}. "
@@ -266,7 +278,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
                 stage=self.name,
                 found=type(produced),
             )
-        return produced if isinstance(produced, list | tuple) else (taken(one) for one in produced)
+        return produced
 
     def _fields(self, value: object) -> dict[str, object]:
         if not isinstance(value, self.gives.classes or ()):
@@ -482,17 +494,6 @@ def _leave(dropped: Drop, context: RecordContext | None) -> None:
 def is_example_by_fields(classes: Classes | None) -> bool:
     """Whether outputs of these classes are stored by their fields."""
     return bool(classes) and all(has_fields(cls) for cls in classes or ())
-
-
-def _with_returned(generator: types.GeneratorType[object, object, object]) -> list[object]:
-    """What a generator yields, and what it returns: `return drop("reason")`."""
-    outputs = []
-    while True:
-        try:
-            one = next(generator)
-            outputs.append(taken(one))
-        except StopIteration as stop:
-            return outputs if stop.value is None else [*outputs, stop.value]
 
 
 def _found(module: str, qualname: str) -> object:

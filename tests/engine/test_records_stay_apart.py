@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def yielded_again(line: str) -> Iterator[dict[str, object]]:
         yield example
 
 
+@dataclasses.dataclass
+class Row:
+    x: np.ndarray
+
+
+@stage
+def fields_again(line: str) -> Iterator[Row]:
+    for copy in range(2):
+        BUFFER[:] = 10 * int(line) + copy
+        yield Row(BUFFER)
+
+
 @stage
 def mapped_again(line: str) -> Iterator[dict[str, object]]:
     return map(lambda copy: EXAMPLE.update(x=10 * int(line) + copy) or EXAMPLE, range(2))
@@ -88,6 +101,7 @@ def xs(cache: Path) -> list[object]:
         pytest.param([buffer_in_a_dict], [[0, 0], [1, 1], [2, 2], [3, 3]], id="an_array_in_an_example"),
         pytest.param([one_dict], [0, 1, 2, 3], id="one_dict_for_all_records"),
         pytest.param([yielded_again], [0, 1, 10, 11, 20, 21, 30, 31], id="one_dict_for_all_outputs"),
+        pytest.param([fields_again], [[x, x] for x in (0, 1, 10, 11, 20, 21, 30, 31)], id="fields_of_a_dataclass"),
         pytest.param([mapped_again], [0, 1, 10, 11, 20, 21, 30, 31], id="one_dict_from_an_iterator"),
     ],
 )
