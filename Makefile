@@ -13,8 +13,6 @@ COMPILE := --compile-bytecode
 OURS := beam_pipes transforms runners benchmarks examples
 SEQIO := .venv-seqio
 SEQIO_STAMP := $(SEQIO)/.installed
-TFDV := .venv-tfdv
-TFDV_STAMP := $(TFDV)/.installed
 DALI := .venv-dali
 DALI_STAMP := $(DALI)/.installed
 FAKE_GCS := github.com/fsouza/fake-gcs-server@v1.56.1
@@ -82,12 +80,6 @@ $(SEQIO_STAMP): constraints-seqio.txt | $(STAMP)
 	$(BIN)/uv pip install $(COMPILE) --quiet --python $(SEQIO)/bin/python --no-deps --requirement constraints-seqio.txt
 	touch $@
 
-# TensorFlow Data Validation, which wants another TensorFlow; it opens the statistics that we export.
-$(TFDV_STAMP): constraints-tfdv.txt | $(STAMP)
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(TFDV)
-	$(BIN)/uv pip install --quiet --python $(TFDV)/bin/python --no-deps --requirement constraints-tfdv.txt
-	touch $@
-
 # DALI, whose wheel is for Linux on x86 and brings CUDA libraries; it reads caches by the indices that we export.
 $(DALI_STAMP): constraints-dali.txt | $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(DALI)
@@ -104,7 +96,7 @@ demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
-test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
+test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m compileall -q $(OURS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST_ARGS)
 

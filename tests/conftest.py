@@ -33,7 +33,6 @@ _LONG = [
     "runners/test_images.py",
     "loader/test_worlds.py",
     "loader/test_meshes.py",
-    "export/test_tfdv_itself.py",
     "docs/test_site.py",
     "runners/test_cli.py",
 ]

@@ -21,7 +21,6 @@ from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import is_remote, sync_tree, temporary_path, writing_to
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
 from beam_pipes.export.tables import rows_of_files, write_croissant, write_parquet
-from beam_pipes.export.tfmd import write_tfmd
 from beam_pipes.export.training_formats import write_arrayrecord, write_mds, write_megatron, write_webdataset
 
 # Records of a file: TFX reads files in parallel, and a gzipped one from its start only.
@@ -106,7 +105,6 @@ FORMATS: dict[str, Callable[[Cache, str], None]] = {
     "mds": write_mds,
     "megatron": write_megatron,
     "parquet": write_parquet,
-    "tfmd": write_tfmd,
     "tfx": write_tfx_examples,
     "webdataset": write_webdataset,
 }
@@ -121,7 +119,6 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     | --- | --- | --- |
     | parquet | one file a split, a column a feature | pyarrow, pandas, `datasets` |
     | croissant | the same, and `croissant.json` about them | mlcroissant |
-    | tfmd | `schema-SPLIT.pbtxt` and `statistics.pb`, computed over all records | TensorFlow Data Validation |
     | tfx | `Split-NAME/data_tfrecord-….gz`, features as lists | TFX components that take `Examples` |
     | megatron | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | Megatron's `IndexedDataset` |
     | arrayrecord | `SPLIT-….array_record`, the stored records | Grain, array_record |

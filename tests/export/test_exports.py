@@ -15,8 +15,6 @@ import mlcroissant
 import numpy as np
 import pyarrow.parquet
 import pytest
-from google.protobuf import text_format
-from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from beam_pipes.building import Declaration
 from beam_pipes.building.care.takedown import take_down
@@ -152,30 +150,6 @@ def test_mlcroissant_reads_the_records(cache: Cache, tmp_path: Path) -> None:
         assert list(record["train/tokens"]) == example["tokens"].tolist()
 
 
-def test_tfmd_protos_hold_schema_and_statistics(cache: Cache, tmp_path: Path) -> None:
-    export(cache, tmp_path / "out", format="tfmd")
-
-    statistics = statistics_pb2.DatasetFeatureStatisticsList.FromString((tmp_path / "out/statistics.pb").read_bytes())
-    (train,) = statistics.datasets
-    assert (train.name, train.num_examples) == ("train", 18)
-    features = {feature.path.step[0]: feature for feature in train.features}
-    assert features.keys() == FEATURES.keys()
-    tokens = np.concatenate([example["tokens"] for example in cache["train"]])
-    made = features["tokens"].num_stats
-    assert made.mean == pytest.approx(tokens.mean())
-    assert made.std_dev == pytest.approx(tokens.std())
-    assert (made.min, made.max, made.median) == (tokens.min(), tokens.max(), np.median(tokens))
-    assert made.common_stats.tot_num_values == len(tokens)
-    assert sum(bucket.sample_count for bucket in made.histograms[0].buckets) == pytest.approx(len(tokens))
-    assert features["flag"].num_stats.num_zeros == sum(not example["flag"] for example in cache["train"])
-    assert (features["text"].string_stats.unique, features["text"].string_stats.top_values[0].frequency) == (16, 3)
-    assert features["raw"].bytes_stats.max_num_bytes == max(len(example["raw"]) for example in cache["train"])
-    assert features["grid"].type == statistics_pb2.FeatureNameStatistics.FLOAT
-    schema = text_format.Parse((tmp_path / "out/schema-train.pbtxt").read_text(), schema_pb2.Schema())
-    types = {feature.name: schema_pb2.FeatureType.Name(feature.type) for feature in schema.feature}
-    assert (types["tokens"], types["grid"], types["text"], types["flag"]) == ("INT", "FLOAT", "BYTES", "INT")
-
-
 def test_tensorflow_reads_the_examples_of_tfx(cache: Cache, tmp_path: Path) -> None:
     target = export(cache, tmp_path / "out", format="tfx")
     import tensorflow
@@ -204,9 +178,6 @@ def test_what_is_taken_down_is_not_exported(cache: Cache, tmp_path: Path) -> Non
         assert len(texts) == 17 and text not in texts
     (examples,) = (tmp_path / "tfx/Split-train").iterdir()
     assert text.encode() not in gzip.decompress(examples.read_bytes())
-    statistics = (tmp_path / "tfmd/statistics.pb").read_bytes()
-    assert text.encode() not in statistics
-    assert statistics_pb2.DatasetFeatureStatisticsList.FromString(statistics).datasets[0].num_examples == 17
 
 
 @pytest.mark.parametrize(
@@ -215,7 +186,7 @@ def test_what_is_taken_down_is_not_exported(cache: Cache, tmp_path: Path) -> Non
         (
             "out",
             "arrow",
-            "unknown format 'arrow'; choose one of: arrayrecord, croissant, mds, megatron, parquet, tfmd, tfx, webdata",
+            "unknown format 'arrow'; choose one of: arrayrecord, croissant, mds, megatron, parquet, tfx, webdata",
         ),
         ("cache", "parquet", "is there already. Name a directory that is not, or remove it first."),
         ("gs://bucket/out", "parquet", "exports are written to a local directory, got 'gs://bucket/out'."),
