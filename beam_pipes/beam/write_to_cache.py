@@ -17,6 +17,7 @@ written, counted, completed and published by what builds use: `ShardOutput` and 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -26,6 +27,7 @@ import operator
 import os
 import pickle
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import IO, NamedTuple
 
@@ -51,7 +53,15 @@ from beam_pipes.building.completion import find_completion
 from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, Declaration, KeyOf, MaxBad
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, write_fingerprint
 from beam_pipes.building.expectation import Expectation
-from beam_pipes.building.leftovers import writing
+from beam_pipes.building.leftovers import (
+    DEFAULT_KEEP,
+    build_lock,
+    collect_while_locked,
+    remove_temporaries,
+    say_writing,
+    say_written,
+    writing,
+)
 from beam_pipes.building.reading import Part
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE, ShardOutput
@@ -67,7 +77,7 @@ from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.cache.storage_protocol import in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import OnError
-from beam_pipes.errors import DeclarationError, ReconciliationError
+from beam_pipes.errors import CacheBusyError, DeclarationError, ReconciliationError
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.sources.source import Slice, SourceShard
 
@@ -77,6 +87,7 @@ _RECORD_BYTES = 512
 # What is written at once.
 _PART_RECORDS = 4096
 _PART_BYTES = 16 << 20
+_SAY_EVERY_SECS = 3600
 
 
 class WrittenCache(NamedTuple):
@@ -122,6 +133,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             cache, and returned as `dead_letters`) or "drop" (counted).
         max_bad, allow_empty: as in `Declaration`: how many may fail, and be missing, before nothing is published.
         expectations: as in `Declaration`.
+        keep: old snapshots that stay besides the published one, as for `build`; None: all.
 
     Raises `DeclarationError` at construction for options that do not go together; in the job `StageError` for an
     element that cannot be stored, `ReconciliationError` if a runner delivered other records than were counted.
@@ -143,8 +155,12 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         max_bad: MaxBad = "tenth",
         allow_empty: bool = False,
         expectations: Sequence[Expectation] = (),
+        keep: int | None = DEFAULT_KEEP,
     ) -> None:
         super().__init__()
+        if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
+            raise DeclarationError(f"WriteToCache: keep should be a number of snapshots, 0 or more, got {keep!r}.")
+        self._keep = keep
         if features is not None and proto is not None:
             raise DeclarationError(
                 "WriteToCache: features describe examples, while proto names messages. Give only one of them."
@@ -217,7 +233,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             | "Write shards" >> beam.ParDo(_WriteShard(handle), beam.pvalue.AsSingleton(planned))
         )
         published = gathered(pcoll.pipeline, (written,)) | "Publish" >> beam.ParDo(
-            _Publish(handle), beam.pvalue.AsSingleton(planned)
+            _Publish(handle, self._keep), beam.pvalue.AsSingleton(planned)
         )
         letters = encoded | "Dead letters" >> beam.FlatMap(letter_of)
         return WrittenCache(published, letters)
@@ -255,6 +271,7 @@ class _AddDigests(beam.CombineFn):  # type: ignore[misc]
 class _Planned(NamedTuple):
     header: BuildHeader
     tasks: tuple[ShardTask, ...]
+    said_at: float  # when the directory was last said to be written to
 
 
 class _Plan(beam.DoFn):  # type: ignore[misc]
@@ -289,13 +306,14 @@ class _Plan(beam.DoFn):  # type: ignore[misc]
         )
         with writing(root):
             storage_for(header.directory).makedirs(header.directory)
+            say_writing(header.directory)
             write_fingerprint(header.directory, found)
             reuse(header, tasks)
             empty = [task for task in tasks if task.index not in totals and find_completion(header, task) is None]
             in_parallel(
                 storage_for(header.directory), lambda task: ShardOutput(declaration, header, task).commit(), empty
             )
-        yield _Planned(header, tuple(tasks))
+        yield _Planned(header, tuple(tasks), time.time())
 
 
 class _WriteShard(beam.DoFn):  # type: ignore[misc]
@@ -306,11 +324,13 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         self._mirror = Mirror(self._handle.get().name, WRITE)
+        self._said_at = 0.0
 
     def process(self, keyed: tuple[int, Iterable[EncodedFields]], planned: _Planned) -> Iterator[int]:
         index, records = keyed
         task = planned.tasks[index]
         if find_completion(planned.header, task) is None:
+            self._say_writing(planned)
             output = ShardOutput(self._handle.get(), planned.header, task)
             try:
                 self._write(output, task, itertools.starmap(Encoded, records))
@@ -319,6 +339,13 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
                 output.abort()
                 raise
         yield index
+
+    def _say_writing(self, planned: _Planned) -> None:
+        # Once an hour in each worker: a store takes one write a second to an object.
+        if time.time() > max(self._said_at, planned.said_at) + _SAY_EVERY_SECS:
+            self._said_at = time.time()
+            with writing(planned.header.root):
+                say_writing(planned.header.directory)
 
     def _write(self, output: ShardOutput, task: ShardTask, records: Iterable[Encoded]) -> None:
         parts = _Parts(self._handle.get())
@@ -441,10 +468,17 @@ def _read_back(file: IO[bytes], count: int) -> Iterator[Encoded]:
 
 
 class _Publish(beam.DoFn):  # type: ignore[misc]
-    """Publishes the snapshot when all shards exist; repeating it writes the same bytes."""
+    """Publishes the snapshot when all shards exist; repeating it writes the same bytes. Removes old snapshots then."""
 
-    def __init__(self, handle: DeclarationHandle) -> None:
+    def __init__(self, handle: DeclarationHandle, keep: int | None) -> None:
         self._handle = handle
+        self._keep = keep
 
     def process(self, keyed: tuple[None, Iterable[int]], planned: _Planned) -> Iterator[str]:
         yield commit(self._handle.get(), planned.header)
+        root = planned.header.root
+        say_written(planned.header.directory)
+        with contextlib.suppress(CacheBusyError), build_lock(root):  # a build that runs there does the same
+            remove_temporaries(root)
+            if self._keep is not None:
+                collect_while_locked(root, keep=self._keep)

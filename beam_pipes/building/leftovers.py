@@ -22,6 +22,7 @@ import dataclasses
 import errno
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,9 @@ from beam_pipes.building.analysis.stored import (
     result_place,
 )
 from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.locks import BUILD_LOCK
+from beam_pipes.cache.locks import BUILD_LOCK, is_held, this_process
 from beam_pipes.cache.manifest import FILE_NAME
-from beam_pipes.cache.publish import SNAPSHOTS, remember_shards, snapshot_directory
+from beam_pipes.cache.publish import SNAPSHOTS, remember_removal, remember_shards, snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import FULL, directory_path, existing_directory, storage_for
 from beam_pipes.cache.storage_protocol import HeldLock, Storage
@@ -222,19 +223,49 @@ def with_launches(root: str) -> list[str]:
     return [each for each in (f"{root}/{DIRECTORY}", *snapshots) if has_launches(each)]
 
 
+#: In the directory of a snapshot that a `WriteToCache` writes to, on several machines: until when, unless it says more.
+WRITER = "writer.json"
+WRITER_SECS = 24 * 3600
+
+
+def say_writing(directory: str) -> None:
+    """Keeps a snapshot's directory, with what is half written there, for a day from now."""
+    until = {"until": int(time.time()) + WRITER_SECS, **this_process()}
+    storage_for(directory).replace(f"{directory}/{WRITER}", json.dumps(until).encode())
+
+
+def say_written(directory: str) -> None:
+    """Takes back what `say_writing` has said."""
+    storage_for(directory).delete(f"{directory}/{WRITER}")
+
+
+def _is_written_to(directory: str) -> bool:
+    """Whether somebody may still write to a snapshot's directory."""
+    if has_launches(directory):
+        return True
+    try:
+        return float(json.loads(storage_for(directory).read_bytes(f"{directory}/{WRITER}"))["until"]) > time.time()
+    except (CacheNotFoundError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _in_use(directory: str) -> bool:
+    """Whether somebody writes to a snapshot's directory, or has it open on this machine."""
+    return _is_written_to(directory) or is_held(f"{directory}/{FILE_NAME}")
+
+
 def remove_temporaries(root: str | os.PathLike[str]) -> None:
     """Removes every temporary file, and half-removed snapshot, of a cache directory; for the holder of its lock.
 
     Directories that a job on record may be writing to keep theirs.
     """
     storage, path = storage_for(root), directory_path(root)
-    busy = with_launches(path)
     storage.sweep(path, depth=1)
     storage.sweep(f"{path}/{SNAPSHOTS}", depth=1)
     for directory in (snapshot_directory(path, name) for name in storage.list(f"{path}/{SNAPSHOTS}")):
-        if directory not in busy:
+        if not _is_written_to(directory):
             storage.sweep(directory, depth=2)  # its files, and those in its directories
-    if f"{path}/{DIRECTORY}" not in busy:
+    if not has_launches(f"{path}/{DIRECTORY}"):
         storage.sweep(f"{path}/{DIRECTORY}", depth=_DEEPEST_CONTENT)
 
 
@@ -257,9 +288,10 @@ def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = Fals
     """Removes the snapshots of a cache directory except the published one and the `keep` most recent others.
 
     Unfinished snapshots count as others: what an interrupted build has done is kept while it is among the recent ones.
-    What a job on record may still write to is kept as well, whatever `keep` says (`beam-pipes jobs`). What analyzers
-    have left behind is kept for the snapshots that are kept, and for an analysis that is unfinished, unless `keep` is
-    0. A reader that has a removed snapshot open keeps the files it has mapped, and finds the others gone.
+    What a job on record or a `WriteToCache` may still write to is kept as well, whatever `keep` says (`beam-pipes
+    jobs`), and what a reader on this machine has open. What analyzers have left behind is kept for the snapshots that
+    are kept, and for an analysis that is unfinished, unless `keep` is 0. A reader on another machine keeps the files
+    that it has mapped, and finds the others gone.
 
     Raises `CacheNotFoundError` if there is no directory, `CacheBusyError` while a build is writing there.
     """
@@ -281,9 +313,9 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Coll
     names = [name for name in storage.list(f"{root}/{SNAPSHOTS}") if name != published]
     written = {name: storage.modified_ns(snapshot_directory(root, name)) for name in names}
     names.sort(key=lambda name: (written[name], name), reverse=True)
-    written_to = [name for name in names[keep:] if has_launches(snapshot_directory(root, name))]
-    names = [*names[:keep], *written_to, *(name for name in names[keep:] if name not in written_to)]
-    keep += len(written_to)
+    used = [name for name in names[keep:] if _in_use(snapshot_directory(root, name))]
+    names = [*names[:keep], *used, *(name for name in names[keep:] if name not in used)]
+    keep += len(used)
     removed = names[keep:]
     freed = sum(_freed_bytes(storage, snapshot_directory(root, name)) for name in removed)
     kept = [name for name in (published, *names[:keep]) if name is not None]
@@ -293,6 +325,7 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Coll
     if not dry_run:
         for name in removed:
             remember_shards(root, name)
+            remember_removal(root, name, published)
             remove_snapshot(root, name)
         for place in unused:
             discard(place)

@@ -18,8 +18,10 @@ import os
 import signal
 import socket
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.cache.storage_protocol import write_all
@@ -153,6 +155,51 @@ BUILD_LOCK = ".build.lock"
 
 #: What file systems say of links and locks that they do not have.
 NOT_OFFERED = {errno.EPERM, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
+
+
+class Hold:
+    """A file that a process reads, which `is_held` by it until this is gone: by the kernel, however the process ends.
+
+    One a process and file. A place without locks, or where there is no such file, holds nothing.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file: IO[bytes] | None = None
+        with contextlib.suppress(OSError):
+            self._file = open(path, "rb", buffering=0)
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+_holds: weakref.WeakValueDictionary[str, Hold] = weakref.WeakValueDictionary()
+
+
+def hold(path: str) -> Hold:
+    """The hold of this process on a file."""
+    found = _holds.get(path)
+    if found is None:
+        found = _holds[path] = Hold(path)
+    return found
+
+
+def is_held(path: str) -> bool:
+    """Whether a process has the file on `hold`, this one or another; False where nobody can tell."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # network file systems lock what may be written
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextlib.contextmanager

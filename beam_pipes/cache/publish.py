@@ -19,7 +19,7 @@ import google_crc32c
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.checked_json import canonical_json, strict_json
 from beam_pipes.cache.layout import Field, fields_of
-from beam_pipes.cache.locks import reached
+from beam_pipes.cache.locks import in_words, reached, this_process
 from beam_pipes.cache.manifest import FILE_NAME, Manifest, SplitManifest
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
@@ -217,6 +217,27 @@ def remember_shards(path: str, snapshot: str) -> None:
     shards = dataclasses.replace(manifest, statistics=(), accounting={}, fingerprints={}, assets=(), dead_letters=())
     storage.makedirs(os.path.join(path, REMOVED))
     storage.replace(os.path.join(path, REMOVED, f"{manifest.id}.json"), shards.to_bytes())
+
+
+def remember_removal(path: str, snapshot: str, published: str | None) -> None:
+    """Says, for readers that miss it, who has removed a snapshot."""
+    storage = storage_for(path)
+    storage.makedirs(os.path.join(path, REMOVED))
+    text = f"removed by {in_words(this_process())}; published then: {published}\n"
+    storage.replace(os.path.join(path, REMOVED, f"{snapshot}.txt"), text.encode())
+
+
+def removal_of(file: str) -> str | None:
+    """What has become of the snapshot that a missing file belonged to, in words; None if it is there."""
+    directory = os.path.dirname(file)
+    above, snapshot = os.path.split(directory)
+    if os.path.basename(above) != SNAPSHOTS or os.path.isdir(directory):
+        return None
+    try:
+        with open(os.path.join(os.path.dirname(above), REMOVED, f"{snapshot}.txt"), encoding="utf-8") as told:
+            return f"snapshot {snapshot} was {told.read().strip()}"
+    except OSError:
+        return f"snapshot {snapshot} was removed"
 
 
 def manifest_with_id(path: str, manifest_id: str, *, storage: Storage) -> Manifest:

@@ -324,6 +324,15 @@ def _open_checked(path: str, size: int) -> int:
     try:
         descriptor = open_regular(path)
     except FileNotFoundError as error:
+        from beam_pipes.cache.publish import removal_of  # what publishes reads caches, with regions
+
+        removed = removal_of(path)
+        if removed is not None:
+            raise CacheNotFoundError(
+                f"{path}: {removed}. Open the cache again to read what is published now. A build keeps more old "
+                "snapshots with --keep, and those that readers on its own machine have open.",
+                path=path,
+            ) from error
         raise CacheNotFoundError(
             f"{path}: expected a file of {size} bytes, as the manifest says, but there is none. Copy the whole "
             "snapshot, or rebuild the cache.",

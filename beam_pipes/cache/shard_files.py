@@ -27,7 +27,8 @@ from beam_pipes.cache.index import (
     index_positions,
 )
 from beam_pipes.cache.local_copies import LocalCopies
-from beam_pipes.cache.manifest import SplitManifest
+from beam_pipes.cache.locks import Hold, hold
+from beam_pipes.cache.manifest import FILE_NAME, SplitManifest
 from beam_pipes.cache.regions import Region, open_region
 from beam_pipes.errors import ExampleIndexError
 
@@ -96,6 +97,13 @@ class ShardFiles:
         self.begins: Array = self._ends - self.shard_sizes
         self._column_starts: dict[str, Array] = {}
         self.num_records = int(self._ends[-1]) if len(self._ends) else 0
+        self._held: Hold | None = None
+        self.hold()
+
+    def hold(self) -> None:
+        """Keeps builds on this machine from removing the snapshot, until `close`."""
+        if self._held is None:
+            self._held = hold(os.path.join(self._directory, FILE_NAME))
 
     def path(self, shard: int) -> str:
         return os.path.join(self._directory, self._manifest.file_name(self._name, self._split, shard))
@@ -111,6 +119,7 @@ class ShardFiles:
 
     @functools.cached_property
     def data(self) -> Region:
+        self.hold()
         if self._copies is not None:
             return open_region(self._copies.data, self._manifest.bytes, max_bytes=self._copies.max_bytes)
         return open_region(self.path, self._manifest.bytes)
@@ -242,6 +251,7 @@ class ShardFiles:
         """Releases the mapped files: they are unmapped when no array uses them; the next read maps them again."""
         for name in ("data", "_index", "_origins"):
             self.__dict__.pop(name, None)
+        self._held = None
         self._column_starts.clear()
 
     def source_ordinals(self) -> Array:

@@ -25,6 +25,7 @@ from beam_pipes.beam import YAML_PROVIDERS, ReadFromCache, ReadFromSource, Write
 from beam_pipes.beam import write_to_cache as written_by
 from beam_pipes.beam.encode import Encode, Encoded, Key
 from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.leftovers import collect as collect_garbage
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import Cache, ExampleCodec, ExampleSpec, FeatureSpec
 from beam_pipes.errors import DeclarationError, ReconciliationError, SourceError
@@ -586,3 +587,31 @@ def test_a_transform_needs_no_lower() -> None:
         DeclarationError, match=r"A PTransform needs no lower\(\); combine several stages in a DAGPipeline"
     ):
         lower(beam.GroupByKey())
+
+
+def test_old_snapshots_and_leftovers_go_as_they_do_after_builds(tmp_path: Path) -> None:
+    for night in range(5):
+        write(tmp_path / "kept", CLICKS[: night + 10])
+        write(tmp_path / "all", CLICKS[: night + 10], keep=None, num_shards=1)
+        if not night:
+            (first,) = (tmp_path / "kept" / "snapshots").iterdir()
+            (first / ".tmp-1-deadbeef-shard").write_text("left by a worker that was killed")
+
+    assert len(list((tmp_path / "kept" / "snapshots").iterdir())) == 3
+    assert len(list((tmp_path / "all" / "snapshots").iterdir())) == 5
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith((".tmp-", "writer."))]
+    with pytest.raises(DeclarationError, match="WriteToCache: keep should be a number of snapshots, 0 or more, got -1"):
+        write(tmp_path / "kept", keep=-1)
+
+
+def test_a_collection_that_is_written_is_left_alone_by_gc(tmp_path: Path) -> None:
+    """As a job on other machines looks like from here: planned, one shard written, the next half."""
+    write(tmp_path, num_shards=2)
+    handle = DeclarationHandle(WriteToCache(tmp_path, features=FEATURES, key="user")._declaration)
+    (planned,) = written_by._Plan(handle, str(tmp_path), 2).process({0: (1, 1), 1: (2, 1)})
+    half = Path(planned.header.directory, ".tmp-1-abc-shard")
+    half.write_text("half")
+
+    collected = collect_garbage(tmp_path, keep=0)
+
+    assert collected.kept == (planned.header.snapshot,) and half.exists()

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ import worker_tasks
 from built_files import built_files
 from running_jobs import command_of
 
-from beam_pipes.building.leftovers import build_lock, collect
+from beam_pipes.building.leftovers import build_lock, collect, say_writing
 from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.building.workers.fork_server import ForkServer
 from beam_pipes.building.workers.process import WorkerProcess
 from beam_pipes.cache import Cache
+from beam_pipes.cache.locks import is_held
+from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.errors import (
     BuildError,
     CacheBusyError,
@@ -208,16 +211,43 @@ def test_nothing_is_collected_while_a_build_is_writing(three_snapshots: tuple[Pa
     assert snapshots(cache) == set(made)
 
 
-def test_a_reader_that_is_reading_keeps_what_it_has_mapped(three_snapshots: tuple[Path, list[str]]) -> None:
+def test_what_a_reader_has_open_is_kept_until_it_ends(three_snapshots: tuple[Path, list[str]]) -> None:
     cache, made = three_snapshots
     split = Cache.open(cache, snapshot=made[0])["train"]
-    before = [split[index]["text"] for index in range(len(split))]
+    first = split[0]["text"]
+    code = f"from beam_pipes import Cache; split = Cache.open({str(cache)!r}, snapshot={made[1]!r})['train']; input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        while not is_held(f"{snapshot_directory(cache, made[1])}/manifest.json"):
+            assert other.poll() is None
+            time.sleep(0.01)
+        assert set(collect(cache, keep=0).kept) == set(made[:2]) <= snapshots(cache)
+        other.kill()
+    assert collect(cache, keep=0).removed == (made[1],)
+    assert split[len(split) - 1] and split[0]["text"] == first
 
-    collect(cache, keep=0)
+    split.close()
 
-    assert [split[index]["text"] for index in range(len(split))] == before
-    with pytest.raises(CacheNotFoundError, match="expected a TFRecord file at"):
-        list(split)  # reading in order opens the files anew
+    assert collect(cache, keep=0).removed == (made[0],)
+    removed = rf"{made[0]} was removed by process {os.getpid()} on .*; published then: \w+. Open the cache again"
+    with pytest.raises(CacheNotFoundError, match=removed):
+        split[0]
+
+
+def test_what_is_being_written_by_others_is_kept_for_its_time(
+    three_snapshots: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, made = three_snapshots
+    directory = snapshot_directory(cache, made[0])
+    say_writing(directory)
+    half = Path(directory, ".tmp-1-abc-shard")
+    half.write_text("half")
+
+    assert collect(cache, keep=0).kept == (made[0],) and half.exists()
+
+    later = time.time() + 25 * 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert collect(cache, keep=0).removed == (made[0],)
 
 
 def test_collecting_where_nothing_is_and_a_negative_number_are_refused(tmp_path: Path) -> None:
