@@ -280,12 +280,6 @@ class MixtureStream:
                     f"said to have given {count}. Restore another one.",
                     differences=("segment.counts",),
                 )
-        if state.epoch and restored.size_of(state.epoch) is None:
-            raise StateMismatchError(
-                f"this state is damaged: it is of epoch {state.epoch}, and this mixture has one epoch without end, "
-                "number 0. Restore another one.",
-                differences=("epoch",),
-            )
         return restored
 
     def progress(self, epoch: int, position: int) -> Progress:

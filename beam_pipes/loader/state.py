@@ -153,7 +153,7 @@ class LoaderState:
                 if name != "takedown" or name in fields:
                     fields[name] = _whole(name, fields[name], most=_MOST_SEED if name == "seed" else _MOST_ROWS)
             if "segment" in fields:
-                fields["segment"] = _segment(fields["segment"], fields["position"])
+                fields["segment"] = _segment(fields["segment"])
             fields["appended"] = tuple(map(_addition, fields.get("appended", ())))
             for earlier, later in itertools.pairwise(fields["appended"]):
                 if (later.epoch, later.rows) < (earlier.epoch, earlier.rows):
@@ -177,7 +177,7 @@ def _whole(name: str, number: object, *, most: int = _MOST_ROWS) -> int:
     return int(number)
 
 
-def _segment(value: JsonValue, position: int) -> Segment:
+def _segment(value: JsonValue) -> Segment:
     def several(name: str) -> tuple[int, ...]:
         return tuple(_whole(f"{name} of the segment", each) for each in value[name])
 
@@ -194,11 +194,8 @@ def _segment(value: JsonValue, position: int) -> Segment:
         raise ValueError(f"the segment should have a count, a rate and a stream for each source, got {value!r:.200}")
     # Of sources that were taken away during the run, the rows count, and no number of them is kept.
     given = sum(segment.counts)
-    if given > segment.start or (given < segment.start and segment.streams is None) or position < segment.start:
-        raise ValueError(
-            f"the sources gave {given} rows before the segment, which starts at row {segment.start}, and the state is "
-            f"of row {position}"
-        )
+    if given > segment.start or (given < segment.start and segment.streams is None):
+        raise ValueError(f"the sources gave {given} rows before the segment, which starts at row {segment.start}")
     return segment
 
 
