@@ -7,8 +7,10 @@ import pickle
 import re
 
 import pytest
+from botocore.exceptions import ClientError
 
 from beam_pipes import errors
+from beam_pipes.cache.s3 import _refused
 from beam_pipes.errors import BeamPipesError
 
 CLASSES = [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, BeamPipesError)]
@@ -108,3 +110,11 @@ def test_what_is_added_to_an_error_is_part_of_it_everywhere(message: str, said: 
     travelled = pickle.loads(pickle.dumps(error))
     assert str(error) == str(travelled) == error.message == error.args[0] == said
     assert (error.path, error.record, travelled.record) == ("a", 7, 7)
+
+
+def test_credentials_that_have_expired_are_called_that() -> None:
+    answer = {"Error": {"Code": "ExpiredToken", "Message": "The provided token has expired."}}
+    error = _refused(ClientError(answer, "GetObject"), 400, path="s3://b/f", doing="read")
+
+    assert "s3://b/f: cannot read: the credentials have expired (" in str(error)
+    assert "Get new ones (aws sso login, or what gave you AWS_SESSION_TOKEN)" in str(error)

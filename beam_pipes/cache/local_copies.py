@@ -390,11 +390,12 @@ def store_for(
     *,
     storage: Storage,
 ) -> ShardStore | None:
-    """The store for copies of the shards in a snapshot's `directory`; None if they can be read in place.
+    """The store for copies of the shards in a snapshot's `directory`; None if they are read in place.
 
-    Without a `local_directory` it is a private directory of this process, removed with the store.
+    With a `local_directory` files of this machine are copied too: they may be on a network disk. Without one it is a
+    private directory of this process, removed with the store.
     """
-    if storage.local_path(directory) is not None:
+    if local_directory in (None, _OF_THE_MACHINE) and storage.local_path(directory) is not None:
         return None
     if local_directory is None:
         return temporary_store(max_bytes=max_local_bytes, storage=storage)

@@ -74,9 +74,9 @@ class Cache:
             verify: check every byte first (reads everything once).
             proto: the message class of records that are protos, or split → class. Left out, it is found by its name
                 where its module is imported.
-            local_directory: of a cache on an object store, where its shards are copied when they are needed; it may be
-                shared by processes and caches, and stays. By default, a private directory that is removed with this
-                process.
+            local_directory: where shards are copied when they are needed, from an object store or a mounted network
+                disk; it may be shared by processes and caches, and stays. By default, object stores have a private
+                directory that is removed with this process, and files are read where they are.
             max_local_bytes: the bound of that directory; the least recently used shards are removed. 16 GiB hold a few
                 hundred.
             storage: what serves the path; found by its scheme if left out.

@@ -324,6 +324,13 @@ def _refused(error: BaseException, status: int | None, *, path: str, doing: str)
             path=path,
             bucket=bucket,
         )
+    if code in ("ExpiredToken", "RequestExpired"):
+        return StorageForbiddenError(
+            f"{path}: cannot {doing}: the credentials have expired ({in_short(error)}). Get new ones (aws sso login, "
+            "or what gave you AWS_SESSION_TOKEN), and run it again.",
+            path=path,
+            status=status,
+        )
     if status in (401, 403) or code in _FORBIDDEN:
         return StorageForbiddenError(
             f"{path}: these credentials may not {doing} there ({in_short(error)}). Reading needs s3:GetObject and "

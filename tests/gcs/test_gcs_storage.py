@@ -345,3 +345,11 @@ def test_the_lease_of_a_machine_that_is_silent_ends(bucket):
     time.sleep(2.1)  # the service tells its time in whole seconds
     with storage.lock(f"{bucket}/l", bucket) as lock:
         lock.check()
+
+
+def test_a_caller_without_credentials_is_told_what_is_missing(emulator, monkeypatch):
+    with FaultProxy(emulator, lambda number, method, path: "401") as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        storage = GcsStorage(options(anonymous=True))
+        with pytest.raises(StorageForbiddenError, match=r"gs://b/f.*an anonymous caller may not read there"):
+            storage.read_bytes("gs://b/f")

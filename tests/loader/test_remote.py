@@ -72,6 +72,16 @@ def test_a_remote_split_reads_like_the_local_one(far, tmp_path):
         remote.gather([240])
 
 
+def test_a_cache_on_a_mounted_disk_is_copied_where_a_directory_is_given(far, tmp_path):
+    path, local, largest = far
+    near = open_remote(path, "train", local_directory=tmp_path, max_bytes=20 * largest)
+
+    assert same(local.gather([5, 200]), near.gather([5, 200]))
+
+    copies = {copy.name for copy in tmp_path.rglob("*-of-00012")}
+    assert copies == {f"demo-train.tfrecord-{shard:05}-of-00012" for shard in (0, 10)}
+
+
 def test_lengths_fetch_no_records(far, tmp_path):
     path, local, largest = far
     storage = FarStorage()

@@ -282,6 +282,8 @@ def retrying(attempt: Callable[[], T], *, options: RequestOptions, path: str, do
 def status_of(error: BaseException) -> int | None:
     """The HTTP status behind an error; None if it is no answer of the service."""
     code = getattr(error, "code", None)
+    if type(error).__name__ == "InvalidOperation":  # google.auth's, which refreshes no credentials after a 401
+        return 401
     if not isinstance(code, int):
         code = getattr(getattr(error, "response", None), "status_code", None)
     return int(code) if isinstance(code, int) else None
