@@ -158,19 +158,20 @@ def test_what_ran_in_its_launcher_is_gone_with_it(tmp_path: Path) -> None:
 
 
 def test_what_a_job_may_be_writing_is_left_alone(tmp_path: Path, text_input: Path) -> None:
-    build(REFERENCE, tmp_path, options=LocalOptions(workers=1))
-    found = record(tmp_path, f"localhost:{free_port()}")
-    half_written, leftover = Path(found.directory, ".tmp-1"), Path(Cache.open(tmp_path).directory, ".tmp-2")
+    cache = tmp_path / "cache"
+    build(REFERENCE, cache, options=LocalOptions(workers=1))
+    found = record(cache, f"localhost:{free_port()}")
+    half_written, leftover = Path(found.directory, ".tmp-1"), Path(Cache.open(cache).directory, ".tmp-2")
     half_written.touch()
     leftover.touch()
 
-    collected = collect(tmp_path, keep=0)
+    collected = collect(cache, keep=0)
     assert (half_written.exists(), leftover.exists()) == (True, False)
     assert found.snapshot in collected.kept
     found.remove()
-    remove_temporaries(tmp_path)
+    remove_temporaries(cache)
     assert not half_written.exists()
-    assert collect(tmp_path, keep=0).removed == (found.snapshot,)
+    assert collect(cache, keep=0).removed == (found.snapshot,)
 
 
 def test_the_status_of_a_cache_points_to_its_jobs(tmp_path: Path) -> None:
