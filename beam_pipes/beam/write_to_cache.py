@@ -477,8 +477,10 @@ class _Publish(beam.DoFn):  # type: ignore[misc]
     def process(self, keyed: tuple[None, Iterable[int]], planned: _Planned) -> Iterator[str]:
         yield commit(self._handle.get(), planned.header)
         root = planned.header.root
-        say_written(planned.header.directory)
-        with contextlib.suppress(CacheBusyError), build_lock(root):  # a build that runs there does the same
+        with writing(root):
+            say_written(planned.header.directory)
+        # A build that runs there removes them too.
+        with writing(root), contextlib.suppress(CacheBusyError), build_lock(root):
             remove_temporaries(root)
             if self._keep is not None:
                 collect_while_locked(root, keep=self._keep)
