@@ -93,7 +93,7 @@ def test_what_the_commands_say_of_the_data(corpora: Path) -> None:
     assert "classes: 0 cat, 1 dog\n" in images and re.search(r"^train: \d+ examples$", images, re.MULTILINE)
     assert "label: int64 " in beam_pipes(corpora, "inspect", "i", "-n", "1").stdout
     assert "files left out, by suffix: 1 without a suffix, 2 .gif\n" in images
-    assert "train: 6 examples, 0.00 hours\n" in audio and "files left out, by suffix: 1 .m4a\n" in audio
+    assert "train: 6 examples, 3.00 seconds\n" in audio and "files left out, by suffix: 1 .m4a, 1 .md\n" in audio
     tars = beam_pipes(corpora, *COMMANDS["images_of_tars"], "--to", "it", "--workers", "1").stdout
     assert "classes: 0 cat, 1 dog\n" in tars
     assert "columns: length float32, species str, user str\n" in table and "classes: 0 bee, 1 wasp\n" in table
@@ -107,7 +107,7 @@ def test_what_the_commands_say_of_the_data(corpora: Path) -> None:
             "--resize should be pixels, such as 224, or 224x320 (heig",
         ),
         (["images", "pets"], "name the directory of the cache: --to cache; or see the declaration: --print-python."),
-        (["audio", "pets", "--to", "c"], "there are no sound files in 'pets'; known are .flac, .mp3, .ogg, .wav."),
+        (["audio", "pets", "--to", "c"], "there are no sound files in 'pets'; known are .aif, .aifc, .aiff, .flac,"),
         (["table", "insects.csv", "--type", "length", "--to", "c"], "--type should be a column and its dtype, such as"),
         (["table", "insects.csv", "--split", "a:1", "--to", "c"], "--split should be names and shares, such as train="),
         (["audio", "talks/all.jsonl", "--runner", "ray", "--to", "c"], "unknown runner 'ray'; choose one of"),

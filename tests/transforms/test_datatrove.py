@@ -243,6 +243,7 @@ class TestWhatIsRefused:
         with pytest.raises(TaskError, match=words):
             from_datatrove(PIIFormatter()).transform({"body": "a", "url": "b"})
         (tmp_path / "pages.jsonl").write_text('{"text": 3, "n": 1}\n')
-        declared = declare("pages", JSONLines(tmp_path), [from_datatrove(PIIFormatter()), stored], features=FEATURES)
+        source = JSONLines(tmp_path / "pages.jsonl")
+        declared = declare("pages", source, [from_datatrove(PIIFormatter()), stored], features=FEATURES)
         with pytest.raises(StageError, match=r"stage 'PIIFormatter' failed on record 'pages.jsonl@0'.*found int among"):
             build(declared, tmp_path / "cache", options=LocalOptions(workers=1))
