@@ -1,7 +1,11 @@
-"""The rooms of the library: what each holds, and which others it may import.
+"""The rooms of the library: what each holds, which others it may import, and how many lines it may have.
 
-`tests/test_import_walls.py` keeps the walls, and the table in CONTRIBUTING.md is made from the same rows. A name stands
-for `beam_pipes/<name>/` or `beam_pipes/<name>.py`; the folders of `transforms` and `runners` stand beside `beam_pipes`.
+`tests/test_import_walls.py` keeps the walls, `tests/test_house.py` the lines, and the table in CONTRIBUTING.md is made
+from the same rows. A name stands for `beam_pipes/<name>/` or `beam_pipes/<name>.py`; the folders of `transforms` and
+`runners` stand beside `beam_pipes`.
+
+Ring 1 is the core: what a record passes from a raw file to a device, and who runs it. Ring 2 has the faces of systems
+whose users we serve, ring 3 what looks at caches or serves a job around them.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ _FOLDERS = {"transforms": "transforms/", "runners": "runners/", "beam_pipes": "b
 class Room(NamedTuple):
     """One room; it may import itself too."""
 
+    ring: int
+    #: Lines of Python at most. To raise it is a decision, with its reason in the commit.
+    lines: int
     holds: str
     may_import: set[str]
 
@@ -28,51 +35,70 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
-    "errors": Room("every exception, and what makes text from data safe to print", set()),
-    "extras": Room("optional dependencies: what to install when one is missing", {"errors"}),
-    "cache": Room("the cache at rest: format, publication, storage, verification", BASE),
-    "engine": Room("graphs of units, their execution, statistics", CACHE),
-    "identity": Room("code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room("raw input → source shards → batches of records", ENGINE),
-    "analysis": Room("what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room("cache → batches of NumPy arrays", CACHE),
-    "typed": Room("declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
+    "errors": Room(1, 550, "every exception, and what makes text from data safe to print", set()),
+    "extras": Room(1, 150, "optional dependencies: what to install when one is missing", {"errors"}),
+    "cache": Room(1, 13150, "the cache at rest: format, publication, storage, verification", BASE),
+    "engine": Room(1, 1800, "graphs of units, their execution, statistics", CACHE),
+    "identity": Room(1, 2050, "code and values → fingerprints", {"engine"} | CACHE),
+    "sources": Room(1, 6300, "raw input → source shards → batches of records", ENGINE),
+    "analysis": Room(1, 400, "what an analysis is: analyzer, accumulator, result", ENGINE),
+    "loader": Room(1, 8900, "cache → batches of NumPy arrays", CACHE),
+    "typed": Room(1, 2450, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
+        1,
+        8800,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
-    "tft": Room("tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
-    "graph": Room("declaring by a graph of operators; running it", ENGINE | SOURCES | {"typed", "loader", "building"}),
-    "tasks": Room(
-        "declaring by tasks and mixtures", ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft"}
+    "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
+    "graph": Room(
+        2, 7100, "declaring by a graph of operators; running it", ENGINE | SOURCES | {"typed", "loader", "building"}
     ),
-    "evaluation": Room("evaluator, metrics, loggers", {"tasks"} | CACHE),
+    "tasks": Room(
+        2, 11800, "declaring by tasks and mixtures", ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft"}
+    ),
+    "evaluation": Room(2, 2400, "evaluator, metrics, loggers", {"tasks"} | CACHE),
     "beam": Room(
+        1,
+        2350,
         "a build as PTransforms; the only room that imports Beam at the top of its files, but for `tft/beam_passes.py` "
         "and `seqio/beam_utils.py`",
         ENGINE | SOURCES | DECLARATIONS | {"analysis", "building"},
     ),
-    "map_style": Room("datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}),
-    "on_device": Room("tf.data, JAX, torch; the only room that imports JAX and torch", {"loader", "graph"} | CACHE),
+    "map_style": Room(
+        2, 2900, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
+    ),
+    "on_device": Room(
+        1, 4800, "tf.data, JAX, torch; the only room that imports JAX and torch", {"loader", "graph"} | CACHE
+    ),
     "transforms": Room(
-        "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 16200, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "recipes": Room(
+        3,
+        2750,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
     "testing": Room(
+        3,
+        2250,
         "chaos for declarations: trials of stages and builds, verdicts",
         ENGINE | SOURCES | {"analysis", "building", "beam"},
     ),
-    "export": Room("published snapshots in the formats of others", CACHE),
+    "export": Room(3, 750, "published snapshots in the formats of others", CACHE),
     "report": Room(
-        "pages about published snapshots, comparisons of two", ENGINE | SOURCES | {"analysis", "building", "loader"}
+        3,
+        1700,
+        "pages about published snapshots, comparisons of two",
+        ENGINE | SOURCES | {"analysis", "building", "loader"},
     ),
     "telemetry": Room(
-        "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
+        3, 900, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
     "runners": Room(
+        1,
+        7850,
         "who runs a build; the command line",
         ENGINE
         | SOURCES
@@ -81,14 +107,20 @@ ROOMS: dict[str, Room] = {
         | {"export", "recipes", "report", "telemetry", "testing"},
     ),
     "seqio": Room(
+        2,
+        850,
         "the names of SeqIO, converters, evaluation and `seqio_cache_tasks` included",
         DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "runners"},
     ),
     "face": Room(
+        1,
+        400,
         "`declare` and `build`: from a source and functions to a cache",
         ENGINE | SOURCES | {"analysis", "typed", "building", "beam", "runners"},
     ),
     "beam_pipes": Room(
+        1,
+        100,
         "names of the package, loaded when they are first used",
         {"cache", "face", "loader", "building", "on_device", "typed"},
     ),
@@ -97,12 +129,13 @@ ROOMS: dict[str, Room] = {
 
 def table() -> str:
     """The rows as Markdown; `errors` and `extras`, which all rooms may import, are left out of the lists."""
-    lines = ["| room | holds | may import |", "| --- | --- | --- |"]
+    lines = ["| room | ring | lines at most | holds | may import |", "| --- | --- | --- | --- | --- |"]
     order = list(ROOMS)
     for name, room in ROOMS.items():
         folder = _FOLDERS.get(name) or (f"beam_pipes/{name}" + (".py" if name in (*BASE, "face") else "/"))
         others = sorted(room.may_import - BASE - {name}, key=order.index)
-        lines.append(f"| `{folder}` | {room.holds} | {', '.join(others) or 'nothing of ours'} |")
+        told = ", ".join(others) or "nothing of ours"
+        lines.append(f"| `{folder}` | {room.ring} | {room.lines:,} | {room.holds} | {told} |")
     return "\n".join(lines)
 
 
