@@ -16,7 +16,7 @@ SUMMARIES = {
     "build": "Build a cache, or resume an interrupted build. Options after -- go to Beam.",
     "tokens": "Build a cache of token ids from text or chat messages, ready for packing. Options after -- go to Beam.",
     "images": "Build a cache of images and labels from folders or tar archives. Options after -- go to Beam.",
-    "audio": "Build a cache of sound and transcripts from WAV, FLAC, OGG, MP3 and AIFF files. Options after -- go to Beam.",
+    "audio": "Build a cache of sound and transcripts from WAV, FLAC, OGG, MP3 or AIFF. Options after -- go to Beam.",
     "table": "Build a cache of typed columns from CSV, TSV, JSON Lines or Parquet. Options after -- go to Beam.",
     "plan": "Check a declaration or tasks and print what a build would do and cost, without building.",
     "chaos": "Check that shards, retries and workers do not change a declaration's output; exit with 1 if they do.",

@@ -238,7 +238,7 @@ def audio_command(
     min_secs: Annotated[float | None, typer.Option(help="drop shorter files")] = None,
     max_secs: Annotated[float | None, typer.Option(help="drop longer files")] = None,
 ) -> None:
-    """Build a cache of sound and transcripts from WAV, FLAC, OGG, MP3 and AIFF files. Options after -- go to Beam.
+    """Build a cache of sound and transcripts from WAV, FLAC, OGG, MP3 or AIFF. Options after -- go to Beam.
 
     A manifest with offset and duration (in seconds) names pieces of files. A directory's transcripts are its
     *.trans.txt (LibriSpeech), metadata.csv or metadata.jsonl (LJSpeech, audiofolder), wav.scp and text (Kaldi), or .txt
