@@ -1,11 +1,10 @@
 """Progress on a terminal: a bar, and a table of the stages, redrawn in place.
 
-Progress in a notebook: a bar, and a table of the stages, in one output that is replaced; no widgets.
+Progress in a notebook: the same, in one output that is replaced; no widgets.
 """
 
 from __future__ import annotations
 
-import html
 import importlib
 import sys
 import time
@@ -131,32 +130,16 @@ class NotebookView:
             self.close(counts)
 
     def close(self, counts: Counts) -> None:
-        display = importlib.import_module("IPython.display")
-        page = display.HTML(progress_html(counts))
         if self._handle is None:
-            self._handle = display.display(page, display_id=True)
+            display = importlib.import_module("IPython.display").display
+            self._handle = display(notebook_view(counts), display_id=True)
         else:
-            self._handle.update(page)
+            self._handle.update(notebook_view(counts))
 
 
-def progress_html(counts: Counts) -> str:
-    """A `<progress>` bar, the words, and the table of stages; names are escaped."""
-    whole = sum(stage.secs for stage in counts.stages.values())
-    columns = ["stage", "in", "out", "dropped", "dead", *(["in/s", "time"] if whole else [])]
-    head = "".join(f"<th scope='col'>{name}</th>" for name in columns)
-    rows = []
-    for name, stage in counts.stages.items():
-        cells = [f"{count:,}" for count in (stage.inputs, stage.outputs, stage.dropped, stage.dead)]
-        if whole:
-            rate = f"{stage.inputs / stage.secs:,.0f}" if stage.secs and stage.inputs else "–"
-            cells += [rate, f"{stage.secs / whole:.0%}"]
-        values = "".join(f"<td>{cell}</td>" for cell in cells)
-        rows.append(f"<tr><th scope='row'>{html.escape(name)}</th>{values}</tr>")
-    return (
-        f"<div><progress max='{max(1, counts.num_shards)}' value='{counts.done_shards}' "
-        f"aria-label='source shards that are done'></progress><p>{html.escape(counts.in_words())}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+def notebook_view(counts: Counts) -> Padding:
+    """All stages, in what rich shows as HTML. (A `Live` of rich would need ipywidgets, and saves nothing.)"""
+    return Padding(stages_view(counts, most_lines=len(counts.stages) + _OTHER_LINES), 0, expand=False)
 
 
 class Terminal(Console):
