@@ -82,7 +82,7 @@ ROOMS: dict[str, Room] = {
     ),
     "testing": Room(
         3,
-        2250,
+        2200,
         "chaos for declarations: trials of stages and builds, verdicts",
         ENGINE | SOURCES | {"analysis", "building", "beam"},
     ),

@@ -341,7 +341,6 @@ _ELSEWHERE = {
         "gives something else with another hash seed (PYTHONHASHSEED): {how}. Every process has another one: sort "
         "what comes out of a set, and hash with hashlib."
     ),
-    "clock": "gives something else on another day{how}. Take times from the record, or leave them out.",
     "working_directory": (
         "gives something else in another working directory{how}. Wrap files as Asset(path), which travels with the "
         "declaration and counts in its fingerprint."
@@ -350,7 +349,10 @@ _ELSEWHERE = {
         "gives something else where environment variables are not set{how}. Make it a field of the stage, which "
         "counts in its fingerprint."
     ),
-    "time_zone": "gives something else in another time zone{how}. Name the zone: datetime.timezone.utc, for one.",
+    "time_zone": (
+        "gives something else in another time zone{how}. Name the zone (datetime.timezone.utc, for one), and take the "
+        "date from the record."
+    ),
     "locale": "gives something else in another locale{how}. Name the encoding of files, and format without the locale.",
     "unknown": "gives something else in other surroundings, and no trial alone says which.",
 }
@@ -365,7 +367,7 @@ def finding_words(factor: str, calls: dict[str, Cause]) -> tuple[str, str, Cause
     if factor == "process":
         how = ": what it finds outside of its input is not the same there, made up at import or left by another run"
         return factor, _ELSEWHERE[factor].format(how=how), None
-    cause = calls.get(factor)
+    cause = calls.get("clock" if factor == "time_zone" else factor)
     if factor == "hash_seed":
         how = "it uses `hash`" if cause is not None else "it takes the elements of a set as they come"
         return factor, _ELSEWHERE[factor].format(how=how), cause

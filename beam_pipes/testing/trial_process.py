@@ -51,10 +51,9 @@ class TrialProcesses:
         *,
         timeout_secs: float,
         hash_seed: int = 1,
-        clock: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> Ended:
-        """Calls `function` ("module:name") with `argument`; `clock` sets the clock of its process forward."""
+        """Calls `function` ("module:name") with `argument`."""
         with self._lock:
             server = self._servers.get(hash_seed)
             if server is None:
@@ -66,7 +65,6 @@ class TrialProcesses:
                 "path": [entry or os.getcwd() for entry in sys.path],
                 "working_directory": os.getcwd(),
                 "env": {**os.environ, "PYTHONHASHSEED": str(hash_seed), **(env or {})},
-                "clock": clock,
                 "timeout_secs": timeout_secs,
             }
             status = server.ask(order, timeout_secs)

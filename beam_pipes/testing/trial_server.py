@@ -24,7 +24,6 @@ import numpy as np
 import beam_pipes.testing.trials  # noqa: F401  what every trial would import
 from beam_pipes.cache import locks as kill_points
 from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.testing.surroundings import shift_clock
 from beam_pipes.testing.trial_process import tell_progress_in
 
 _POLL_SECS = 0.002
@@ -101,8 +100,6 @@ def _call(order: JsonObject) -> None:
     random.seed()  # as in a fresh process: forks share what was seeded before
     np.random.seed()
     kill_points.arm(os.environ.get(kill_points.VARIABLE, ""))
-    if order["clock"]:
-        shift_clock()
     directory = Path(order["directory"])
     function, packed = pickle.loads((directory / "order").read_bytes())
     module, _, name = function.partition(":")

@@ -50,9 +50,8 @@ CALL = "@the call"  # the finding has to say where the call stands
 PLANTED = [
     ("Clock_", "clock", f"{SAME}it reads the clock (`time.time_ns`). Take times from the record, or leave them "
      "out.", CALL),
-    ("Today_", "clock", "gives something else on another day: it reads `datetime.date.today`. Take times from "
-     "the record, "
-     "or leave them out.", CALL),
+    ("Today_", "time_zone", "gives something else in another time zone: it reads `datetime.date.today`. Name the zone "
+     "(datetime.timezone.utc, for one), and take the date from the record.", CALL),
     ("GlobalRandom_", "random", f"{SAME}it draws from the global generator of `random`. {KEYED}.", None),
     ("NumpyRandom_", "random", f"{SAME}it draws from the global generator of `numpy.random`. {KEYED}.", None),
     ("Identifier_", "entropy", f"{SAME}it asks the system for random bytes (`uuid.uuid4`). {KEYED}, or make ids of "
@@ -117,8 +116,8 @@ PLANTED = [
      "files as Asset(path), which travels with the declaration and counts in its fingerprint.", CALL),
     ("FromRelativeFile_", "working_directory", "gives something else in another working directory. Wrap files as "
      "Asset(path), which travels with the declaration and counts in its fingerprint.", None),
-    ("LocalTime_", "time_zone", "gives something else in another time zone. Name the zone: datetime.timezone.utc, for "
-     "one.", None),
+    ("LocalTime_", "time_zone", "gives something else in another time zone. Name the zone (datetime.timezone.utc, for "
+     "one), and take the date from the record.", None),
     ("LocaleEncoding_", "locale", "gives something else in another locale. Name the encoding of files, and "
      "format without "
      "the locale.", None),
