@@ -6,22 +6,34 @@ Each comes as a function and as a class that holds its options, for places that 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Literal, overload
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import DTypeLike
 
 from beam_pipes.cache.dtypes import Array
-from beam_pipes.map_style.batching import Lengths, pad_into_batch
+from beam_pipes.map_style.batching import Lengths, Minibatch, pad_into_batch
 
 # What a batcher gives: an array, or with `return_lengths` a pair of the array and the lengths.
 Batched = Any
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Batcher:
+    """A batch function with its options held: the fields are named as its arguments are."""
+
+    _batch: ClassVar[Callable[..., Batched]]
+    length: int | None = None
+    return_lengths: bool = False
+
+    def __call__(self, minibatch: Minibatch) -> Batched:
+        return self._batch(minibatch, **vars(self))
+
+
 @overload
 def batch_spec(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_value: float = ...,
     time_major: bool = ...,
     dtype: DTypeLike = ...,
@@ -29,11 +41,9 @@ def batch_spec(
     length: int | None = ...,
     return_lengths: Literal[False] = ...,
 ) -> Array: ...
-
-
 @overload
 def batch_spec(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_value: float = ...,
     time_major: bool = ...,
     dtype: DTypeLike = ...,
@@ -41,11 +51,9 @@ def batch_spec(
     length: int | None = ...,
     return_lengths: Literal[True],
 ) -> tuple[Array, Lengths]: ...
-
-
 @overload
 def batch_spec(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_value: float = ...,
     time_major: bool = ...,
     dtype: DTypeLike = ...,
@@ -53,10 +61,8 @@ def batch_spec(
     length: int | None = ...,
     return_lengths: bool,
 ) -> Array | tuple[Array, Lengths]: ...
-
-
 def batch_spec(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_value: float = 0.0,
     time_major: bool = False,
     dtype: DTypeLike = np.float32,
@@ -91,54 +97,39 @@ def batch_spec(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SpecBatcher:
+class SpecBatcher(_Batcher):
     """`batch_spec` with its options held, for places that take a callable."""
 
+    _batch = staticmethod(batch_spec)
     pad_value: float = 0.0
     time_major: bool = False
     dtype: DTypeLike = np.float32
-    length: int | None = None
-    return_lengths: bool = False
-
-    def __call__(self, minibatch: Sequence[ArrayLike]) -> Batched:
-        return batch_spec(minibatch, **vars(self))
 
 
 @overload
 def batch_text_id(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_id: int = ...,
     dtype: DTypeLike = ...,
     *,
     length: int | None = ...,
     return_lengths: Literal[False] = ...,
 ) -> Array: ...
-
-
 @overload
 def batch_text_id(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_id: int = ...,
     dtype: DTypeLike = ...,
     *,
     length: int | None = ...,
     return_lengths: Literal[True],
 ) -> tuple[Array, Lengths]: ...
-
-
 @overload
 def batch_text_id(
-    minibatch: Sequence[ArrayLike],
-    pad_id: int = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: bool,
+    minibatch: Minibatch, pad_id: int = ..., dtype: DTypeLike = ..., *, length: int | None = ..., return_lengths: bool
 ) -> Array | tuple[Array, Lengths]: ...
-
-
 def batch_text_id(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_id: int = 0,
     dtype: DTypeLike = np.int64,
     *,
@@ -172,53 +163,43 @@ def batch_text_id(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextIDBatcher:
+class TextIDBatcher(_Batcher):
     """`batch_text_id` with its options held, for places that take a callable."""
 
+    _batch = staticmethod(batch_text_id)
     pad_id: int = 0
     dtype: DTypeLike = np.int64
-    length: int | None = None
-    return_lengths: bool = False
-
-    def __call__(self, minibatch: Sequence[ArrayLike]) -> Batched:
-        return batch_text_id(minibatch, **vars(self))
 
 
 @overload
 def batch_wav(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_value: float = ...,
     dtype: DTypeLike = ...,
     *,
     length: int | None = ...,
     return_lengths: Literal[False] = ...,
 ) -> Array: ...
-
-
 @overload
 def batch_wav(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_value: float = ...,
     dtype: DTypeLike = ...,
     *,
     length: int | None = ...,
     return_lengths: Literal[True],
 ) -> tuple[Array, Lengths]: ...
-
-
 @overload
 def batch_wav(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_value: float = ...,
     dtype: DTypeLike = ...,
     *,
     length: int | None = ...,
     return_lengths: bool,
 ) -> Array | tuple[Array, Lengths]: ...
-
-
 def batch_wav(
-    minibatch: Sequence[ArrayLike],
+    minibatch: Minibatch,
     pad_value: float = 0.0,
     dtype: DTypeLike = np.float32,
     *,
@@ -249,13 +230,9 @@ def batch_wav(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WavBatcher:
+class WavBatcher(_Batcher):
     """`batch_wav` with its options held, for places that take a callable."""
 
+    _batch = staticmethod(batch_wav)
     pad_value: float = 0.0
     dtype: DTypeLike = np.float32
-    length: int | None = None
-    return_lengths: bool = False
-
-    def __call__(self, minibatch: Sequence[ArrayLike]) -> Batched:
-        return batch_wav(minibatch, **vars(self))

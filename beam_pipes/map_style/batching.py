@@ -120,12 +120,14 @@ def _columns(records: list[Sequence[object]], place: str) -> list[list[object]]:
     return [[record[field] for record in records] for field in range(sizes[0])]
 
 
+# Arrays that differ in length along one axis.
+Minibatch = Sequence[ArrayLike]
 Lengths = npt.NDArray[np.int64]
 
 
 @overload
 def batch_sequences(
-    sequences: Sequence[ArrayLike],
+    sequences: Minibatch,
     axis: int = ...,
     pad_value: float = ...,
     *,
@@ -133,11 +135,9 @@ def batch_sequences(
     length: int | None = ...,
     return_lengths: Literal[False] = ...,
 ) -> Array: ...
-
-
 @overload
 def batch_sequences(
-    sequences: Sequence[ArrayLike],
+    sequences: Minibatch,
     axis: int = ...,
     pad_value: float = ...,
     *,
@@ -145,10 +145,8 @@ def batch_sequences(
     length: int | None = ...,
     return_lengths: Literal[True],
 ) -> tuple[Array, Lengths]: ...
-
-
 def batch_sequences(
-    sequences: Sequence[ArrayLike],
+    sequences: Minibatch,
     axis: int = 0,
     pad_value: float = 0,
     *,
@@ -179,7 +177,7 @@ def batch_sequences(
 
 def pad_into_batch(
     owner: str,
-    sequences: Sequence[ArrayLike],
+    sequences: Minibatch,
     *,
     axis: int,
     pad_value: float,
