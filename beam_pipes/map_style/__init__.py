@@ -4,7 +4,8 @@
 
 | chapter | holds |
 | --- | --- |
-| `dataset`, `datasets`, `views` | the protocol, wrappers of data, views of them: parts, chains, transforms |
+| `protocol` | what a dataset is, its base class, and the epoch of a read |
+| `dataset` | datasets made of others: cached, zipped, chained, selected, transformed |
 | `sampler`, `batch_samplers` | the order of examples, and their batches; `SAMPLERS` is the one list of names |
 | `batching`, `batchers` | from a list of examples to a batch |
 | `workers`, `loader` | threads and processes that fetch examples, and the loader over them |
@@ -34,24 +35,24 @@ from beam_pipes.map_style.batchers import batch_wav as batch_wav
 from beam_pipes.map_style.batching import batch_sequences as batch_sequences
 from beam_pipes.map_style.batching import default_collate as default_collate
 from beam_pipes.map_style.dataset import CacheDataset as CacheDataset
-from beam_pipes.map_style.dataset import Dataset as Dataset
+from beam_pipes.map_style.dataset import ChainDataset as ChainDataset
 from beam_pipes.map_style.dataset import DataTable as DataTable
 from beam_pipes.map_style.dataset import DictDataset as DictDataset
-from beam_pipes.map_style.dataset import MapStyle as MapStyle
+from beam_pipes.map_style.dataset import FilterDataset as FilterDataset
+from beam_pipes.map_style.dataset import SliceDataset as SliceDataset
+from beam_pipes.map_style.dataset import SubsetDataset as SubsetDataset
+from beam_pipes.map_style.dataset import TransformDataset as TransformDataset
 from beam_pipes.map_style.dataset import TupleDataset as TupleDataset
-from beam_pipes.map_style.dataset import current_epoch as current_epoch
-from beam_pipes.map_style.dataset import reading_epoch as reading_epoch
+from beam_pipes.map_style.dataset import random_split as random_split
+from beam_pipes.map_style.dataset import split as split
 from beam_pipes.map_style.loader import DataLoader as DataLoader
+from beam_pipes.map_style.protocol import Dataset as Dataset
+from beam_pipes.map_style.protocol import MapStyle as MapStyle
+from beam_pipes.map_style.protocol import current_epoch as current_epoch
+from beam_pipes.map_style.protocol import reading_epoch as reading_epoch
 from beam_pipes.map_style.sampler import IndexSampler as IndexSampler
 from beam_pipes.map_style.sampler import RandomSampler as RandomSampler
 from beam_pipes.map_style.sampler import Sampler as Sampler
 from beam_pipes.map_style.sampler import SequentialSampler as SequentialSampler
 from beam_pipes.map_style.sampler import SubsetRandomSampler as SubsetRandomSampler
 from beam_pipes.map_style.sampler import WeightedRandomSampler as WeightedRandomSampler
-from beam_pipes.map_style.views import ChainDataset as ChainDataset
-from beam_pipes.map_style.views import FilterDataset as FilterDataset
-from beam_pipes.map_style.views import SliceDataset as SliceDataset
-from beam_pipes.map_style.views import SubsetDataset as SubsetDataset
-from beam_pipes.map_style.views import TransformDataset as TransformDataset
-from beam_pipes.map_style.views import random_split as random_split
-from beam_pipes.map_style.views import split as split

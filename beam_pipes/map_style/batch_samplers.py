@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError, UnknownNameError
 from beam_pipes.loader.world import TENSORFLOW, known_world
-from beam_pipes.map_style.dataset import Dataset
+from beam_pipes.map_style.protocol import Dataset
 from beam_pipes.map_style.sampler import (
     IndexSampler,
     Indices,

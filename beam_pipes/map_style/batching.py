@@ -17,7 +17,7 @@ from beam_pipes.cache import exact
 from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number, natural_array
 from beam_pipes.errors import DatasetError
-from beam_pipes.map_style.dataset import Item
+from beam_pipes.map_style.protocol import Item
 
 # A structure like an example, whose leaves are batches, or what a `collate_fn` makes: its users know.
 Collated = Any

@@ -1,176 +1,63 @@
-"""The dataset protocol, the base class of every dataset here, and the epoch that examples are read for.
+"""Datasets made of other datasets.
 
-A *dataset* is anything with `__len__` and `__getitem__`: a list, a NumPy array, a memory-mapped split of a cache, or
-a subclass of `Dataset`. An *example* is what one integer index gives. An index outside `[-n, n)` raises
-`ExampleIndexError`; an `IndexError` or `StopIteration` that comes out of user code is raised as `ExampleError`, since
-Python's iteration protocol would interpret either as the end of the data.
-
-A transform that draws needs the epoch besides the index. The epoch belongs to the thread of execution, not to the
-dataset: two iterators, in two epochs, may read one dataset at once.
-
-The small classes that wrap data come last: one remembers its examples, one treats a list of records as a table with a
-converter for each field, and others zip datasets of one length into dicts or tuples.
+CacheDataset                 remembers its examples
+DataTable                    converts the fields of records
+DictDataset, TupleDataset    zip datasets of one length
+ChainDataset                 datasets one after the other
+FilterDataset, SliceDataset, SubsetDataset    some examples of a dataset
+TransformDataset             a dataset seen through a function
+split, random_split          cut a dataset in parts, by place or by a seeded draw
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+import abc
+import bisect
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from beam_pipes.errors import DatasetError, ExampleError, ExampleIndexError
-
-_EPOCH: ContextVar[int] = ContextVar("transforms_datasets_epoch", default=0)
-
-
-def current_epoch() -> int:
-    """Returns the epoch that examples are being read for; 0 outside of a `DataLoader` and of `reading_epoch`."""
-    return _EPOCH.get()
-
-
-@contextlib.contextmanager
-def reading_epoch(epoch: int) -> Iterator[None]:
-    """Examples read in this block belong to `epoch`; a `DataLoader` sets it automatically."""
-    token = _EPOCH.set(epoch)
-    try:
-        yield
-    finally:
-        _EPOCH.reset(token)
+from beam_pipes.errors import DatasetError, ExampleError
+from beam_pipes.map_style.protocol import Dataset as Dataset
+from beam_pipes.map_style.protocol import (
+    Item,
+    MapStyle,
+    apply_to_example,
+    check_dataset,
+    checked_indices,
+    current_epoch,
+    describe,
+    fetch,
+)
+from beam_pipes.map_style.sampler import check_count
 
 
-class MapStyle(Protocol):
-    """Anything that is indexed by integers and knows its length."""
+class _Memory(Dataset):
+    """Keeps what `_read` gives, unless `_examples` is None."""
 
-    def __len__(self) -> int: ...
+    _examples: dict[int, object] | None
 
-    def __getitem__(self, index: int, /) -> object: ...
-
-
-# What a dataset holds at an index: an object of the user's, of any class.
-Item = Any
-
-
-class Dataset:
-    """Base class of datasets: implement `__len__` and either `__getitem__` or `get_example`.
-
-    - Override `__getitem__(self, i)` for full control, as with `paddle.io.Dataset`.
-    - Override `get_example(self, i)` to be called with a checked index in `[0, n)` only; `dataset[-1]`,
-      `dataset[2:5]` and `dataset[[4, 0]]` then work too, the last two giving a list of examples.
-
-    Iterating gives every example in order, and an error in one of them always surfaces.
-    """
-
-    def __len__(self) -> int:
-        raise DatasetError(f"{type(self).__name__} should define __len__, the number of its examples")
+    @abc.abstractmethod
+    def _read(self, index: int) -> object: ...
 
     def get_example(self, index: int) -> Item:
-        """Returns the example at `index`, which is an int in `[0, len(self))`."""
-        raise DatasetError(
-            f"{type(self).__name__} should define __getitem__(self, i) or get_example(self, i); it defines neither"
-        )
-
-    def __getitem__(self, index: object) -> Item:
-        if isinstance(index, slice):
-            return [self._checked_example(i) for i in range(*index.indices(len(self)))]
-        if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) == 1:
-            return [self._checked_example(i) for i in checked_indices(index, len(self), type(self).__name__)]
-        return self._checked_example(checked_index(index, len(self), type(self).__name__))
-
-    def __iter__(self) -> Iterator[Item]:
-        for index in range(len(self)):
-            yield fetch(self, index, type(self).__name__)
-
-    def _checked_example(self, index: int) -> object:
+        if self._examples is None:
+            return self._read(index)
         try:
-            return self.get_example(index)
-        except (IndexError, StopIteration) as error:
-            raise example_error(f"reading example {index} of {type(self).__name__}", index, error) from error
+            return self._examples[index]
+        except KeyError:
+            return self._examples.setdefault(index, self._read(index))
+
+    def __getstate__(self) -> dict[str, object]:
+        # The examples may hold gigabytes, which the receiver of a pickle never needs.
+        return {**self.__dict__, "_examples": None if self._examples is None else {}}
 
 
-def fetch(dataset: MapStyle, index: int, owner: str) -> Item:
-    """Returns `dataset[index]` for an index known to be valid, so that an `IndexError` comes from user code."""
-    try:
-        return dataset[index]
-    except (IndexError, StopIteration) as error:
-        raise example_error(f"{owner}: reading example {index} of {type(dataset).__name__}", index, error) from error
-
-
-def apply_to_example(
-    function: Callable[[Item], object],
-    example: object,
-    index: int,
-    role: str,
-    *,
-    name: Callable[..., object] | None = None,
-) -> object:
-    """Calls user code on one example; any exception becomes an `ExampleError` that names `index` and function."""
-    try:
-        return function(example)
-    except ExampleError:
-        raise
-    except Exception as error:
-        raise example_error(f"{role} {describe(name or function)} on example {index}", index, error) from error
-
-
-def example_error(what: str, index: int, error: BaseException) -> ExampleError:
-    """Builds the error for user code that raised `error` while doing `what`."""
-    return ExampleError(f"{what} failed: {type(error).__name__}: {error}", index=index)
-
-
-def describe(function: Callable[..., object]) -> str:
-    """Names a callable: `tokenize (text.py:12)` for functions and lambdas, the class for callable objects."""
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        return f"{function.__qualname__} ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})"
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
-
-
-def check_dataset(dataset: object, owner: str) -> None:
-    """Raises `DatasetError` unless `dataset` has `__len__` and `__getitem__`."""
-    missing = [name for name in ("__len__", "__getitem__") if not hasattr(dataset, name)]
-    if missing:
-        raise DatasetError(
-            f"{owner} needs a dataset with __len__ and __getitem__, got {type(dataset).__name__} without "
-            f"{' and '.join(missing)}. Pass a list or a Dataset; a stream can be read with list(...) first."
-        )
-
-
-def checked_index(index: Any, size: int, owner: str) -> int:
-    """Returns `index` as an int in `[0, size)`, counting from the end where it is negative."""
-    try:
-        number = operator.index(index)
-    except TypeError as error:
-        raise DatasetError(
-            f"{owner} is indexed by an int, a slice or a sequence of ints, got {type(index).__name__}: {index!r}"
-        ) from error
-    if not -size <= number < size:
-        raise ExampleIndexError(
-            f"index {number} is out of range for {owner} of {size} examples", index=number, size=size
-        )
-    return number + size if number < 0 else number
-
-
-def checked_indices(indices: Sequence[object] | np.ndarray, size: int, owner: str) -> list[int]:
-    """Returns every index as an int in `[0, size)`; a boolean array selects the places that are True."""
-    array = np.asarray(indices)
-    if array.dtype == np.bool_:
-        if len(array) != size:
-            raise DatasetError(f"a boolean index of {owner} needs {size} values, one an example; got {len(array)}")
-        return [int(i) for i in np.flatnonzero(array)]
-    if array.dtype.kind in "iu":
-        outside = np.flatnonzero((array < -size) | (array >= size))
-        if len(outside):
-            checked_index(array[outside[0]], size, owner)
-        return [int(i) for i in np.where(array < 0, array + size, array)]
-    return [checked_index(index, size, owner) for index in indices]
-
-
-class CacheDataset(Dataset):
+class CacheDataset(_Memory):
     """Keeps every example in memory after its first use: the second policy of `docs/caching-policies.md`.
 
     The first pass costs as much as the dataset below, later ones a dict lookup. Every access returns the same
@@ -187,15 +74,8 @@ class CacheDataset(Dataset):
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def get_example(self, index: int) -> object:
-        try:
-            return self._examples[index]
-        except KeyError:
-            return self._examples.setdefault(index, fetch(self._dataset, index, "CacheDataset"))
-
-    def __getstate__(self) -> dict[str, object]:
-        # The cache may hold gigabytes, which the receiver of a pickle never needs.
-        return {**self.__dict__, "_examples": {}}
+    def _read(self, index: int) -> object:
+        return fetch(self._dataset, index, "CacheDataset")
 
     @property
     def num_cached(self) -> int:
@@ -207,7 +87,7 @@ class CacheDataset(Dataset):
         self._examples.clear()
 
 
-class DataTable(Dataset):
+class DataTable(_Memory):
     """Records (dicts) with some of their fields converted on access.
 
         DataTable([{"path": "a.npy", "text": "hi"}], fields=["path"], converters={"path": np.load})[0]
@@ -243,23 +123,12 @@ class DataTable(Dataset):
         if idle:
             raise DatasetError(f"DataTable has converters for {idle}, but keeps only the fields {self.fields}")
         self.data = data
-        self._examples: dict[int, dict[str, object]] | None = {} if use_cache else None
+        self._examples = {} if use_cache else None
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getstate__(self) -> dict[str, object]:
-        # As for CacheDataset: examples in memory are not sent.
-        return {**self.__dict__, "_examples": None if self._examples is None else {}}
-
-    def get_example(self, index: int) -> dict[str, object]:
-        if self._examples is None:
-            return self._convert(index)
-        if index not in self._examples:
-            self._examples[index] = self._convert(index)
-        return self._examples[index]
-
-    def _convert(self, index: int) -> dict[str, object]:
+    def _read(self, index: int) -> dict[str, object]:
         record = fetch(self.data, index, "DataTable")
         example = {}
         for field in self.fields:
@@ -274,6 +143,21 @@ class DataTable(Dataset):
                 value = apply_to_example(convert, value, index, f"converter of {field!r}")
             example[field] = value
         return example
+
+
+def _lengths(owner: str, datasets: Sequence[MapStyle]) -> list[int]:
+    if not datasets:
+        raise DatasetError(f"{owner} needs at least one dataset, got none")
+    for dataset in datasets:
+        check_dataset(dataset, owner)
+    return [len(dataset) for dataset in datasets]
+
+
+def _one_length(owner: str, lengths: Iterable[int], shown: object) -> int:
+    first, *others = set(lengths)
+    if others:
+        raise DatasetError(f"{owner} needs datasets of one length, got lengths {shown}")
+    return first
 
 
 class DictDataset(Dataset):
@@ -291,10 +175,8 @@ class DictDataset(Dataset):
         for name, dataset in datasets.items():
             check_dataset(dataset, f"DictDataset field {name!r}")
         lengths = {name: len(dataset) for name, dataset in datasets.items()}
-        if len(set(lengths.values())) > 1:
-            raise DatasetError(f"DictDataset needs datasets of one length, got lengths {lengths}")
+        self._size = _one_length("DictDataset", lengths.values(), lengths)
         self._datasets = datasets
-        self._size = next(iter(lengths.values()))
 
     def __len__(self) -> int:
         return self._size
@@ -313,15 +195,9 @@ class TupleDataset(Dataset):
     """
 
     def __init__(self, *datasets: MapStyle) -> None:
-        if not datasets:
-            raise DatasetError("TupleDataset needs at least one dataset, got none")
-        for dataset in datasets:
-            check_dataset(dataset, "TupleDataset")
-        lengths = [len(dataset) for dataset in datasets]
-        if len(set(lengths)) > 1:
-            raise DatasetError(f"TupleDataset needs datasets of one length, got lengths {lengths}")
+        lengths = _lengths("TupleDataset", datasets)
+        self._size = _one_length("TupleDataset", lengths, lengths)
         self._datasets = datasets
-        self._size = lengths[0]
 
     def __len__(self) -> int:
         return self._size
@@ -330,11 +206,253 @@ class TupleDataset(Dataset):
         return tuple(fetch(dataset, index, "TupleDataset") for dataset in self._datasets)
 
 
-if not TYPE_CHECKING:  # checkers know the views by the package, and should refuse other names
-    # Parakeet has the views in this module too: `from parakeet.data import dataset` leads to `dataset.split(lj, 100)`.
-    _VIEWS = "ChainDataset FilterDataset SliceDataset SubsetDataset TransformDataset random_split split".split()
+class ChainDataset(Dataset):
+    """Concatenates datasets: `ChainDataset("ab", "c")` → "a", "b", "c". Raises `DatasetError` without datasets."""
 
-    def __getattr__(name: str) -> object:
-        if name not in _VIEWS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module("beam_pipes.map_style.views"), name)
+    def __init__(self, *datasets: MapStyle) -> None:
+        self._ends = list(itertools.accumulate(_lengths("ChainDataset", datasets)))
+        self._datasets = datasets
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def get_example(self, index: int) -> object:
+        part = bisect.bisect_right(self._ends, index)
+        start = self._ends[part - 1] if part else 0
+        return fetch(self._datasets[part], index - start, "ChainDataset")
+
+
+class _Selection(Dataset):
+    """The examples of a dataset at places that are known."""
+
+    _dataset: MapStyle
+    _places: range | npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def get_example(self, index: int) -> object:
+        return fetch(self._dataset, int(self._places[index]), type(self).__name__)
+
+
+class FilterDataset(_Selection):
+    """Keeps the examples for which `filter_fn(example)` is true.
+
+        FilterDataset([3, 8, 5], lambda n: n > 4) → 8, 5
+
+    Every example is read once, at construction, to learn which are kept. Where that is dear and a small dataset of
+    metadata of the same length decides as well, pass it as `on`: `filter_fn` then sees `on[i]`, and no example is read.
+
+        FilterDataset(clips, lambda meta: meta["seconds"] < 10, on=metadata)
+
+    An exception in `filter_fn` is raised as `ExampleError` with the index of its example.
+    """
+
+    def __init__(self, dataset: MapStyle, filter_fn: Callable[[Item], object], *, on: MapStyle | None = None) -> None:
+        check_dataset(dataset, "FilterDataset")
+        judged = dataset if on is None else on
+        check_dataset(judged, "FilterDataset")
+        if len(judged) != len(dataset):
+            raise DatasetError(
+                f"FilterDataset needs `on` to hold one value for each of the {len(dataset)} examples, got {len(judged)}"
+            )
+        self._dataset = dataset
+        self._places = np.asarray(
+            [index for index in range(len(dataset)) if _kept(filter_fn, fetch(judged, index, "FilterDataset"), index)],
+            dtype=np.int64,
+        )
+
+    @property
+    def indices(self) -> npt.NDArray[np.int64]:
+        """The indices of the kept examples in the dataset below, ascending, int64."""
+        return np.asarray(self._places)
+
+
+def _kept(filter_fn: Callable[[Item], object], example: object, index: int) -> bool:
+    verdict = apply_to_example(filter_fn, example, index, "filter")
+    try:
+        return bool(verdict)
+    except ValueError as error:  # an array of several values
+        raise ExampleError(
+            f"filter {describe(filter_fn)} on example {index} should return one true or false value, got "
+            f"{type(verdict).__name__} of shape {getattr(verdict, 'shape', None)}. Reduce it, with .all() or .any().",
+            index=index,
+        ) from error
+
+
+class SliceDataset(_Selection):
+    """Examples `start` to `finish` (exclusive) of a dataset, lazily.
+
+    With `order`, a permutation of all indices of `dataset`, they are those at places `start` to `finish` of it:
+
+        SliceDataset("abcd", 1, 3)                      → "b", "c"
+        SliceDataset("abcd", 1, 3, order=[3, 2, 1, 0])  → "c", "b"
+
+    Raises `DatasetError` if the slice overruns the dataset or `order` is not a permutation of its indices.
+    """
+
+    def __init__(
+        self,
+        dataset: MapStyle,
+        start: int,
+        finish: int,
+        order: Sequence[int] | np.ndarray | None = None,
+    ) -> None:
+        check_dataset(dataset, "SliceDataset")
+        size = len(dataset)
+        if not 0 <= start <= finish <= size:
+            raise DatasetError(
+                f"SliceDataset needs 0 <= start <= finish <= {size}, the dataset's length; "
+                f"got start={start}, finish={finish}"
+            )
+        self._dataset = dataset
+        self._places: range | npt.NDArray[np.int64] = range(start, finish)
+        if order is not None:
+            places = np.asarray(order, dtype=np.int64)
+            if not np.array_equal(np.sort(places), np.arange(size)):
+                raise DatasetError(
+                    f"SliceDataset needs an order that holds each of 0..{size - 1} once, got {len(order)} values"
+                )
+            self._places = places[start:finish]
+
+
+class SubsetDataset(_Selection):
+    """The examples of `dataset` at `indices`, in that order; an index may occur more than once.
+
+        SubsetDataset("abcd", [2, 0]) → "c", "a"
+
+    Use it to sort or filter by metadata without loading an example: `SubsetDataset(clips, np.argsort(seconds))`.
+    Raises `ExampleIndexError` at construction where an index lies outside the dataset.
+    """
+
+    def __init__(self, dataset: MapStyle, indices: Sequence[int] | np.ndarray) -> None:
+        check_dataset(dataset, "SubsetDataset")
+        self._dataset = dataset
+        self._places = np.asarray(
+            checked_indices(indices, len(dataset), f"{type(dataset).__name__} under SubsetDataset"), dtype=np.int64
+        )
+
+
+class TransformDataset(Dataset):
+    """Applies `transform` to an example on each access.
+
+        TransformDataset([1, 2], lambda n: n * 10)[1] → 20
+
+    Args:
+      dataset: where examples come from.
+      transform: a function of one example, or an object with a method `forward`. For worker processes it must be
+        picklable.
+      seed: for a transform that draws, which is then called with `(example, generator)`: a `numpy.random.Generator`
+        keyed by (seed, epoch, index). So an example is augmented otherwise in each epoch, and alike whatever the
+        workers, ranks and restarts. The epoch is the `DataLoader`'s (`reading_epoch` sets it elsewhere); a
+        `CacheDataset` above keeps the first draw.
+
+    An exception in `transform` is raised as `ExampleError` with the index of its example and the original as its cause.
+    """
+
+    def __init__(self, dataset: MapStyle, transform: Callable[..., object], *, seed: int | None = None) -> None:
+        check_dataset(dataset, "TransformDataset")
+        function = transform if callable(transform) else getattr(transform, "forward", None)
+        if function is None:
+            raise DatasetError(
+                f"TransformDataset needs a callable transform, got {type(transform).__name__}; "
+                "give its class a __call__ method"
+            )
+        self._dataset = dataset
+        self._transform: Callable[..., object] = function
+        self._seed = None if seed is None else check_count(seed, "seed", "TransformDataset", at_least=0)
+
+    @property
+    def dataset(self) -> MapStyle:
+        """The dataset that is seen through the function."""
+        return self._dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def get_example(self, index: int) -> object:
+        example = fetch(self._dataset, index, "TransformDataset")
+        if self._seed is None:
+            return apply_to_example(self._transform, example, index, "transform")
+        bits = np.random.PCG64(np.random.SeedSequence([self._seed, current_epoch(), index]))
+        drawing = functools.partial(_draw, self._transform, np.random.Generator(bits))
+        return apply_to_example(drawing, example, index, "transform", name=self._transform)
+
+
+def _draw(transform: Callable[..., object], generator: np.random.Generator, example: object) -> object:
+    return transform(example, generator)
+
+
+Size = int | float
+
+
+def split(dataset: MapStyle, first_size: Size) -> tuple[SliceDataset, SliceDataset]:
+    """Returns the first `first_size` examples and the rest, in order.
+
+    An int counts examples; a float in [0, 1] is a fraction, rounded to the nearest count:
+
+        split("abcde", 2)   → "ab", "cde"
+        split("abcde", 0.4) → "ab", "cde"
+
+    Raises `DatasetError` for more examples than there are or a fraction outside [0, 1].
+    """
+    check_dataset(dataset, "split")
+    total = len(dataset)
+    first = _count(first_size, total, "split")
+    return SliceDataset(dataset, 0, first), SliceDataset(dataset, first, total)
+
+
+def random_split(dataset: MapStyle, sizes: Size | Sequence[Size], *, seed: int = 0) -> tuple[SubsetDataset, ...]:
+    """Deals the examples at random into parts that are disjoint and hold everything.
+
+    One size gives two parts, as `split` does. Several sizes give as many parts, and must be counts that sum to
+    `len(dataset)` or fractions that sum to 1 (rounded by largest remainder). The same seed gives the same parts.
+
+        train, valid, test = random_split(dataset, [0.8, 0.1, 0.1], seed=7)
+    """
+    check_dataset(dataset, "random_split")
+    total = len(dataset)
+    if isinstance(sizes, Sequence):
+        counts = _counts(sizes, total)
+    else:
+        first = _count(sizes, total, "random_split")
+        counts = [first, total - first]
+    order = np.random.default_rng([seed, total]).permutation(total)
+    parts = np.split(order, np.cumsum(counts)[:-1])
+    return tuple(SubsetDataset(dataset, part) for part in parts)
+
+
+def _count(size: Size, total: int, owner: str) -> int:
+    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
+        raise DatasetError(f"{owner} needs a size that is a count or a fraction, got {type(size).__name__}: {size!r}")
+    if isinstance(size, (float, np.floating)):
+        if not 0.0 <= size <= 1.0:
+            raise DatasetError(f"{owner} needs a fraction between 0 and 1 or an int count, got {size!r}")
+        return round(float(size) * total)
+    if not 0 <= size <= total:
+        raise DatasetError(f"{owner} needs a count between 0 and {total}, the dataset's length; got {size}")
+    return int(size)
+
+
+def _counts(sizes: Sequence[Size], total: int) -> list[int]:
+    if not sizes:
+        raise DatasetError("random_split needs at least one size, got an empty sequence")
+    if all(isinstance(size, (float, np.floating)) for size in sizes):
+        for size in sizes:
+            _count(size, total, "random_split")
+        if not math.isclose(sum(sizes), 1.0, rel_tol=1e-9):
+            raise DatasetError(f"random_split needs fractions that sum to 1, got {list(sizes)}: sum {sum(sizes)}")
+        exact = [size * total for size in sizes]
+        counts = [math.floor(value) for value in exact]
+        by_remainder = sorted(range(len(sizes)), key=lambda part: counts[part] - exact[part])
+        for part in by_remainder[: total - sum(counts)]:
+            counts[part] += 1
+        return counts
+    if any(isinstance(size, (float, np.floating)) for size in sizes):
+        raise DatasetError(f"random_split needs sizes that are all counts or all fractions, got {list(sizes)}")
+    counts = [_count(size, total, "random_split") for size in sizes]
+    if sum(counts) != total:
+        raise DatasetError(
+            f"random_split needs counts that sum to {total}, the dataset's length; got {counts}: sum {sum(counts)}"
+        )
+    return counts

@@ -28,7 +28,7 @@ from beam_pipes.map_style.batch_samplers import (
     describe_sampler,
 )
 from beam_pipes.map_style.batching import Collated, default_collate
-from beam_pipes.map_style.dataset import Item, MapStyle, check_dataset, describe
+from beam_pipes.map_style.protocol import Item, MapStyle, check_dataset, describe
 from beam_pipes.map_style.sampler import RandomSampler, SequentialSampler, check_count
 from beam_pipes.map_style.workers import Loaded, WorkerPool, load_examples, load_on_threads, short
 

@@ -34,7 +34,7 @@ import numpy as np
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
 from beam_pipes.loader.prefetch import LOOK_SECS, OrderedPrefetcher, Waiting, interrupts_held_back
-from beam_pipes.map_style.dataset import MapStyle, reading_epoch
+from beam_pipes.map_style.protocol import MapStyle, reading_epoch
 
 
 def load_examples(dataset: MapStyle, indices: list[int], epoch: int) -> list[object]:

@@ -234,7 +234,7 @@ def _of_tf_data(loader: Iterable[object], native: Loader) -> Iterator[Stages]:
 
 def _of_map_style(loader: MapStyleLoader) -> Iterator[Stages]:
     """A dataset's examples are read at the innermost dataset first, then through its transforms; then collated."""
-    from beam_pipes.map_style.views import TransformDataset
+    from beam_pipes.map_style.dataset import TransformDataset
 
     inner = loader.dataset
     while isinstance(inner, TransformDataset):
