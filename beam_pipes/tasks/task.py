@@ -165,8 +165,9 @@ class Task(DatasetProviderBase):
         return splits
 
     @property
-    def preprocessors(self) -> Sequence[Any]:
-        return self._preprocessors
+    def preprocessors(self) -> list[Any]:
+        """A copy, as are the lists below: `replace` makes a task with other steps or metrics."""
+        return list(self._preprocessors)
 
     @property
     def preprocessing_fn(self) -> PreprocessingFn | None:
@@ -182,12 +183,12 @@ class Task(DatasetProviderBase):
         return self._shuffle_buffer_size
 
     @property
-    def metric_objs(self) -> Sequence[object]:
-        return self._metric_objs
+    def metric_objs(self) -> list[object]:
+        return list(self._metric_objs)
 
     @property
-    def metric_fns(self) -> Sequence[MetricFn]:
-        return self._metric_fns
+    def metric_fns(self) -> list[MetricFn]:
+        return list(self._metric_fns)
 
     @functools.cached_property
     def predict_metric_fns(self) -> Sequence[MetricFn]:

@@ -452,6 +452,19 @@ def test_replace_changes_what_it_knows() -> None:
         task.replace(color=1)
 
 
+def test_steps_and_metrics_are_lists_to_add_to() -> None:
+    def one(targets, predictions):
+        return {}
+
+    task = declared(metric_fns=(one,), metric_objs=(int,), preprocessors=(str,))
+
+    assert task.metric_fns + [one] == [one, one]
+    assert task.metric_objs + [int] == [int, int]
+    assert task.preprocessors + [str] == [str, str]
+    task.metric_fns.clear()
+    assert task.metric_fns == [one]
+
+
 def test_metric_functions_are_sorted_by_what_they_take() -> None:
     def one(targets, predictions):
         return {}
