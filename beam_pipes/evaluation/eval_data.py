@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError, logger
-from beam_pipes.evaluation.metrics import model_output_type_of
+from beam_pipes.evaluation.metrics import PassthroughLegacyMetric
 from beam_pipes.evaluation.model_outputs import AuxValues, ModelOutput, ModelOutputType
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_python.examples import Example, examples_from_dataset
@@ -331,7 +331,7 @@ ARGUMENT_OF = {
 
 @dataclasses.dataclass(frozen=True)
 class TaskMetric:
-    """One metric of a task: a function or an object."""
+    """One metric of a task: `metric` is an object or a class; metric functions are `PassthroughLegacyMetric`."""
 
     name: str
     output_type: ModelOutputType
@@ -341,8 +341,9 @@ class TaskMetric:
 
 def metrics_of(task: Task) -> list[TaskMetric]:
     """The metrics of a task, objects first; raises `EvaluationError` for an object that is not a metric."""
+    made = [PassthroughLegacyMetric.from_metric_fn(metric_fn, task.postprocessor) for metric_fn in task.metric_fns]
     found = []
-    for metric in task.metric_objs:
+    for place, metric in enumerate([*task.metric_objs, *made]):
         name = getattr(metric, "__name__", None) or type(metric).__name__
         output_type = getattr(metric, "model_output_type", None)
         if output_type is None or not hasattr(metric, "from_model_output"):
@@ -352,10 +353,7 @@ def metrics_of(task: Task) -> list[TaskMetric]:
                 task=task.name,
                 metric=name,
             )
-        found.append(TaskMetric(name, ModelOutputType(output_type), metric, is_function=False))
-    for metric_fn in task.metric_fns:
-        output_type = model_output_type_of(metric_fn)
-        found.append(TaskMetric(function_name(metric_fn), output_type, metric_fn, is_function=True))
+        found.append(TaskMetric(name, ModelOutputType(output_type), metric, place >= len(task.metric_objs)))
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -88,14 +88,32 @@ def merge_hosts(returned: Sequence[ModelOutput]) -> ModelOutput:
 
 def as_array(outputs: ModelOutput) -> ModelOutput:
     """One array if all outputs have one shape; otherwise (ragged) the list unchanged. Mappings entry by entry."""
-    if isinstance(outputs, tuple):
-        return tuple(as_array(part) for part in outputs)
-    if isinstance(outputs, Mapping):
-        return {name: as_array(value) for name, value in outputs.items()}
-    try:
-        return np.array(outputs)
-    except ValueError:
-        return outputs
+
+    def array(values: ModelOutput) -> ModelOutput:
+        try:
+            return np.array(values)
+        except ValueError:
+            return values
+
+    return mapped(array, outputs)
+
+
+def mapped(function: Callable[..., ModelOutput], *outputs: ModelOutput) -> Any:
+    """`function` of the arrays and lists in a model output, or in several of one structure.
+
+    `mapped(len, ([a, b], {"scores": [c]}))` → `(2, {"scores": 1})`. Tuples and mappings are the structure.
+    """
+    first = outputs[0]
+    if isinstance(first, tuple):
+        return tuple(mapped(function, *parts) for parts in zip(*outputs, strict=True))
+    if not isinstance(first, Mapping):
+        return function(*outputs)
+    for other in outputs:
+        if other.keys() != first.keys():
+            raise EvaluationError(
+                f"metrics with different auxiliary values cannot be merged: {sorted(first)} and {sorted(other)}"
+            )
+    return {name: mapped(function, *(output[name] for output in outputs)) for name in first}
 
 
 def _places(pairs: list[tuple[int, object]], num_examples: int, where: str) -> list[int]:

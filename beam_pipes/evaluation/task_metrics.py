@@ -12,14 +12,7 @@ import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.eval_data import TaskMetric, metrics_of
-from beam_pipes.evaluation.metrics import (
-    MetricArguments,
-    MetricValue,
-    PassthroughLegacyMetric,
-    Scalar,
-    metric_arguments,
-    postprocessed_targets,
-)
+from beam_pipes.evaluation.metrics import MetricValue, Scalar, function_arguments
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, as_array
 from beam_pipes.tasks.in_python.examples import Example
 from beam_pipes.tasks.provider import Feature
@@ -41,6 +34,15 @@ class TaskMetrics:
         """The values as loggers take them: bare numbers become `Scalar`."""
         return {name: value if isinstance(value, MetricValue) else Scalar(value) for name, value in self.values.items()}
 
+    def record(self, recorded: Mapping[str, Any]) -> None:
+        """Adds what loggers write, `{"targets": …, "prediction": …}`; of several metrics, the last decides."""
+        for name, values in recorded.items():
+            values = list(values) if isinstance(values, np.ndarray) else values
+            if name != "targets":
+                self.inferences[name] = values
+            elif values is not None:
+                self.targets = list(values)
+
 
 class TaskEvaluation:
     """Computes the metrics of one task repeatedly; the postprocessed targets are made once."""
@@ -53,13 +55,14 @@ class TaskEvaluation:
     def compute(self, outputs: Mapping[ModelOutputType, ModelOutput], examples: Sequence[Example]) -> TaskMetrics:
         """All metrics of the task; `outputs` holds what `check_model_functions` asked for, in order of the examples."""
         made = TaskMetrics()
-        prepared: dict[ModelOutputType, MetricArguments] = {}
+        arguments: dict[ModelOutputType, dict[str, Any]] = {}
         for metric in metrics_of(self.task):
             try:
+                output = outputs[metric.output_type]
                 if metric.is_function:
-                    values = self._call_function(metric, outputs, examples, prepared, made)
+                    values = self._call_function(metric, output, examples, arguments, made)
                 else:
-                    values = self._run_object(metric, outputs, examples, made)
+                    values = self._run_object(metric, output, examples, made)
                 self._add(metric, values, made)
             except Exception as error:
                 failure = EvaluationError(
@@ -74,65 +77,46 @@ class TaskEvaluation:
     def _call_function(
         self,
         metric: TaskMetric,
-        outputs: Mapping[ModelOutputType, ModelOutput],
+        output: ModelOutput,
         examples: Sequence[Example],
-        prepared: dict[ModelOutputType, MetricArguments],
+        arguments: dict[ModelOutputType, dict[str, Any]],
         made: TaskMetrics,
     ) -> object:
-        made.targets = self._cached_targets(examples)
-        if metric.output_type not in prepared:
-            output = outputs[metric.output_type]
+        """Outputs are decoded and postprocessed once for all functions that take them."""
+        if metric.output_type not in arguments:
             if metric.output_type == ModelOutputType.SCORE:
                 output = as_array(output)
             elif isinstance(output, tuple):
                 output = (output[0], as_array(output[1]))
-            prepared[metric.output_type] = metric_arguments(
+            arguments[metric.output_type], recorded = function_arguments(
                 metric.output_type,
                 output,
                 examples,
                 self.task.output_features,
-                made.targets,
-                target_field_name=self._target_field_name,
+                self._target_field_name,
                 postprocessor=self.task.postprocessor,
                 where=f"task '{self.task.name}'",
+                targets=self._targets,
             )
-            made.inferences.update(_listed(prepared[metric.output_type].inferences))
+            self._targets = arguments[metric.output_type]["targets"]
+            made.record(recorded)
         # Copies, so that a metric that sorts or drops entries in place does not change what the next one sees.
-        arguments = prepared[metric.output_type].arguments
-        return metric.metric(**{name: copy.copy(value) for name, value in arguments.items()})
+        own = {name: copy.copy(value) for name, value in arguments[metric.output_type].items()}
+        return metric.metric.metric_fn(**own)
 
     def _run_object(
-        self,
-        metric: TaskMetric,
-        outputs: Mapping[ModelOutputType, ModelOutput],
-        examples: Sequence[Example],
-        made: TaskMetrics,
+        self, metric: TaskMetric, output: ModelOutput, examples: Sequence[Example], made: TaskMetrics
     ) -> object:
         features = self.task.output_features
-        output = as_array(outputs[metric.output_type])
-        instance = metric.metric.from_model_output(examples, output, features, self._target_field_name)
+        instance = metric.metric.from_model_output(examples, as_array(output), features, self._target_field_name)
         if hasattr(instance, "actual_compute"):
             values, recorded = instance.actual_compute(
                 examples, features, self._target_field_name, copy.copy(self._targets)
             )
         else:
             values, recorded = instance.compute(), getattr(instance, "targets_and_inferences", None)
-        recorded = dict(recorded or {})
-        targets = recorded.pop("targets", None)
-        made.targets = made.targets if targets is None else list(targets)
-        made.inferences.update(_listed(recorded))
+        made.record(recorded or {})
         return values
-
-    def _cached_targets(self, examples: Sequence[Example]) -> list[object]:
-        if self._targets is None:
-            self._targets = postprocessed_targets(
-                examples,
-                self.task.output_features,
-                target_field_name=self._target_field_name,
-                postprocessor=self.task.postprocessor,
-                where=f"task '{self.task.name}'",
-            )
-        return self._targets
 
     def _add(self, metric: TaskMetric, values: object, made: TaskMetrics) -> None:
         if not isinstance(values, Mapping):
@@ -153,10 +137,6 @@ def _is_number(value: object) -> bool:
     except Exception:
         return False
     return array.ndim == 0 and (array.dtype.kind in "biuf" or array.dtype.name == "bfloat16")
-
-
-def _listed(inferences: Mapping[str, object]) -> dict[str, object]:
-    return {name: list(value) if isinstance(value, np.ndarray) else value for name, value in inferences.items()}
 
 
 def _in_words(error: Exception) -> str:
@@ -192,10 +172,7 @@ class MetricManager:
             by_type = self.metric_registry.setdefault(task.name, {})
             self.output_metrics_collections.setdefault(task.name, {})
             for metric in metrics_of(task):
-                made = metric.metric
-                if metric.is_function:
-                    made = PassthroughLegacyMetric.from_metric_fn(made, task.postprocessor)
-                made = made if isinstance(made, type) else type(made)
+                made = metric.metric if isinstance(metric.metric, type) else type(metric.metric)
                 named = by_type.setdefault(metric.output_type, {})
                 named[f"{made.__name__}_{len(named)}"] = made
 
