@@ -1,6 +1,7 @@
 """Optional dependencies: imported where they are needed, and reported with their pip command if they are missing.
 
 Around TensorFlow also what every room that uses it needs: names for annotations, and `unbatched`, where its own fails.
+`loaded_on_first_use` is for packages that should not load everything when one name is asked for.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from beam_pipes.errors import MissingExtraError
 
@@ -93,6 +95,24 @@ def require(module: str, *, purpose: str) -> ModuleType:
             module=module,
             extra=extra,
         ) from error
+
+
+def loaded_on_first_use(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
+
+    `names`: submodule → the names that it gives, with spaces between them; those of `""` are submodules themselves.
+    """
+    home_of = {name: home for home, listed in names.items() for name in listed.split()}
+
+    def __getattr__(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}; it offers {', '.join(sorted(home_of))}"
+            )
+        module = importlib.import_module(f"{package}.{home_of[name] or name}")
+        return getattr(module, name) if home_of[name] else module
+
+    return __getattr__, lambda: sorted(home_of)
 
 
 def unbatched(dataset: TfDataset) -> TfDataset:

@@ -13,8 +13,9 @@ A runner only decides where shard jobs run.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from beam_pipes.extras import loaded_on_first_use
 
 if TYPE_CHECKING:
     from beam_pipes.building.declaration import Declaration as Declaration
@@ -22,19 +23,13 @@ if TYPE_CHECKING:
     from beam_pipes.building.expectation import expect as expect
     from beam_pipes.building.references import load_declaration as load_declaration
 
-# Loaded when they are first used: what only looks at a cache needs none of them.
-_FILE_OF_NAME = {
-    "Declaration": "declaration",
-    "RegroupedDeclaration": "declaration",
-    "expect": "expectation",
-    "load_declaration": "references",
-}
-
-__all__ = ["Declaration", "RegroupedDeclaration", "expect", "load_declaration"]
-
-
-def __getattr__(name: str) -> object:
-    file = _FILE_OF_NAME.get(name)
-    if file is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
-    return getattr(importlib.import_module(f"{__name__}.{file}"), name)
+# What only looks at a cache needs none of them.
+__getattr__, __dir__ = loaded_on_first_use(
+    __name__,
+    {
+        "declaration": "Declaration RegroupedDeclaration",
+        "expectation": "expect",
+        "references": "load_declaration",
+    },
+)
+__all__ = __dir__()

@@ -5,8 +5,9 @@ Everything is loaded on first use.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from beam_pipes.extras import loaded_on_first_use
 
 if TYPE_CHECKING:
     from beam_pipes.evaluation import loggers as loggers
@@ -27,36 +28,16 @@ if TYPE_CHECKING:
     from beam_pipes.evaluation.model_outputs import ModelOutputType as ModelOutputType
     from beam_pipes.evaluation.model_outputs import merge_hosts as merge_hosts
 
-# Public name → the module under beam_pipes.evaluation that defines it ("" for modules themselves).
-_MODULE_OF = {
-    "AllMetricsFuture": "eval_data",
-    "EnumeratedExamples": "eval_data",
-    "Evaluator": "evaluator",
-    "JSONLogger": "loggers",
-    "Logger": "loggers",
-    "ModelFnCallable": "eval_data",
-    "ModelOutputType": "model_outputs",
-    "PredictFnCallable": "eval_data",
-    "PyLoggingLogger": "loggers",
-    "ScoreFnCallable": "eval_data",
-    "TensorAndNumpyEncoder": "loggers",
-    "TensorBoardLogger": "loggers",
-    "evaluate_mixture": "evaluator",
-    "get_valid_eval_tasks": "eval_data",
-    "loggers": "",
-    "merge_hosts": "model_outputs",
-    "metrics": "",
-}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name] or name}")
-    return getattr(module, name) if _MODULE_OF[name] else module
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = loaded_on_first_use(
+    __name__,
+    {
+        "": "loggers metrics",
+        "eval_data": (
+            "AllMetricsFuture EnumeratedExamples ModelFnCallable PredictFnCallable ScoreFnCallable get_valid_eval_tasks"
+        ),
+        "evaluator": "Evaluator evaluate_mixture",
+        "loggers": "JSONLogger Logger PyLoggingLogger TensorAndNumpyEncoder TensorBoardLogger",
+        "model_outputs": "ModelOutputType merge_hosts",
+    },
+)
+__all__ = __dir__()

@@ -5,8 +5,9 @@ Everything is loaded on first use: declaring imports no TensorFlow.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from beam_pipes.extras import loaded_on_first_use
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.by_name import get_dataset as get_dataset
@@ -57,68 +58,33 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.vocabularies import UnigramVocabulary as UnigramVocabulary
     from beam_pipes.tasks.vocabularies import Vocabulary as Vocabulary
 
-# Public name → the module under beam_pipes.tasks that defines it.
-_MODULE_OF = {
-    "BertWordPieceVocabulary": "vocabularies",
-    "ByteVocabulary": "vocabularies",
-    "CacheDatasetPlaceholder": "steps",
-    "ContinuousFeature": "provider",
-    "DataSource": "sources.data_source",
-    "DataSourceInterface": "sources.data_source",
-    "DatasetProviderBase": "provider",
-    "DatasetProviderRegistry": "registry",
-    "Feature": "provider",
-    "FileDataSource": "sources.files",
-    "FullCodepointVocabulary": "vocabularies",
-    "FunctionDataSource": "sources.function_source",
-    "LoadingPlan": "in_python.loading_plan",
-    "Mixture": "mixture",
-    "MixtureRegistry": "mixture",
-    "PartialCodepointVocabulary": "vocabularies",
-    "PassThroughFeature": "provider",
-    "PassThroughVocabulary": "vocabularies",
-    "ProtoDataSource": "sources.files",
-    "SentencePieceVocabulary": "vocabularies",
-    "ShardInfo": "provider",
-    "SourceInfo": "provider",
-    "TFExampleDataSource": "sources.files",
-    "Task": "task",
-    "TaskRegistry": "registry",
-    "TextLineDataSource": "sources.files",
-    "TfdsDataSource": "sources.tfds",
-    "TiktokenVocabulary": "vocabularies",
-    "TokenizersVocabulary": "vocabularies",
-    "UnigramVocabulary": "vocabularies",
-    "Vocabulary": "vocabularies",
-    "add_global_cache_dirs": "caches.places",
-    "get_dataset": "by_name",
-    "get_global_cache_dirs": "caches.places",
-    "get_loader": "in_python.loading",
-    "get_mixture_or_task": "by_name",
-    "get_subtasks": "by_name",
-    "map_over_dataset": "in_tensorflow.dataset_map",
-    "maybe_get_mixture_or_task": "by_name",
-    "mixing_rate_num_characters": "mixing",
-    "mixing_rate_num_examples": "mixing",
-    "plan_loading": "in_python.loading",
-    "python_map": "python_forms",
-    "set_global_cache_dirs": "caches.places",
-    "task_declaration_parts": "caches.offline",
-    "unimax_rates": "mixing",
-    "write_seqio_sidecars": "caches.sidecars",
-}
-_SUBMODULES = ("derived", "experimental", "preprocessors", "testing", "vocabularies")
-
-__all__ = sorted([*_MODULE_OF, *_SUBMODULES])
-
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _MODULE_OF:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = loaded_on_first_use(
+    __name__,
+    {
+        "": "derived experimental preprocessors testing vocabularies",
+        "by_name": "get_dataset get_mixture_or_task get_subtasks maybe_get_mixture_or_task",
+        "caches.offline": "task_declaration_parts",
+        "caches.places": "add_global_cache_dirs get_global_cache_dirs set_global_cache_dirs",
+        "caches.sidecars": "write_seqio_sidecars",
+        "in_python.loading": "get_loader plan_loading",
+        "in_python.loading_plan": "LoadingPlan",
+        "in_tensorflow.dataset_map": "map_over_dataset",
+        "mixing": "mixing_rate_num_characters mixing_rate_num_examples unimax_rates",
+        "mixture": "Mixture MixtureRegistry",
+        "provider": "ContinuousFeature DatasetProviderBase Feature PassThroughFeature ShardInfo SourceInfo",
+        "python_forms": "python_map",
+        "registry": "DatasetProviderRegistry TaskRegistry",
+        "sources.data_source": "DataSource DataSourceInterface",
+        "sources.files": "FileDataSource ProtoDataSource TFExampleDataSource TextLineDataSource",
+        "sources.function_source": "FunctionDataSource",
+        "sources.tfds": "TfdsDataSource",
+        "steps": "CacheDatasetPlaceholder",
+        "task": "Task",
+        "vocabularies": (
+            "BertWordPieceVocabulary ByteVocabulary FullCodepointVocabulary PartialCodepointVocabulary "
+            "PassThroughVocabulary SentencePieceVocabulary TiktokenVocabulary TokenizersVocabulary "
+            "UnigramVocabulary Vocabulary"
+        ),
+    },
+)
+__all__ = __dir__()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from beam_pipes.extras import loaded_on_first_use
 
 if TYPE_CHECKING:
     from beam_pipes.evaluation.loggers.logger import JSONLogger as JSONLogger
@@ -14,26 +15,13 @@ if TYPE_CHECKING:
     from beam_pipes.evaluation.loggers.tensor_board import TensorBoardLogger as TensorBoardLogger
     from beam_pipes.evaluation.loggers.tensor_board import TensorBoardLoggerV1 as TensorBoardLoggerV1
 
-_MODULE_OF = {
-    "JSONLogger": "logger",
-    "Logger": "logger",
-    "PyLoggingLogger": "logger",
-    "TensorAndNumpyEncoder": "logger",
-    "TensorBoardLogger": "tensor_board",
-    "TensorBoardLoggerV1": "tensor_board",
-    "skip_none_value_dict_factory": "logger",
-}
-
+__getattr__, __dir__ = loaded_on_first_use(
+    __name__,
+    {
+        "logger": "JSONLogger Logger PyLoggingLogger TensorAndNumpyEncoder skip_none_value_dict_factory",
+        "tensor_board": "TensorBoardLogger TensorBoardLoggerV1",
+    },
+)
 LOGGERS = {"json": "JSONLogger", "logging": "PyLoggingLogger", "tensorboard": "TensorBoardLogger"}
 
-__all__ = ["LOGGERS", *_MODULE_OF]
-
-
-def __getattr__(name: str) -> object:
-    if name in _MODULE_OF:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__ = ["LOGGERS", *__dir__()]
