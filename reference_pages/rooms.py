@@ -46,7 +46,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2450, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8800,
+        8650,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),

@@ -1,6 +1,6 @@
 """`forecast_build`: records, bytes and worker-hours of a build, from a sample of its input, with error bars.
 
-`sample` says how the sample is taken and what follows from it; intervals are Student's, at 95 %.
+`sample` says how the sample is taken, and where the intervals come from.
 
 `SavedPlan`: a plan as a small file, which a later build is held to.
 """
@@ -12,7 +12,6 @@ import json
 import math
 import os
 import shutil
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,7 +31,7 @@ DEFAULT_SAMPLE_SECS = 20.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A total: with a probability of 95 % it lies within `value ± error`."""
+    """A total, which lies within `value ± error` for about 95 % of all samples."""
 
     value: float
     error: float
@@ -106,29 +105,26 @@ def forecast_build(
     sample_bytes: int = DEFAULT_SAMPLE_BYTES,
     sample_records: int = DEFAULT_SAMPLE_RECORDS,
     sample_secs: float = DEFAULT_SAMPLE_SECS,
-    workers: int = 1,
     seed: int = 0,
     told: Told = lambda shards, of, records: None,
 ) -> Forecast:
     """A forecast of the build that `plan` plans; reads about `sample_bytes` of input, writes nothing that stays.
 
-    It takes about `sample_secs` on `workers` processes: where stages are slow, fewer records are tried, and the
-    intervals are wider. At least two shards of each stratum are read, and at least two records of each of them go
-    through the stages, so very small limits are exceeded. The same plan and seed take the same sample where the time
-    suffices. `told(shards, of, records)` hears how far the sample is.
+    It takes about `sample_secs`, in this process: where stages are slow, fewer records are tried, and the intervals are
+    wider. At least two shards are read, and at least two records of each of them go through the stages, so very small
+    limits are exceeded. The same plan and seed take the same sample where the time suffices. `told(shards, of,
+    records)` hears how far the sample is.
 
     `worker_secs` is time on the clock: a stage that waits for a service costs what it waits.
 
     Raises what a build would raise for a record of the sample: `StageError` if `on_error` is "fail".
     """
     limits = Limits(bytes=sample_bytes, records=sample_records, secs=sample_secs)
-    sample = take_sample(plan, limits, workers=workers, seed=seed, told=told)
-    total, variance, freedom = sample.totals()
-    quantile = _student(freedom)
+    sample = take_sample(plan, limits, seed=seed, told=told)
 
     def estimate(name: str, share: float = 1.0) -> Estimate:
-        at = sample.names.index(name)
-        return Estimate(value=float(total[at]) * share, error=quantile * math.sqrt(float(variance[at])) * share)
+        value, error = sample.totals[name]
+        return Estimate(value=value * share, error=error * share)
 
     splits = plan.declaration.splits
     left = {task.index for task in plan.tasks_left()}
@@ -162,17 +158,6 @@ def require_room(plan: BuildPlan, forecast: Forecast) -> None:
             "add space, or build to another directory.",
             path=plan.path,
         )
-
-
-def _student(freedom: int) -> float:
-    """The quantile of Student's distribution for 95 %: the first terms of the Cornish-Fisher expansion."""
-    z = statistics.NormalDist().inv_cdf(0.975)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
 
 
 # The smallest value that each unit is chosen for, and how many of what is estimated it has.

@@ -1,17 +1,16 @@
-"""`take_sample`: runs part of the input through the stages, and estimates totals over all of it, with variances.
+"""`take_sample`: runs part of the input through the stages, and estimates totals over all of it.
 
-    shards of the plan ──strata──▶ some shards of each, read whole ──▶ some batches of each, run and encoded
-                                                                       (or pieces of batches, where stages are slow)
+    shards of the plan ──▶ some shards, read whole ──▶ some batches of each, run and encoded
+                                                       (or pieces of batches, where stages are slow)
 
-Source shards are put into *strata*: shards that go to the same splits and whose files have about the same size. Of
-each stratum some shards are taken, one at random out of each of as many stretches of it (so that the end of the input
-counts as its beginning does). Two of each stratum come first and the others while there is time; on several processes
-as soon as it shows that the sample will take longer than they need to start.
+The input is divided into as many equal stretches as shards are wanted, and one shard of each is taken at random. Where
+the files of a source belong to certain splits, the shards of each are sampled by themselves. Two of them always go
+through the stages, the others while there is time.
 
-Totals are ratio estimates: what a batch gives for each of its bytes stands for its shard, and what the shards of a
-stratum give for each stored byte stands for the stratum. Large records count as much as they weigh, so skewed sizes do
-no harm. Variances are the linearised ones of two-stage sampling (Cochran, Sampling Techniques, 3rd ed., 1977, 6.3,
-10.3 and 11.7).
+Totals are ratio estimates: what batches give for each of their bytes stands for their shard, and what shards give for
+each stored byte stands for all. Large records count as much as they weigh, so skewed sizes do no harm. The interval
+comes from how much the sampled shards differ in what they give for a byte; where all shards are sampled, from how much
+their batches do.
 """
 
 from __future__ import annotations
@@ -23,36 +22,28 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import SourceBatch, graph_runner, shard_records, source_batch
-from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import ShardOutput
-from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.building.workers.fork_server import run_tasks
-from beam_pipes.building.workers.process import ended_by
+from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.cache.codec import codec_for
 from beam_pipes.cache.framing import FRAME_BYTES
 from beam_pipes.cache.index import column_dtype, column_names
-from beam_pipes.errors import DeclarationError, WorkerDiedError
 from beam_pipes.sources.record_batch import RecordBatch
 
 Vector = npt.NDArray[np.float64]
 
-# Below this no variance can be told within a stratum, or a shard.
+# Below this nothing is known about how much shards, or batches, differ.
 _AT_LEAST = 2
 # Batches of a shard that are held at a time: 64 MiB.
 _AT_MOST = 64
 # Records that tell how long one takes, after the first, which may load a model.
 _PROBED = 4
-# Processes take about this long to start: a sample that is taken sooner needs none.
-_SOON_SECS = 1.0
 
 # Time on the clock and of the processor; a stage that waits for a service takes little of the latter.
 READ, SECS, CPU = "records read", "seconds", "CPU seconds"
@@ -71,216 +62,155 @@ class Limits:
     secs: float
 
 
-@dataclasses.dataclass(frozen=True)
-class SampledShard:
-    """A shard of the sample: its stored bytes, its estimated totals, the variance of these, sampled pieces, records."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What a sample says: quantity → (its total over the whole input, half of the interval around that)."""
 
-    stored_bytes: int
+    totals: Mapping[str, tuple[float, float]]
+    num_shards: int
+    num_records: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _SampledShard:
+    """Estimated totals of a shard and their variances; its size, and how much of that went through the stages, in how
+    many pieces and records."""
+
     total: Vector
     variance: Vector
+    size: int
+    run_size: float
     pieces: int
     records: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """Shards of each stratum that were sampled. Each quantity that is estimated has a place in vectors, by `names`."""
-
-    names: Sequence[str]
-    strata: Sequence[tuple[Sequence[ShardTask], Sequence[SampledShard]]]
-
-    @property
-    def num_shards(self) -> int:
-        return sum(len(sampled) for _, sampled in self.strata)
-
-    @property
-    def num_records(self) -> int:
-        return sum(shard.records for _, sampled in self.strata for shard in sampled)
-
-    def totals(self) -> tuple[Vector, Vector, int]:
-        """Totals over the whole input, their variances, and the degrees of freedom of these."""
-        total, variance = np.zeros(len(self.names)), np.zeros(len(self.names))
-        freedom = 0
-        for tasks, sampled in self.strata:
-            found, spread = _stratum(len(tasks), sum(task.shard.num_bytes for task in tasks), sampled)
-            total += found
-            variance += spread
-            freedom += sum(shard.pieces - 1 for shard in sampled) + len(sampled) - 1
-        return total, variance, max(1, freedom)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Order:
-    """A shard to be sampled: `rank` counts those of its stratum, `seed` draws its batches."""
-
-    task: ShardTask
-    stratum: int
-    rank: int
-    seed: int
-
-
-def take_sample(plan: BuildPlan, limits: Limits, *, workers: int, seed: int, told: Told) -> Sample:
-    """The sample of a plan within `limits`, on as many as `workers` processes; raises what a build would raise."""
+def take_sample(plan: BuildPlan, limits: Limits, *, seed: int, told: Told) -> Sample:
+    """The sample of a plan within `limits`; raises what a build would raise."""
     rng = random.Random(seed)
-    strata = _strata(plan)
-    taken = [_taken(tasks, _share(tasks, plan.source.num_bytes, limits.bytes), rng) for tasks in strata]
-    orders = [
-        _Order(task, stratum, rank, rng.getrandbits(64))
-        for stratum, tasks in enumerate(taken)
-        for rank, task in enumerate(tasks)
-    ]
-    orders.sort(key=lambda order: order.rank)
-    records = max(1, limits.records // max(1, len(orders)))
-    found: dict[tuple[int, int], SampledShard] = {}
-    schedule = _Schedule(orders, limits.secs)
+    groups: dict[tuple[str, ...], list[ShardTask]] = {}
+    for task in plan.tasks:
+        groups.setdefault(tuple(splits_of(plan, task)), []).append(task)
+    part = limits.bytes / max(1, plan.source.num_bytes)
+    taken = {key: _taken(tasks, max(_AT_LEAST, round(len(tasks) * part)), rng) for key, tasks in groups.items()}
+    # The first shards of each group come before the second ones, so that none is left out when the time is over.
+    order = sorted(((rank, key) for key in taken for rank in range(len(taken[key]))), key=lambda place: place[0])
 
-    def keep(order: _Order, shard: SampledShard) -> None:
-        found[order.stratum, order.rank] = shard
-        told(len(found), len(orders), sum(each.records for each in found.values()))
-
-    sampler = ShardSampler(plan.declaration, plan.header)
-    for order in schedule:
-        keep(order, sampler.sample(order.task, records=records, secs=schedule.share(workers), seed=order.seed))
-        if workers > 1 and schedule.elapsed() > _SOON_SECS and _in_processes(plan, schedule, records, workers, keep):
+    sampler = _ShardSampler(plan, rng)
+    found: dict[tuple[str, ...], list[_SampledShard]] = {key: [] for key in groups}
+    began, records = time.monotonic(), 0
+    for done, (rank, key) in enumerate(order):
+        left = began + limits.secs - time.monotonic()
+        if rank >= _AT_LEAST and left <= 0:
             break
+        shards_left = len(order) - done
+        shard = sampler.sample(
+            taken[key][rank], records=max(1, limits.records // len(order)), secs=max(0.0, left) / shards_left
+        )
+        found[key].append(shard)
+        records += shard.records
+        told(done + 1, len(order), records)
+
+    total, variance, freedom = np.zeros(len(sampler.names)), np.zeros(len(sampler.names)), 0
+    for key, tasks in groups.items():
+        group_total, group_variance, group_freedom = _of_group(tasks, found[key])
+        total, variance, freedom = total + group_total, variance + group_variance, freedom + group_freedom
+    # About Student's quantile for 95 %: fewer than ten degrees of freedom need more than two standard errors.
+    halves = (2 + 3 / max(1, freedom)) * np.sqrt(variance)
     return Sample(
-        quantities(plan.declaration.splits),
-        [(tasks, [found[key] for key in sorted(found) if key[0] == stratum]) for stratum, tasks in enumerate(strata)],
+        totals={name: (float(total[at]), float(halves[at])) for at, name in enumerate(sampler.names)},
+        num_shards=sum(map(len, found.values())),
+        num_records=records,
     )
 
 
-class _Schedule:
-    """Which shard comes next, and how long it may take; optional shards are skipped when the time is over."""
-
-    def __init__(self, orders: Sequence[_Order], secs: float) -> None:
-        self._left = list(reversed(orders))
-        self._began = time.monotonic()
-        self._secs = secs
-
-    def __iter__(self) -> Iterator[_Order]:
-        return self
-
-    def __next__(self) -> _Order:
-        while self._left:
-            order = self._left.pop()
-            if order.rank < _AT_LEAST or self.elapsed() < self._secs:
-                return order
-        raise StopIteration
-
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def elapsed(self) -> float:
-        return time.monotonic() - self._began
-
-    def share(self, workers: int) -> float:
-        """Seconds for the shard that was taken last, of `workers` that continue with the others."""
-        return max(0.0, self._secs - self.elapsed()) * min(workers, len(self._left) + 1) / (len(self._left) + 1)
+def _taken(tasks: Sequence[ShardTask], count: int, rng: random.Random) -> list[ShardTask]:
+    """One at random out of each of `count` stretches of about equal length, in any order."""
+    count = min(len(tasks), count)
+    bounds = [round(number * len(tasks) / count) for number in range(count + 1)]
+    taken = [tasks[rng.randrange(start, stop)] for start, stop in itertools.pairwise(bounds)]
+    rng.shuffle(taken)
+    return taken
 
 
-def _in_processes(
-    plan: BuildPlan, schedule: _Schedule, records: int, workers: int, keep: Callable[[_Order, SampledShard], None]
-) -> bool:
-    """Samples the rest in worker processes; False if they cannot get the declaration, or nothing is left."""
-    if len(schedule) < _AT_LEAST:
-        return False
-    handle = DeclarationHandle(plan.declaration)
-    try:
-        handle.require_portable()
-    except DeclarationError:
-        return False
-
-    def heard(order: _Order, pid: int, kind: str, value: Any) -> None:
-        if kind == "result":
-            keep(order, value)
-
-    run_tasks(
-        schedule,
-        workers=workers,
-        imports=__name__,
-        call=lambda order: (_sample, (handle, plan.header, order, records, schedule.share(workers))),
-        heard=heard,
-        died=_died,
-    )
-    return True
+def _of_group(tasks: Sequence[ShardTask], sampled: Sequence[_SampledShard]) -> tuple[Vector, Vector, int]:
+    """The totals over `tasks`, their variances, and the degrees of freedom of these."""
+    rows = np.array([shard.total for shard in sampled])
+    if len(sampled) == len(tasks):
+        variance = np.sum([shard.variance for shard in sampled], axis=0)
+        return rows.sum(axis=0), variance, sum(shard.pieces - 1 for shard in sampled)
+    sizes = np.array([shard.size for shard in sampled], dtype=np.float64)
+    whole = sum(_shard_size(task) for task in tasks)
+    return *_ratio(rows, sizes, whole, run=sum(shard.run_size for shard in sampled)), len(sampled) - 1
 
 
-# What a worker process keeps between its tasks: resolving a declaration imports the user's modules.
-_sampler: ShardSampler | None = None
+def _shard_size(task: ShardTask) -> int:
+    """What shards are weighed by: their stored bytes, and one more for sources that do not know these."""
+    return task.shard.num_bytes + 1
 
 
-def _sample(
-    send: Callable[[object], None],
-    handle: DeclarationHandle,
-    header: BuildHeader,
-    order: _Order,
-    records: int,
-    secs: float,
-) -> SampledShard:
-    """In the worker."""
-    global _sampler
-    if _sampler is None:
-        _sampler = ShardSampler(handle.get(), header)
-    return _sampler.sample(order.task, records=records, secs=secs, seed=order.seed)
+def _ratio(rows: Vector, sizes: Vector, whole: float, *, run: float) -> tuple[Vector, Vector]:
+    """The totals over things of size `whole`, from rows of such things of these `sizes`; and their variances.
+
+    Of the size of all, `run` went through the stages: where that is everything, nothing is uncertain.
+    """
+    count = len(rows)
+    if not sizes.sum():
+        return np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
+    rate = rows.sum(axis=0) / sizes.sum()
+    residuals = rows - np.outer(sizes, rate)
+    unseen = max(0.0, 1 - run / whole)
+    spread = unseen * count / max(1, count - 1) * (residuals**2).sum(axis=0)
+    return rate * whole, spread * (whole / sizes.sum()) ** 2
 
 
-def _died(order: _Order, code: int) -> WorkerDiedError:
-    return WorkerDiedError(
-        f"a worker died ({ended_by(code)}) while it tried records of source shard {order.task.index} for the forecast. "
-        "A build would lose a worker too: give records limits (record_memory_bytes, record_timeout_secs), or plan with "
-        "--no-forecast.",
-        shard=order.task.index,
-        exit_code=code,
-    )
+class _ShardSampler:
+    """Samples source shards of one plan, one after the other."""
 
+    def __init__(self, plan: BuildPlan, rng: random.Random) -> None:
+        self._declaration = plan.declaration
+        self._header = plan.header
+        self._rng = rng
+        self.names = [READ, SECS, CPU, "bytes"]
+        self.names += [f"{what} {split}" for split in plan.declaration.splits for what in ("records", "bytes")]
+        self._runner = graph_runner(plan.declaration)
+        self._index_row_bytes = {split: self._row_bytes(split) for split in plan.declaration.splits}
 
-class ShardSampler:
-    """Samples source shards of one declaration, one after the other, in this process."""
-
-    def __init__(self, declaration: Declaration, header: BuildHeader) -> None:
-        self._declaration = declaration
-        self._header = header
-        self._names = quantities(declaration.splits)
-        self._runner = graph_runner(declaration)
-        self._index_row_bytes = {split: self._row_bytes(split) for split in declaration.splits}
-
-    def sample(self, task: ShardTask, *, records: int, secs: float, seed: int) -> SampledShard:
+    def sample(self, task: ShardTask, *, records: int, secs: float) -> _SampledShard:
         """Reads a shard whole, and runs batches of about `records` records, or as many as `secs` allow."""
-        rng = random.Random(seed)
-        kept: list[tuple[int, RecordBatch]] = []
-        batches = num_records = num_bytes = 0
+        kept: list[RecordBatch] = []
+        batches = num_records = 0
+        size = 0.0
         wanted = _AT_LEAST
         began, worked = time.perf_counter(), time.process_time()
         for batch in shard_records(self._declaration, task.shard):
-            size = _raw_bytes(batch)
-            batches, num_records, num_bytes = batches + 1, num_records + batch.num_records, num_bytes + size
+            batches, num_records, size = batches + 1, num_records + batch.num_records, size + _size(batch)
             if batches == 1:
                 wanted = min(_AT_MOST, max(_AT_LEAST, math.ceil(records / max(1, num_records))))
             # A reservoir (Vitter's algorithm R): every batch has the same chance, and few are held.
             if len(kept) < wanted:
-                kept.append((size, batch))
-            elif (at := rng.randrange(batches)) < len(kept):
-                kept[at] = (size, batch)
+                kept.append(batch)
+            elif (at := self._rng.randrange(batches)) < len(kept):
+                kept[at] = batch
         read_secs, read_cpu_secs = time.perf_counter() - began, time.process_time() - worked
-        pieces = kept
-        whole = batches
         most = self._affordable(kept, began + secs)
-        if most < sum(batch.num_records for _, batch in kept):
-            pieces = _pieces([batch for _, batch in kept], most, rng)
-            whole = max(len(pieces), round(num_records / max(1, pieces[0][1].num_records)))
-        rows, sizes, run = self._run_all(task, pieces, until=began + secs)
-        total, variance = _ratio(rows, sizes, num_bytes, whole)
-        total[self._names.index(READ)] = num_records
-        variance[self._names.index(READ)] = 0.0
-        total[self._names.index(SECS)] += read_secs
-        total[self._names.index(CPU)] += read_cpu_secs
-        return SampledShard(task.shard.num_bytes, total, variance, len(rows), run)
+        pieces = kept if most >= sum(batch.num_records for batch in kept) else _pieces(kept, most, self._rng)
+        rows = self._run_all(task, pieces, until=began + secs)
+        pieces = pieces[: len(rows)]
+        sizes = np.array([_size(piece) for piece in pieces], dtype=np.float64)
+        total, variance = _ratio(np.reshape(rows, (len(rows), len(self.names))), sizes, size, run=sizes.sum())
+        total[self.names.index(READ)] = num_records
+        variance[self.names.index(READ)] = 0.0
+        total[self.names.index(SECS)] += read_secs
+        total[self.names.index(CPU)] += read_cpu_secs
+        run_size = _shard_size(task) * (float(sizes.sum()) / size if size else 1.0)
+        run_records = sum(piece.num_records for piece in pieces)
+        return _SampledShard(total, variance, _shard_size(task), run_size, len(pieces), run_records)
 
-    def _affordable(self, kept: Sequence[tuple[int, RecordBatch]], until: float) -> float:
+    def _affordable(self, kept: Sequence[RecordBatch], until: float) -> float:
         """How many records the time allows, by the first few; inf if that is more than there are."""
         if not kept:
             return math.inf
-        secs, batch = 0.0, kept[0][1]
+        secs, batch = 0.0, kept[0]
         first = batch.first_ordinal
         for count in (1, _PROBED):
             began = time.perf_counter()
@@ -292,24 +222,19 @@ class ShardSampler:
         left = max(0.0, until - time.perf_counter())
         return left / secs if secs else math.inf
 
-    def _run_all(
-        self, task: ShardTask, pieces: Sequence[tuple[int, RecordBatch]], *, until: float
-    ) -> tuple[Vector, Vector, int]:
-        """What each piece gives, its size, and the number of records in all; ends when the time is over."""
+    def _run_all(self, task: ShardTask, pieces: Sequence[RecordBatch], *, until: float) -> list[Vector]:
+        """What each piece gives; ends when the time is over."""
         rows: list[Vector] = []
-        records = 0
         with tempfile.TemporaryDirectory(prefix="beam-pipes-forecast-") as root:
             output = ShardOutput(self._declaration, dataclasses.replace(self._header, root=root), task)
             try:
-                for sequence, (_, piece) in enumerate(pieces):
+                for sequence, piece in enumerate(pieces):
                     if sequence >= _AT_LEAST and time.perf_counter() > until:
                         break
                     rows.append(self._measure(output, piece, sequence))
-                    records += piece.num_records
             finally:
                 output.abort()
-        sizes = np.array([size for size, _ in pieces[: len(rows)]], dtype=np.float64)
-        return np.array(rows).reshape(len(rows), len(self._names)), sizes, records
+        return rows
 
     def _run(self, records: RecordBatch) -> SourceBatch:
         batch = source_batch(self._declaration, records)
@@ -328,7 +253,7 @@ class ShardSampler:
             found[f"records {split}"] = len(written)
             found[f"bytes {split}"] = sum(len(payload) + per_record for payload, _, _ in written)
             found["bytes"] += found[f"bytes {split}"]
-        return np.array([found.get(name, 0.0) for name in self._names])
+        return np.array([found.get(name, 0.0) for name in self.names])
 
     def _row_bytes(self, split: str) -> int:
         """Bytes of the index for each record of a split."""
@@ -350,39 +275,13 @@ def _copied(records: RecordBatch) -> RecordBatch:
         return records
 
 
-def quantities(splits: Sequence[str]) -> list[str]:
-    """What is estimated."""
-    return [READ, SECS, CPU, "bytes", *(f"{what} {split}" for split in splits for what in ("records", "bytes"))]
-
-
 def splits_of(plan: BuildPlan, task: ShardTask) -> Sequence[str]:
     """The splits that a source shard has files for."""
     found = plan.declaration.source.splits_of(task.shard)
     return plan.declaration.splits if found is None else found
 
 
-def _strata(plan: BuildPlan) -> list[list[ShardTask]]:
-    """Shards by their splits and the size of their files (in powers of four), in the order of the input."""
-    groups: dict[tuple[tuple[str, ...], int], list[ShardTask]] = {}
-    for task in plan.tasks:
-        mean = task.shard.num_bytes / max(1, len(task.shard.slices))
-        key = (tuple(splits_of(plan, task)), int(math.log(max(1.0, mean), 4)))
-        groups.setdefault(key, []).append(task)
-    return [groups[key] for key in sorted(groups)]
-
-
-def _share(tasks: Sequence[ShardTask], whole: int, sample_bytes: int) -> int:
-    """How many shards of a stratum to take: the same part of each stratum, and a few at least."""
-    return min(len(tasks), max(_AT_LEAST, round(len(tasks) * sample_bytes / max(1, whole))))
-
-
-def _taken(tasks: Sequence[ShardTask], count: int, rng: random.Random) -> list[ShardTask]:
-    """One at random out of each of `count` stretches of about equal length."""
-    bounds = [round(number * len(tasks) / count) for number in range(count + 1)] if count else []
-    return [tasks[rng.randrange(start, stop)] for start, stop in itertools.pairwise(bounds)]
-
-
-def _pieces(batches: Sequence[RecordBatch], most: float, rng: random.Random) -> list[tuple[int, RecordBatch]]:
+def _pieces(batches: Sequence[RecordBatch], most: float, rng: random.Random) -> list[RecordBatch]:
     """Runs of equal length of records, out of several batches: about `most` records in all, and two pieces at least."""
     each = max(1, int(most / max(_AT_LEAST, len(batches))))
     order = rng.sample(range(len(batches)), len(batches))
@@ -394,32 +293,11 @@ def _pieces(batches: Sequence[RecordBatch], most: float, rng: random.Random) -> 
     found = []
     for at, start in chosen:
         first = batches[at].first_ordinal + start
-        piece = batches[at].cut(first, min(first + each, batches[at].first_ordinal + batches[at].num_records))
-        found.append((_raw_bytes(piece), piece))
+        found.append(batches[at].cut(first, min(first + each, batches[at].first_ordinal + batches[at].num_records)))
     return found
 
 
-def _raw_bytes(batch: RecordBatch) -> int:
-    return sum(len(batch.raw(at)) for at in range(len(batch.values))) + sum(len(row.raw) for row in batch.bad)
-
-
-def _ratio(rows: Vector, sizes: Vector, whole_size: int, whole_count: int) -> tuple[Vector, Vector]:
-    """The total over `whole_count` things of `whole_size` together, from a sample of them; and its variance."""
-    count = len(rows)
-    if not count:
-        return np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
-    if not sizes.sum():  # nothing to weigh by: every one counts the same
-        sizes, whole_size = np.ones(count), whole_count
-    rate = rows.sum(axis=0) / sizes.sum()
-    spread = np.zeros(rows.shape[1])
-    if 1 < count < whole_count:
-        residuals = rows - np.outer(sizes, rate)
-        spread = whole_count**2 * (1 - count / whole_count) / count * (residuals**2).sum(axis=0) / (count - 1)
-    return rate * whole_size, spread
-
-
-def _stratum(num_shards: int, stored_bytes: int, sampled: Sequence[SampledShard]) -> tuple[Vector, Vector]:
-    rows = np.array([shard.total for shard in sampled])
-    sizes = np.array([shard.stored_bytes for shard in sampled], dtype=np.float64)
-    total, variance = _ratio(rows, sizes, stored_bytes, num_shards)
-    return total, variance + num_shards / len(sampled) * np.sum([shard.variance for shard in sampled], axis=0)
+def _size(batch: RecordBatch) -> int:
+    """What batches are weighed by: their bytes, and one more for each record, as sources of objects have no bytes."""
+    found = sum(len(batch.raw(at)) for at in range(len(batch.values))) + sum(len(row.raw) for row in batch.bad)
+    return found + batch.num_records

@@ -6,7 +6,6 @@ What `beam-pipes plan` prints about the analyzers of a declaration.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Annotated, NamedTuple
 
 import typer
@@ -222,13 +221,12 @@ def _forecast(plan: BuildPlan, how: _How) -> Forecast | None:
         raise DeclarationError(
             f"--sample-secs should be more than 0, got {how.sample_secs:g}; --no-forecast takes none."
         )
-    workers = how.options.num_workers if isinstance(how.options, LocalOptions) else os.cpu_count() or 1
     with Console(stderr=True).status("trying a sample of the input") as status:
 
         def told(shards: int, of: int, records: int) -> None:
             status.update(f"trying a sample of the input: {shards} of {of} shards, {records:,} records")
 
-        return forecast_build(plan, sample_secs=how.sample_secs, workers=workers, told=told)
+        return forecast_build(plan, sample_secs=how.sample_secs, told=told)
 
 
 def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -> bool:
