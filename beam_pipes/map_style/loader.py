@@ -29,7 +29,7 @@ from beam_pipes.map_style.batch_samplers import (
 )
 from beam_pipes.map_style.batching import Collated, default_collate
 from beam_pipes.map_style.protocol import Item, MapStyle, check_dataset, describe
-from beam_pipes.map_style.sampler import RandomSampler, SequentialSampler, check_count
+from beam_pipes.map_style.sampler import check_count
 from beam_pipes.map_style.workers import Loaded, WorkerPool, load_examples, load_on_threads, short
 
 _log = logger(__name__)
@@ -64,7 +64,7 @@ def load_state(state: JsonObject, order: Mapping[str, object]) -> Place:
     saved, ours = dict(_leaves(state["order"])), dict(_leaves(order))
     differences = [
         f"{name} was {saved.get(name)!r}, is {ours.get(name)!r}"
-        for name in dict.fromkeys([*saved, *ours])
+        for name in {**saved, **ours}
         if saved.get(name) != ours.get(name)
     ]
     if differences:
@@ -163,11 +163,18 @@ class DataLoader:
             worker_init_fn=worker_init_fn is not None and not (num_workers and worker_type == "process"),
         )
         self.dataset = dataset
-        self.batch_sampler = (
-            _batch_sampler(dataset, batch_size, shuffle, drop_last, sampler, seed)
-            if batch_sampler is None
-            else _checked_batch_sampler(batch_sampler, batch_size, shuffle, drop_last, sampler, seed)
-        )
+        self.batch_sampler: Iterable[list[int]]
+        if batch_sampler is None:
+            self.batch_sampler = _batch_sampler(dataset, batch_size, shuffle, drop_last, sampler, seed)
+        else:
+            self.batch_sampler = _checked_batch_sampler(
+                batch_sampler,
+                batch_size=batch_size != 1,
+                shuffle=shuffle,
+                drop_last=drop_last,
+                sampler=sampler is not None,
+                seed=seed is not None,
+            )
         self._check_world()
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         self.num_workers = check_count(num_workers, "num_workers", "DataLoader", at_least=0)
@@ -350,39 +357,18 @@ def _close_pools(pools: list[WorkerPool]) -> None:
 
 
 def _batch_sampler(
-    dataset: MapStyle,
-    batch_size: int,
-    shuffle: bool,
-    drop_last: bool,
-    sampler: Iterable[int] | None,
-    seed: int | None,
+    dataset: MapStyle, batch_size: int, shuffle: bool, drop_last: bool, sampler: Iterable[int] | None, seed: int | None
 ) -> BatchSampler:
     check_count(batch_size, "batch_size", "DataLoader")
     if sampler is None:
-        drawn = RandomSampler(len(dataset), seed=seed or 0) if shuffle else SequentialSampler(len(dataset))
-        return BatchSampler(drawn, batch_size, drop_last)
+        return BatchSampler(None, batch_size, drop_last, dataset=dataset, shuffle=shuffle, seed=seed or 0)
     if shuffle or seed is not None:
         raise DatasetError("DataLoader takes no shuffle or seed with a sampler: the order is the sampler's")
     return BatchSampler(sampler, batch_size, drop_last)
 
 
-def _checked_batch_sampler(
-    batch_sampler: Iterable[list[int]],
-    batch_size: int,
-    shuffle: bool,
-    drop_last: bool,
-    sampler: Iterable[int] | None,
-    seed: int | None,
-) -> Iterable[list[int]]:
-    given = {
-        "batch_size": batch_size != 1,
-        "shuffle": shuffle,
-        "drop_last": drop_last,
-        "sampler": sampler is not None,
-        "seed": seed is not None,
-    }
-    extra = [name for name, is_given in given.items() if is_given]
-    if extra:
+def _checked_batch_sampler(batch_sampler: Iterable[list[int]], **given: bool) -> Iterable[list[int]]:
+    if extra := [name for name, is_given in given.items() if is_given]:
         raise DatasetError(f"DataLoader takes no {', '.join(extra)} with a batch_sampler, which decides them itself")
     if not hasattr(batch_sampler, "__iter__") or not hasattr(batch_sampler, "__len__"):
         raise DatasetError(
