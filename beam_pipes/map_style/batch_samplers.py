@@ -27,6 +27,7 @@ from beam_pipes.map_style.sampler import (
     WeightedRandomSampler,
     check_count,
     check_lengths,
+    check_rank,
     digest,
     digest_list,
     size_of,
@@ -217,10 +218,7 @@ class DistributedSampler(Sampler):
         super().__init__(seed=seed, epoch=epoch)
         if num_trainers is None or rank is None:
             num_trainers, rank = _of_world(num_trainers, rank)
-        self.num_trainers = check_count(num_trainers, "num_trainers", "DistributedSampler")
-        self.rank = check_count(rank, "rank", "DistributedSampler", at_least=0)
-        if self.rank >= self.num_trainers:
-            raise DatasetError(f"DistributedSampler needs 0 <= rank < num_trainers={num_trainers}, got rank={rank}")
+        self.num_trainers, self.rank = check_rank(num_trainers, rank, "DistributedSampler")
         if last not in LAST:
             raise DatasetError(f"DistributedSampler needs last to be one of: {', '.join(LAST)}; got {last!r}")
         self.last = last
@@ -482,10 +480,7 @@ class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
         seed: int = 0,
         epoch: int = 0,
     ) -> None:
-        self.num_trainers = check_count(num_trainers, "num_trainers", "BucketSampler")
-        self.rank = check_count(rank, "rank", "BucketSampler", at_least=0)
-        if self.rank >= self.num_trainers:
-            raise DatasetError(f"BucketSampler needs 0 <= rank < num_trainers={num_trainers}, got rank={rank}")
+        self.num_trainers, self.rank = check_rank(num_trainers, rank, "BucketSampler")
         check_count(batch_size, "batch_size", "BucketSampler")
         super().__init__(lengths, num_trainers * batch_size, batch_group_size, permutate, seed=seed, epoch=epoch)
 

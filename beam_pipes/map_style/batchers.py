@@ -85,14 +85,7 @@ def batch_spec(
     `DatasetError` for an empty minibatch or unequal bands.
     """
     return pad_into_batch(
-        "batch_spec",
-        minibatch,
-        axis=0 if time_major else -1,
-        pad_value=pad_value,
-        dtype=dtype,
-        length=length,
-        lengths=return_lengths,
-        ranks=(2, 3),
+        "batch_spec", (2, 3), minibatch, 0 if time_major else -1, pad_value, dtype, length, return_lengths
     )
 
 
@@ -150,16 +143,7 @@ def batch_text_id(
 
     Returns ids of shape (B, T). Raises `DatasetError` for an empty minibatch or an example that is not 1-D.
     """
-    return pad_into_batch(
-        "batch_text_id",
-        minibatch,
-        axis=0,
-        pad_value=pad_id,
-        dtype=dtype,
-        length=length,
-        lengths=return_lengths,
-        ranks=(1,),
-    )
+    return pad_into_batch("batch_text_id", (1,), minibatch, 0, pad_id, dtype, length, return_lengths)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,16 +201,7 @@ def batch_wav(
 
     Returns an array of shape (B, T) or (B, C, T). Raises `DatasetError` for an empty minibatch or unequal channels.
     """
-    return pad_into_batch(
-        "batch_wav",
-        minibatch,
-        axis=-1,
-        pad_value=pad_value,
-        dtype=dtype,
-        length=length,
-        lengths=return_lengths,
-        ranks=(1, 2),
-    )
+    return pad_into_batch("batch_wav", (1, 2), minibatch, -1, pad_value, dtype, length, return_lengths)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

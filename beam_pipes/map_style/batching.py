@@ -170,23 +170,20 @@ def batch_sequences(
     Returns a new array of shape `(batch, …, longest, …)`, filled once. Raises `DatasetError` with the index of the
     example that does not fit.
     """
-    return pad_into_batch(
-        "batch_sequences", sequences, axis=axis, pad_value=pad_value, dtype=dtype, length=length, lengths=return_lengths
-    )
+    return pad_into_batch("batch_sequences", None, sequences, axis, pad_value, dtype, length, return_lengths)
 
 
 def pad_into_batch(
     owner: str,
+    ranks: tuple[int, ...] | None,
     sequences: Minibatch,
-    *,
     axis: int,
     pad_value: float,
     dtype: DTypeLike | None,
     length: int | None,
-    lengths: bool,
-    ranks: tuple[int, ...] | None = None,
+    return_lengths: bool,
 ) -> Array | tuple[Array, Lengths]:
-    """Does the work of every batch function; errors name `owner`."""
+    """Does the work of every batch function, `owner` in errors, which takes examples of these `ranks`, or of any."""
     arrays = [_as_array(owner, sequence, row) for row, sequence in enumerate(sequences)]
     if not arrays:
         raise DatasetError(f"{owner} needs at least one example, got an empty minibatch")
@@ -210,11 +207,9 @@ def pad_into_batch(
                 index=row,
             )
         end = array.shape[axis]
-        data = (row,) + all_before + (slice(0, end),)
-        padding = (row,) + all_before + (slice(end, None),)
-        batch[data] = cast_exactly(owner, array, target, row)
-        batch[padding] = pad
-    return (batch, own_lengths) if lengths else batch
+        batch[(row,) + all_before + (slice(end),)] = cast_exactly(owner, array, target, row)
+        batch[(row,) + all_before + (slice(end, None),)] = pad
+    return (batch, own_lengths) if return_lengths else batch
 
 
 def _as_array(owner: str, sequence: ArrayLike, row: int) -> Array:
@@ -233,11 +228,10 @@ def _as_array(owner: str, sequence: ArrayLike, row: int) -> Array:
 
 
 def _check_ranks(owner: str, arrays: list[Array], ranks: tuple[int, ...]) -> None:
-    wanted = " or ".join(f"{rank}-D" for rank in ranks)
+    wanted = " or ".join(f"{rank}-D" for rank in ranks) if ranks != (0,) else "1-D or higher"
     for row, array in enumerate(arrays):
         if array.ndim not in ranks or array.ndim == 0:
-            what = wanted if ranks != (0,) else "1-D or higher"
-            raise DatasetError(f"{owner} needs {what} examples, but example {row} has shape {array.shape}", index=row)
+            raise DatasetError(f"{owner} needs {wanted} examples, but example {row} has shape {array.shape}", index=row)
         if array.ndim != arrays[0].ndim:
             raise DatasetError(
                 f"{owner} needs examples of one rank; example 0 has shape {arrays[0].shape}, "

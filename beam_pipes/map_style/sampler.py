@@ -72,6 +72,14 @@ def check_count(value: object, name: str, owner: str, *, at_least: int = 1) -> i
     return int(value)
 
 
+def check_rank(num_trainers: object, rank: object, owner: str) -> tuple[int, int]:
+    """Returns both as ints, or raises `DatasetError` unless 0 <= rank < num_trainers."""
+    count, index = check_count(num_trainers, "num_trainers", owner), check_count(rank, "rank", owner, at_least=0)
+    if index >= count:
+        raise DatasetError(f"{owner} needs 0 <= rank < num_trainers={count}, got rank={index}")
+    return count, index
+
+
 def size_of(source: Sized | int, owner: str) -> int:
     """Returns the number of examples of a dataset, or the number itself."""
     if isinstance(source, Sized):

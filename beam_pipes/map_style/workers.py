@@ -34,7 +34,7 @@ import numpy as np
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
 from beam_pipes.loader.prefetch import LOOK_SECS, OrderedPrefetcher, Waiting, interrupts_held_back
-from beam_pipes.map_style.protocol import MapStyle, reading_epoch
+from beam_pipes.map_style.protocol import MapStyle, example_error, reading_epoch
 
 
 def load_examples(dataset: MapStyle, indices: list[int], epoch: int) -> list[object]:
@@ -76,7 +76,7 @@ def _load(dataset: MapStyle, index: int) -> object:
     try:
         return dataset[index]
     except Exception as error:
-        raise ExampleError(f"loading example {index} failed: {type(error).__name__}: {error}", index=index) from error
+        raise example_error(f"loading example {index}", index, error) from error
 
 
 @contextlib.contextmanager
