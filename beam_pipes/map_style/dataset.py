@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import abc
 import bisect
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -375,12 +374,7 @@ class TransformDataset(Dataset):
         if self._seed is None:
             return apply_to_example(self._transform, example, index, "transform")
         bits = np.random.PCG64(np.random.SeedSequence([self._seed, current_epoch(), index]))
-        drawing = functools.partial(_draw, self._transform, np.random.Generator(bits))
-        return apply_to_example(drawing, example, index, "transform", name=self._transform)
-
-
-def _draw(transform: Callable[..., object], generator: np.random.Generator, example: object) -> object:
-    return transform(example, generator)
+        return apply_to_example(self._transform, example, index, "transform", np.random.Generator(bits))
 
 
 Size = int | float

@@ -97,20 +97,15 @@ def fetch(dataset: MapStyle, index: int, owner: str) -> Item:
 
 
 def apply_to_example(
-    function: Callable[[Item], object],
-    example: object,
-    index: int,
-    role: str,
-    *,
-    name: Callable[..., object] | None = None,
+    function: Callable[..., object], example: object, index: int, role: str, *arguments: object
 ) -> object:
     """Calls user code on one example; any exception becomes an `ExampleError` that names `index` and function."""
     try:
-        return function(example)
+        return function(example, *arguments)
     except ExampleError:
         raise
     except Exception as error:
-        raise example_error(f"{role} {describe(name or function)} on example {index}", index, error) from error
+        raise example_error(f"{role} {describe(function)} on example {index}", index, error) from error
 
 
 def example_error(what: str, index: int, error: BaseException) -> ExampleError:
