@@ -41,6 +41,12 @@ class LoadEvalOptions:
     use_memory_cache: bool = True
     framework: Literal["tensorflow", "numpy"] = "tensorflow"
 
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Arguments of `Task.get_dataset` and `Task.examples`."""
+        names = ("sequence_length", "split", "shuffle", "seed", "use_cached")
+        return {name: getattr(self, name) for name in names}
+
     def __post_init__(self) -> None:
         if self.framework not in FRAMEWORKS:
             raise EvaluationError(
@@ -79,13 +85,14 @@ def load_eval_data(
 ) -> dict[str, EvalData]:
     """Task name → its data. All tasks are converted to the same lengths, so that one compiled model serves them."""
     preprocessors_need_lengths = check_detectable(tasks, options.sequence_length)
-    load = _load_tensorflow if options.framework == "tensorflow" else _load_numpy
-    loaded = {task.name: load(task, options) for task in tasks}
+    kind: type[_TensorflowExamples | _NumpyExamples]
+    kind = _TensorflowExamples if options.framework == "tensorflow" else _NumpyExamples
+    loaded = {task.name: kind(task, options) for task in tasks}
     found: Lengths = {}
     counts = {}
     for task in tasks:
         names = converted_features(feature_converter, task)
-        lengths, counts[task.name] = longest(loaded[task.name].read(), names, feature_converter)
+        lengths, counts[task.name] = longest(loaded[task.name], names, feature_converter)
         for name in names:
             if name in lengths:
                 found[name] = max(found.get(name, 0), lengths[name])
@@ -101,10 +108,15 @@ def load_eval_data(
 
 
 class _TensorflowExamples:
-    def __init__(self, dataset: TfDataset) -> None:
-        self._dataset = dataset
+    """The examples of a task as a `tf.data.Dataset`."""
 
-    def read(self) -> Iterator[Example]:
+    def __init__(self, task: Task, options: LoadEvalOptions) -> None:
+        dataset = task.get_dataset(**options.reading, num_epochs=1)
+        if options.num_examples is not None:
+            dataset = dataset.take(options.num_examples)
+        self._dataset = dataset.cache() if options.use_memory_cache else dataset
+
+    def __iter__(self) -> Iterator[Example]:
         return examples_from_dataset(self._dataset)
 
     def convert(self, feature_converter: Converter, lengths: Lengths, count: int) -> EvalData:
@@ -116,59 +128,27 @@ class _TensorflowExamples:
 
 
 class _NumpyExamples:
-    def __init__(self, read: Callable[[], Iterator[Example]], *, keep: bool) -> None:
-        self._kept: list[Example] | None = list(read()) if keep else None
-        self._read = read
+    """The examples of a task, which can be iterated many times."""
 
-    def read(self) -> Iterator[Example]:
-        return iter(self._kept) if self._kept is not None else self._read()
+    def __init__(self, task: Task, options: LoadEvalOptions) -> None:
+        self._task = task
+        self._options = options
+        self._kept: list[Example] | None = list(self._read()) if options.use_memory_cache else None
+        self._count = 0
 
-    def convert(self, feature_converter: Converter, lengths: Lengths, count: int) -> EvalData:
-        model_dataset = EnumeratedExamples(list(feature_converter.convert_examples(self.read(), lengths)))
-        task_dataset = _Rereadable(self.read, count)
-        return EvalData(task_dataset, model_dataset, count, model_dataset.feature_shapes, lambda: list(self.read()))
-
-
-class _Rereadable:
-    """Examples that can be iterated many times."""
-
-    def __init__(self, read: Callable[[], Iterator[Example]], count: int) -> None:
-        self._read = read
-        self._count = count
+    def _read(self) -> Iterator[Example]:
+        return itertools.islice(self._task.examples(**self._options.reading), self._options.num_examples)
 
     def __iter__(self) -> Iterator[Example]:
-        return self._read()
+        return self._read() if self._kept is None else iter(self._kept)
 
     def __len__(self) -> int:
         return self._count
 
-
-def _load_tensorflow(task: Task, options: LoadEvalOptions) -> _TensorflowExamples:
-    dataset = task.get_dataset(
-        sequence_length=options.sequence_length,
-        split=options.split,
-        shuffle=options.shuffle,
-        num_epochs=1,
-        seed=options.seed,
-        use_cached=options.use_cached,
-    )
-    if options.num_examples is not None:
-        dataset = dataset.take(options.num_examples)
-    return _TensorflowExamples(dataset.cache() if options.use_memory_cache else dataset)
-
-
-def _load_numpy(task: Task, options: LoadEvalOptions) -> _NumpyExamples:
-    def read() -> Iterator[Example]:
-        examples = task.examples(
-            sequence_length=options.sequence_length,
-            split=options.split,
-            shuffle=options.shuffle,
-            seed=options.seed,
-            use_cached=options.use_cached,
-        )
-        return itertools.islice(examples, options.num_examples)
-
-    return _NumpyExamples(read, keep=options.use_memory_cache)
+    def convert(self, feature_converter: Converter, lengths: Lengths, count: int) -> EvalData:
+        self._count = count
+        model_dataset = EnumeratedExamples(list(feature_converter.convert_examples(self, lengths)))
+        return EvalData(self, model_dataset, count, model_dataset.feature_shapes, lambda: list(self))
 
 
 class EnumeratedExamples:
@@ -286,21 +266,21 @@ def settle(
     settled = {name: longest_found[name] if length is None else length for name, length in settled.items()}
     numbers = {name: length for name, length in settled.items() if not isinstance(length, list | tuple)}
     if any(length > longest_found[name] for name, length in numbers.items()):
-        _log.warning(
-            "Given sequence lengths are longer than necessary for some evaluation inputs or targets, resulting in "
-            "wasted computation. Consider passing `None` for `sequence_length` to have them be automatically "
-            "computed.\n Got: %s,\n Max Lengths: %s",
-            settled,
-            longest_found,
-        )
+        problem = "are longer than necessary for some evaluation inputs or targets, resulting in wasted computation."
     elif not preprocessors_need_it and any(length == longest_found[name] for name, length in numbers.items()):
-        _log.warning(
-            "Given sequence lengths *may be* insufficient for some evaluation inputs or targets. Such sequences will "
-            "be truncated to fit, likely leading to sub-optimal results. Consider passing `None` for "
-            "`sequence_length` to have them be automatically computed.\n Got: %s,\n Max Lengths: %s",
-            settled,
-            longest_found,
+        problem = (
+            "*may be* insufficient for some evaluation inputs or targets. Such sequences will be truncated to fit, "
+            "likely leading to sub-optimal results."
         )
+    else:
+        return settled
+    _log.warning(
+        "Given sequence lengths %s Consider passing `None` for `sequence_length` to have them be automatically "
+        "computed.\n Got: %s,\n Max Lengths: %s",
+        problem,
+        settled,
+        longest_found,
+    )
     return settled
 
 

@@ -184,14 +184,12 @@ class Evaluator:
         Raises `EvaluationError` for a missing model function, before anything is predicted, and for outputs that do
         not answer every example.
         """
-        functions = dict(model_fns or {})
-        for output_type, function in (
-            (ModelOutputType.PREDICTION, predict_fn),
-            (ModelOutputType.SCORE, score_fn),
-            (ModelOutputType.PREDICTION_WITH_AUX, predict_with_aux_fn),
-        ):
-            if function is not None:
-                functions[output_type] = function
+        named = {
+            ModelOutputType.PREDICTION: predict_fn,
+            ModelOutputType.SCORE: score_fn,
+            ModelOutputType.PREDICTION_WITH_AUX: predict_with_aux_fn,
+        }
+        functions = {**(model_fns or {}), **{output_type: fn for output_type, fn in named.items() if fn is not None}}
         check_model_functions(self._eval_tasks, functions)
 
         all_outputs: AllOutputs = {}
@@ -281,16 +279,13 @@ def evaluate_mixture(
     mixture_or_task_name: str | Task | Mixture,
     feature_converter: Converter,
     *,
-    eval_split: str = "validation",
     predict_fn: ModelFn | None = None,
     score_fn: ModelFn | None = None,
     predict_with_aux_fn: ModelFn | None = None,
-    sequence_length: SequenceLength | None = None,
-    num_examples: int | None = None,
-    use_cached: bool = False,
     framework: Literal["tensorflow", "numpy"] = "numpy",
+    **options: Any,
 ) -> AllMetrics:
-    """Evaluates a model once and returns task → metric → value; see `Evaluator` for the arguments.
+    """Evaluates a model once and returns task → metric → value; `options` are other arguments of `Evaluator`.
 
     `evaluate_mixture("qa", EncDecFeatureConverter(pack=False), predict_fn=predict)` →
     `{"squad": {"em": 81.2, "f1": 88.4}, "trivia": {"em": 40.1}}`.
@@ -298,21 +293,10 @@ def evaluate_mixture(
     Model functions get an `EnumeratedExamples`, and TensorFlow is imported only if a task cannot be read without it;
     with `framework="tensorflow"` they get a `tf.data.Dataset`. Raises `EvaluationError` for what fails.
     """
-    with Evaluator(
-        mixture_or_task_name,
-        feature_converter,
-        eval_split,
-        use_cached=use_cached,
-        sequence_length=sequence_length,
-        num_examples=num_examples,
-        async_compute_metrics=False,
-        framework=framework,
-    ) as evaluator:
+    options = {"async_compute_metrics": False, **options, "framework": framework}
+    with Evaluator(mixture_or_task_name, feature_converter, **options) as evaluator:
         metrics, _ = evaluator.evaluate(
-            compute_metrics=True,
-            predict_fn=predict_fn,
-            score_fn=score_fn,
-            predict_with_aux_fn=predict_with_aux_fn,
+            compute_metrics=True, predict_fn=predict_fn, score_fn=score_fn, predict_with_aux_fn=predict_with_aux_fn
         )
         found: AllMetrics = metrics.result()
         return found

@@ -372,12 +372,16 @@ def test_one_call_finds_a_task_by_name_and_raises_what_fails(monkeypatch):
     TaskRegistry.add_provider("evaluated_by_name", arithmetic("evaluated_by_name", metric_fns=[accuracy, mean_score]))
     try:
         found = evaluate_mixture("evaluated_by_name", PADDED, predict_fn=echo_targets, score_fn=scores_of)
+        first = evaluate_mixture(
+            "evaluated_by_name", PADDED, predict_fn=echo_targets, score_fn=scores_of, num_examples=1, seed=None
+        )
         with pytest.raises(EvaluationError, match="needs the model output 'score': pass score_fn"):
             evaluate_mixture("evaluated_by_name", PADDED, predict_fn=echo_targets)
     finally:
         TaskRegistry.remove("evaluated_by_name")
 
     assert found == {"evaluated_by_name": {"accuracy": 1.0, "mean_score": Scalar(1.0)}}
+    assert first == {"evaluated_by_name": {"accuracy": 1.0, "mean_score": Scalar(0.0)}}
 
 
 def test_json_logs_of_an_evaluation_hold_inputs_predictions_and_metrics(tmp_path):
