@@ -26,6 +26,7 @@ from beam_pipes.evaluation.model_outputs import Inferences
 from beam_pipes.extras import TfDataset
 from beam_pipes.tasks.in_python.examples import Example
 
+Metrics: TypeAlias = Mapping[str, MetricValue]
 Dataset: TypeAlias = "TfDataset | Iterable[Example]"  # one that can be read again
 Targets: TypeAlias = Sequence[Any]  # as the postprocessor of the task made them, one for each example
 
@@ -45,7 +46,7 @@ class Logger(abc.ABC):
         self,
         task_name: str,
         step: int | None,
-        metrics: Mapping[str, MetricValue],
+        metrics: Metrics,
         dataset: Dataset | None,
         inferences: Inferences | None,
         targets: Targets | None,
@@ -56,6 +57,24 @@ class Logger(abc.ABC):
         "output", "prediction", "score" to one entry an example, and "aux_value" to a mapping of such; `targets` are
         postprocessed.
         """
+
+
+class MetricsLogger(Logger):
+    """Base of loggers that write metrics and leave examples out: `log_metrics` writes them."""
+
+    def __call__(
+        self,
+        task_name: str,
+        step: int | None,
+        metrics: Metrics,
+        dataset: Dataset | None,
+        inferences: Inferences | None,
+        targets: Targets | None,
+    ) -> None:
+        self.log_metrics(task_name, step, metrics)
+
+    @abc.abstractmethod
+    def log_metrics(self, task_name: str, step: int | None, metrics: Metrics) -> None: ...
 
 
 def step_or_dummy(step: int | None) -> int:
@@ -76,22 +95,14 @@ def examples_of(dataset: Dataset) -> Iterator[Example]:
 _metrics_log = logger("beam_pipes.evaluation")
 
 
-class PyLoggingLogger(Logger):
+class PyLoggingLogger(MetricsLogger):
     """Writes `wmt_ende/bleu at step 1000: 27.513` to the logger `beam_pipes.evaluation` at `level`."""
 
     def __init__(self, output_dir: str | None = None, level: int = logging.INFO) -> None:
         super().__init__(output_dir or "")
         self._level = level
 
-    def __call__(
-        self,
-        task_name: str,
-        step: int | None,
-        metrics: Mapping[str, MetricValue],
-        dataset: Dataset | None,
-        inferences: Inferences | None,
-        targets: Targets | None,
-    ) -> None:
+    def log_metrics(self, task_name: str, step: int | None, metrics: Metrics) -> None:
         step = NO_STEP if step is None else step
         for name, value in metrics.items():
             _metrics_log.log(self._level, "%s/%s at step %d: %s", task_name, name, step, _in_words(value))
@@ -158,7 +169,7 @@ def _text_of(value: bytes) -> str:
         return base64.b64encode(value).decode("ascii")
 
 
-class JSONLogger(Logger):
+class JSONLogger(MetricsLogger):
     """Appends `{"step": 1000, "bleu": 27.5}` to `{task}-metrics.jsonl`, and writes `{task}-{step:06}.jsonl`.
 
     The latter has one line per example: `{"input": {…}, "target": …, "output": …, "prediction": …, "score": …,
@@ -180,18 +191,36 @@ class JSONLogger(Logger):
         self._write_n_results = write_n_results
         self._json_encoder_cls = json_encoder_cls
 
+    def log_metrics(self, task_name: str, step: int | None, metrics: Metrics) -> None:
+        written: dict[str, object] = {"step": step}
+        for name, value in metrics.items():
+            if isinstance(value, Scalar):
+                written[name] = value.value
+            elif isinstance(value, Text):
+                written[name] = value.textdata
+            elif isinstance(value, Generic):
+                written[name] = value.tensor.tolist()
+            else:
+                _log.warning("Skipping JSON logging of non-serializable metric '%s' of type %s.", name, type(value))
+        path = self._path(f"{task_name}-metrics.jsonl")
+        storage = storage_for(path)
+        before = storage.read_bytes(path) if storage.exists(path) else b""
+        _log.info("Appending metrics to %s", path)
+        storage.makedirs(os.path.dirname(path))
+        storage.replace(path, before + self._line(written))
+
     def __call__(
         self,
         task_name: str,
         step: int | None,
-        metrics: Mapping[str, MetricValue],
+        metrics: Metrics,
         dataset: Dataset | None,
         inferences: Inferences | None,
         targets: Targets | None,
     ) -> None:
         step = step_or_dummy(step)
         if metrics:
-            self._append_metrics(task_name, step, metrics)
+            self.log_metrics(task_name, step, metrics)
         if self._write_n_results == 0:
             return
         # The length of a dataset may be unknown, so only a missing one is skipped here.
@@ -210,25 +239,6 @@ class JSONLogger(Logger):
         count = self._write(f"{task_name}-{step:06}.jsonl", lines)
         seconds = time.monotonic() - started
         _log.info("Writing completed in %.2f seconds (%.0f examples/sec).", seconds, count / max(seconds, 1e-9))
-
-    def _append_metrics(self, task_name: str, step: int, metrics: Mapping[str, MetricValue]) -> None:
-        written: dict[str, object] = {"step": step}
-        for name, value in metrics.items():
-            if isinstance(value, Scalar):
-                written[name] = value.value
-            elif isinstance(value, Text):
-                written[name] = value.textdata
-            elif isinstance(value, Generic):
-                written[name] = value.tensor.tolist()
-            else:
-                _log.warning("Skipping JSON logging of non-serializable metric '%s' of type %s.", name, type(value))
-        name = f"{task_name}-metrics.jsonl"
-        path = self._path(name)
-        storage = storage_for(path)
-        before = storage.read_bytes(path) if storage.exists(path) else b""
-        _log.info("Appending metrics to %s", path)
-        storage.makedirs(os.path.dirname(path))
-        storage.replace(path, before + self._line(written))
 
     def _inference_lines(self, dataset: Dataset, inferences: Inferences, targets: Targets) -> Iterator[bytes]:
         columns: dict[str, Sequence[object]] = {"target": targets}

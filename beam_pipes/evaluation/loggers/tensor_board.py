@@ -8,15 +8,13 @@ write; so only TensorFlow is needed here, and TensorBoard (wherever it runs) sho
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation.loggers.logger import Dataset, Logger, Targets, step_or_dummy
+from beam_pipes.evaluation.loggers.logger import Metrics, MetricsLogger, step_or_dummy
 from beam_pipes.evaluation.metrics import Audio, Generic, Histogram, Image, MetricValue, Scalar, Text
-from beam_pipes.evaluation.model_outputs import Inferences
 from beam_pipes.extras import require
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ DEFAULT_BUCKETS = 30  # as TensorBoard's own histogram summary
 _WAV = b"\x10\x0b"  # AudioPluginData with field 2, encoding, set to 11, WAV
 
 
-class TensorBoardLogger(Logger):
+class TensorBoardLogger(MetricsLogger):
     """Writes `eval/{metric}` summaries of every kind of `MetricValue` to event files under `{output_dir}/{task}`.
 
     Needs TensorFlow. Event files are flushed after every task and closed by `close`.
@@ -37,19 +35,9 @@ class TensorBoardLogger(Logger):
         self._tf = require("tensorflow", purpose="TensorBoardLogger")
         self._writers: dict[str, tf.summary.SummaryWriter | tf.compat.v1.summary.FileWriter] = {}
 
-    def __call__(
-        self,
-        task_name: str,
-        step: int | None,
-        metrics: Mapping[str, MetricValue],
-        dataset: Dataset | None,
-        inferences: Inferences | None,
-        targets: Targets | None,
-    ) -> None:
-        self._write(os.path.join(self.output_dir, task_name), step_or_dummy(step), metrics)
-
-    def _write(self, directory: str, step: int, metrics: Mapping[str, MetricValue]) -> None:
-        writer = self._writer(directory)
+    def log_metrics(self, task_name: str, step: int | None, metrics: Metrics) -> None:
+        step = step_or_dummy(step)
+        writer = self._writer(task_name)
         # Every value becomes a tensor first, so that one of a wrong type does not leave half an evaluation written.
         summaries = [(f"eval/{name}", *self._summary(name, value)) for name, value in metrics.items()]
         with writer.as_default():
@@ -63,10 +51,13 @@ class TensorBoardLogger(Logger):
             writer.close()
         self._writers.clear()
 
-    def _writer(self, directory: str) -> tf.summary.SummaryWriter:
-        if directory not in self._writers:
-            self._writers[directory] = self._tf.summary.create_file_writer(directory, flush_millis=120)
-        return self._writers[directory]
+    def _writer(self, task_name: str) -> tf.summary.SummaryWriter | tf.compat.v1.summary.FileWriter:
+        if task_name not in self._writers:
+            self._writers[task_name] = self._new_writer(os.path.join(self.output_dir, task_name))
+        return self._writers[task_name]
+
+    def _new_writer(self, directory: str) -> tf.summary.SummaryWriter:
+        return self._tf.summary.create_file_writer(directory, flush_millis=120)
 
     def _summary(self, name: str, value: MetricValue) -> tuple[object, object]:
         if isinstance(value, Generic):
@@ -116,7 +107,8 @@ class TensorBoardLogger(Logger):
 class TensorBoardLoggerV1(TensorBoardLogger):
     """Writes scalars in the original form of summaries (`simple_value`), for readers that support no other."""
 
-    def _write(self, directory: str, step: int, metrics: Mapping[str, MetricValue]) -> None:
+    def log_metrics(self, task_name: str, step: int | None, metrics: Metrics) -> None:
+        step = step_or_dummy(step)
         numbers = {}
         for name, value in metrics.items():
             if not isinstance(value, Scalar):
@@ -127,16 +119,14 @@ class TensorBoardLoggerV1(TensorBoardLogger):
                 )
             numbers[f"eval/{name}"] = float(np.asarray(value.value))
         summary = self._tf.compat.v1.Summary
-        writer = self._writer(directory)
+        writer = self._writer(task_name)
         for tag, number in numbers.items():
             writer.add_summary(summary(value=[summary.Value(tag=tag, simple_value=number)]), step)
         writer.flush()
 
-    def _writer(self, directory: str) -> tf.compat.v1.summary.FileWriter:
-        if directory not in self._writers:
-            with self._tf.Graph().as_default():  # the original form cannot be written while executing eagerly
-                self._writers[directory] = self._tf.compat.v1.summary.FileWriter(directory)
-        return self._writers[directory]
+    def _new_writer(self, directory: str) -> tf.compat.v1.summary.FileWriter:
+        with self._tf.Graph().as_default():  # the original form cannot be written while executing eagerly
+            return self._tf.compat.v1.summary.FileWriter(directory)
 
 
 def histogram_buckets(values: object, bins: int) -> np.ndarray:
