@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from beam_pipes.errors import MissingExtraError
 
@@ -97,14 +97,16 @@ def require(module: str, *, purpose: str) -> ModuleType:
         ) from error
 
 
-def loaded_on_first_use(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def loaded_on_first_use(
+    package: str, names: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
 
     `names`: submodule → the names that it gives, with spaces between them; those of `""` are submodules themselves.
     """
     home_of = {name: home for home, listed in names.items() for name in listed.split()}
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name not in home_of:
             raise AttributeError(
                 f"module {package!r} has no attribute {name!r}; it offers {', '.join(sorted(home_of))}"

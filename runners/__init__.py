@@ -5,10 +5,11 @@ The names are loaded on first use, so that a command imports no more than it nee
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from beam_pipes.extras import loaded_on_first_use
 
 if TYPE_CHECKING:
     from beam_pipes.runners.build import BuildResult as BuildResult
@@ -29,42 +30,30 @@ if TYPE_CHECKING:
     from beam_pipes.runners.replay import replay_dead as replay_dead
     from beam_pipes.runners.servers import PrismOptions as PrismOptions
 
-_FILE_OF_NAME = {
-    "BeamOptions": "options",
-    "BuildResult": "build",
-    "DataflowOptions": "dataflow",
-    "FlinkOptions": "flink",
-    "LocalOptions": "options",
-    "PortableOptions": "portable",
-    "PrismOptions": "servers",
-    "ReplayResult": "replay",
-    "TaskCache": "cache_tasks",
-    "attach": "jobs",
-    "build": "build",
-    "cache_tasks": "cache_tasks",
-    "cancel": "jobs",
-    "progress_for": "progress",
-    "read_jobs": "jobs",
-    "replay_dead": "replay",
-    "task_declaration": "cache_tasks",
-}
-
-__all__ = sorted(_FILE_OF_NAME)
+__getattr__, _names = loaded_on_first_use(
+    __name__,
+    {
+        "build": "BuildResult build",
+        "cache_tasks": "TaskCache cache_tasks task_declaration",
+        "dataflow": "DataflowOptions",
+        "flink": "FlinkOptions",
+        "jobs": "attach cancel read_jobs",
+        "options": "BeamOptions LocalOptions",
+        "portable": "PortableOptions",
+        "progress": "progress_for",
+        "replay": "ReplayResult replay_dead",
+        "servers": "PrismOptions",
+    },
+)
+__all__ = _names()
 
 
 class _Runners(ModuleType):
     """`build` and `cache_tasks` are the functions, even when the modules of these names are imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name not in _FILE_OF_NAME or not isinstance(value, ModuleType):
+        if name not in __all__ or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
-
-
-def __getattr__(name: str) -> object:
-    file = _FILE_OF_NAME.get(name)
-    if file is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
-    return getattr(importlib.import_module(f"{__name__}.{file}"), name)
 
 
 def __dir__() -> list[str]:

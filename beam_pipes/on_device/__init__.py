@@ -5,8 +5,9 @@ Importing this package imports none of them; each loader imports its own framewo
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from beam_pipes.extras import loaded_on_first_use, require
 
 if TYPE_CHECKING:
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
@@ -26,54 +27,36 @@ if TYPE_CHECKING:
     from beam_pipes.on_device.python_source import DALIDataset as DALIDataset
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
-_FILE_OF_NAME = {
-    "DALIDataset": "python_source",
-    "DataLoader": "data_loader",
-    "JaxDataLoader": "jax_loader",
-    "JaxGenericIterator": "graph_iterator",
-    "JaxGenericPeekableIterator": "graph_iterator",
-    "JaxGraphIterator": "graph_iterator",
-    "LambdaDataLoader": "lambda_loader",
-    "NumpyDataLoader": "lambda_loader",
-    "PrefetchOptions": "lambda_loader",
-    "Suggestion": "optimize",
-    "TorchDataLoader": "torch_loader",
-    "TorchClassificationIterator": "graph_iterator",
-    "TorchGenericIterator": "graph_iterator",
-    "TorchGraphIterator": "graph_iterator",
-    "data_iterator": "graph_iterator",
-    "peekable_data_iterator": "graph_iterator",
-}
+_loaded, __dir__ = loaded_on_first_use(
+    __name__,
+    {
+        "data_loader": "DataLoader",
+        "graph_iterator": (
+            "JaxGenericIterator JaxGenericPeekableIterator JaxGraphIterator TorchClassificationIterator "
+            "TorchGenericIterator TorchGraphIterator data_iterator peekable_data_iterator"
+        ),
+        "jax_loader": "JaxDataLoader",
+        "lambda_loader": "LambdaDataLoader NumpyDataLoader PrefetchOptions",
+        "optimize": "Suggestion",
+        "python_source": "DALIDataset",
+        "torch_loader": "TorchDataLoader",
+    },
+)
+__all__ = __dir__()
 
-# Imported only with its framework there: the name of the module to ask `extras` for.
-_FRAMEWORK_OF_NAME = {
-    "JaxDataLoader": "jax",
-    "DALIDataset": "tensorflow",
-    "JaxGenericIterator": "jax",
-    "JaxGenericPeekableIterator": "jax",
-    "JaxGraphIterator": "jax",
-    "TorchDataLoader": "torch",
-    "TorchClassificationIterator": "torch",
-    "TorchGenericIterator": "torch",
-    "TorchGraphIterator": "torch",
-    "data_iterator": "jax",
-    "peekable_data_iterator": "jax",
+# Framework → the names that are imported only where it is installed.
+_NAMES_OF_FRAMEWORK = {
+    "jax": (
+        "JaxDataLoader JaxGenericIterator JaxGenericPeekableIterator JaxGraphIterator data_iterator "
+        "peekable_data_iterator"
+    ),
+    "tensorflow": "DALIDataset",
+    "torch": "TorchClassificationIterator TorchDataLoader TorchGenericIterator TorchGraphIterator",
 }
-
-__all__ = list(_FILE_OF_NAME)
 
 
 def __getattr__(name: str) -> object:
-    file = _FILE_OF_NAME.get(name)
-    if file is None:
-        raise AttributeError(f"module 'beam_pipes.on_device' has no attribute {name!r}; it offers {', '.join(__all__)}")
-    framework = _FRAMEWORK_OF_NAME.get(name)
-    if framework is not None:
-        from beam_pipes.extras import require
-
-        require(framework, purpose=name)
-    return getattr(importlib.import_module(f".{file}", "beam_pipes.on_device"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    for framework, names in _NAMES_OF_FRAMEWORK.items():
+        if name in names.split():
+            require(framework, purpose=name)
+    return _loaded(name)

@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING
 from beam_pipes.extras import loaded_on_first_use
 
 if TYPE_CHECKING:
+    from beam_pipes.tasks import derived as derived
+    from beam_pipes.tasks import experimental as experimental
+    from beam_pipes.tasks import preprocessors as preprocessors
+    from beam_pipes.tasks import testing as testing
+    from beam_pipes.tasks import vocabularies as vocabularies
     from beam_pipes.tasks.by_name import get_dataset as get_dataset
     from beam_pipes.tasks.by_name import get_mixture_or_task as get_mixture_or_task
     from beam_pipes.tasks.by_name import get_subtasks as get_subtasks
