@@ -57,7 +57,7 @@ ROOMS: dict[str, Room] = {
     "tasks": Room(
         2, 11800, "declaring by tasks and mixtures", ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft"}
     ),
-    "evaluation": Room(2, 2400, "evaluator, metrics, loggers", {"tasks"} | CACHE),
+    "evaluation": Room(2, 2200, "evaluator, metrics, loggers", {"tasks"} | CACHE),
     "beam": Room(
         1,
         2350,
