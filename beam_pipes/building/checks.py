@@ -216,11 +216,19 @@ def _of_one_source(source: Source, declaration: Declaration, to: str) -> Iterato
             require("zstandard", purpose=f"the source {name}, for .zst files")
         except MissingExtraError as error:
             yield error
+    inside = next(
+        (file for file in files if not is_remote(to) and file.path.startswith(os.path.abspath(to) + os.sep)), None
+    )
+    if inside is not None:
+        yield DeclarationError(
+            f"the input file {inside.name!r} lies inside of the cache {to!r}. Keep input and cache apart: collecting "
+            "garbage removes what the cache does not know."
+        )
     yield from _of_nesting(source, declaration, to)
 
 
 def require_apart(declaration: Declaration | RegroupedDeclaration, to: str) -> None:
-    """Raises `DeclarationError` if the cache directory lies inside of the input, or the input inside of it."""
+    """Raises `DeclarationError` if the cache directory lies inside of the input: its files would be read as input."""
     source = declaration.source
     for one in source.sources.values() if isinstance(source, SplitSources) else (source,):
         for error in _of_nesting(one, declaration, to) if isinstance(one, FileSource) else ():
@@ -230,20 +238,9 @@ def require_apart(declaration: Declaration | RegroupedDeclaration, to: str) -> N
 def _of_nesting(
     source: FileSource, declaration: Declaration | RegroupedDeclaration, to: str
 ) -> Iterator[DeclarationError]:
-    selection = source.selection()
-    if is_remote(to):
-        return
-    root = os.path.realpath(to)
-    for entry in selection.entries:
-        if not is_remote(entry) and f"{os.path.realpath(entry)}/".startswith(f"{root}/"):
-            yield DeclarationError(
-                f"the input {entry!r} lies in the directory of the cache, {to!r}. Keep input and cache apart: "
-                "collecting garbage removes what the cache does not know. Build to a directory beside it."
-            )
-            return
-    if (around := _would_read(selection, to, declaration.name)) is not None:
+    if (entry := _would_read(source.selection(), to, declaration.name)) is not None:
         yield DeclarationError(
-            f"the cache {to!r} lies inside of the input {around!r}: the next build would read the files of this one. "
+            f"the cache {to!r} lies inside of the input {entry!r}: the next build would read the files of this one. "
             "Build to a directory beside it."
         )
 
@@ -251,12 +248,13 @@ def _of_nesting(
 def _would_read(selection: Selection, to: str, name: str) -> str | None:
     """The directory of the input in which the source would find the files of a cache."""
     wanted, unwanted = matcher(selection.patterns), matcher(selection.exclude)
-    for entry in selection.entries:
+    for entry in selection.entries if not is_remote(to) else ():
         inside = os.path.relpath(os.path.realpath(to), os.path.realpath(entry)).replace(os.sep, "/")
-        hidden = any(part.startswith(".") for part in inside.split("/"))
+        inside = "" if inside == "." else f"{inside}/"
+        hidden = inside.startswith(".") or "/." in inside
         if not os.path.isdir(entry) or not selection.recursive or hidden and not selection.hidden:
             continue  # `..` begins with a dot too: a cache that lies elsewhere
-        files = (f"{inside}/manifest.json", f"{inside}/snapshots/0/{name}-train.tfrecord-00000-of-00001")
+        files = (f"{inside}manifest.json", f"{inside}snapshots/0/{name}-train.tfrecord-00000-of-00001")
         if any(wanted(file) and not unwanted(file) for file in files):
             return entry
     return None

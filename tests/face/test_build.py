@@ -26,7 +26,8 @@ from beam_pipes.sources import SplitSources, TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
 
 ROOT = Path(__file__).parents[2]
-POEM = "the fog comes\non little cat feet\n\nit sits looking\nover harbor and city\n" * 50
+STANZA = "the fog comes {0}\non little cat feet {0}\n\nit sits looking {0}\nover harbor and city {0}\n"
+POEM = "".join(STANZA.format(number) for number in range(50))
 
 MODULE = """
 from collections.abc import Iterator

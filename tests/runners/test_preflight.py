@@ -248,7 +248,7 @@ FAULTS = {
     ),
     "input inside of the cache": Fault(
         DeclarationError,
-        "the input '.*input' lies in the directory of the cache, '.*input'. Keep input and cache apart",
+        "the input file 'a.txt' lies inside of the cache '.*input'. Keep input and cache apart",
         site=_set_to("ROOT/input"),
     ),
     "cache inside of the input": Fault(
