@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -85,3 +86,12 @@ def test_numbers_of_a_record_are_sampled_all_over_it(tmp_path: Path) -> None:
     (found,) = sampled_numbers(Cache.open(tmp_path / "cache"), "train").values()
 
     assert len(found) == 50 * 64 and 0.002 < (found == 200).mean() < 0.025
+
+
+def test_a_default_timeout_of_sockets_does_not_end_workers(lines: TextLines, tmp_path: Path) -> None:
+    """Beam's sign-in to Google sets one for the whole process."""
+    socket.setdefaulttimeout(60)
+    try:
+        assert build("lines", lines, [text], to=tmp_path / "cache", workers=2, target_shard_bytes=2).num_shards == 2
+    finally:
+        socket.setdefaulttimeout(None)

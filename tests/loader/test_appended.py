@@ -672,7 +672,10 @@ def test_what_cannot_go_on_is_refused_in_words(tmp_path: Path, grown: Any) -> No
     again = Loader(new, batch_size=6, seed=3, epochs=3, appended="now")
     again.restore(later.state)
     mixture = Loader(Mixture([(new, 1)]), batch_size=6, seed=3, epochs=None)
-    for appended, words in [([["ab", 1, 0, -1]], "appended should list"), ([[1]], "malformed value")]:
+    for appended, words in [
+        ([["ab", 1, 0, -1]], "position of an addition should be a non-negative"),
+        ([[1]], "malformed value"),
+    ]:
         refused(words, lambda appended=appended: LoaderState.from_dict({**state.to_dict(), "appended": appended}))
     wrong = {**again.state_dict(), "appended": [[old.manifest_id[:16], 29, 0, None]]}
     refused("this state is of a run that had 29 rows where there are 30 now", lambda: loader_at(new, wrong))

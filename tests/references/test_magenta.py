@@ -39,7 +39,7 @@ DIFFERENT = {
     "Output": "`DagOutput` in Magenta 2; the document's name",
     "Pipeline": "`output_type_as_dict` of a single type names that type; there it is `list`, which is why "
     "`run_pipeline_serial` and `load_pipeline` fail on it",
-    "RandomPartition": "draws by seed and record, `key=`; all probabilities may be given",
+    "RandomPartition": "draws by seed and content of the record, `key=`; all probabilities may be given",
     "file_iterator": "files in the order of their names",
     "load_pipeline": "a single output type gives a list; the statistics come along",
     "make_sequence_example": "a message of the same bytes that needs no TensorFlow; it passes where "

@@ -55,13 +55,13 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
         assert [each["record_id"] for each in json.loads(told)] == [each.record_id for each in part.who(0)]
     state.write_bytes(loader.get_state())
     mixed = (cache.path, cache.path, "--rate", "2", "--rate", "1", "--batch-size", "8", "--split", "train")
-    places = beam_pipes("when", record, *mixed, "--last-step", "60").stdout
+    places = beam_pipes("when", record, *mixed, "--last-step", "200").stdout
     loader = Loader(Mixture([(cache["train"], 2), (cache["train"], 1)]), batch_size=8, epochs=None)
-    found = loader.when_record(record, last_step=60)
+    found = loader.when_record(record, last_step=200)
     sources = [int(line.split("source ")[1].split(" (")[0]) for line in places.splitlines()[:-1]]
     assert sources == [place.source for place in found]
     assert set(sources) == {0, 1}
-    assert places.endswith(f"{record}: delivered {len(found)} times in steps 0 to 60.\n")
+    assert places.endswith(f"{record}: delivered {len(found)} times in steps 0 to 200.\n")
     told = beam_pipes("who", *mixed, "--step", str(found[0].step)).stdout
     assert "┃ source ┃ split" in told
     assert f"source 1: {cache.path}" in told

@@ -67,6 +67,7 @@ class ForkServer:
         """Starts the server, which imports these modules."""
         self._control, theirs = socket.socketpair()
         self._control.settimeout(_ANSWER_SECS)
+        theirs.setblocking(True)  # whatever default timeout a program has set for sockets
         try:
             self.process = start_interpreter(_START, files=[theirs.fileno()], arguments=modules)
         finally:

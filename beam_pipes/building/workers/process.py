@@ -220,6 +220,8 @@ class WorkerProcess:
         self.cell, cell = new_cell()
         self._where = tempfile.TemporaryFile()
         ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(True)  # a program, or Beam's sign-in to Google, may have set a default timeout for sockets
         # The child sees the end of this pipe when we die, however we die, and then ends itself.
         lifeline_read, lifeline_write = os.pipe()
         passed = (theirs.fileno(), lifeline_read, cell, self._where.fileno())
