@@ -154,9 +154,17 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _commit() -> str | None:
+    """The commit of this checkout, None outside of one."""
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or None
+
+
 def report(results: Mapping[str, Any], path: str | None) -> None:
-    """Prints the results as one JSON object with date and machine, and writes it to `path` if there is one."""
-    whole = {**results, "date": time.strftime("%Y-%m-%d"), "machine": machine()}
+    """Prints the results as one JSON object with date, commit and machine, and writes it to `path` if there is one."""
+    whole = {**results, "date": time.strftime("%Y-%m-%d"), "commit": _commit(), "machine": machine()}
     text = json.dumps(whole, indent=2)
     print(text)
     sys.stdout.flush()

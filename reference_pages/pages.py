@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from beam_pipes.transforms.operators.stubs import stubs
-from reference_pages import api_pages, command_page, error_page, formats_page, notebook, operators_page, rooms
+from reference_pages import api_pages, command_page, error_page, figures, formats_page, notebook, operators_page, rooms
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,6 +20,7 @@ def made_pages() -> dict[str, str]:
         "docs/operators.md": operators_page.page(),
         "docs/quickstart.ipynb": notebook.notebook(),
         "CONTRIBUTING.md": rooms.contributing(),
+        **figures.pages(),
         **api_pages.pages(),
         **{f"transforms/{path}": text for path, text in stubs().items()},
     }
