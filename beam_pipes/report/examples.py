@@ -6,7 +6,9 @@ Source records by id, read again from the input without running any stage.
 from __future__ import annotations
 
 import dataclasses
+import html
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -15,8 +17,10 @@ import numpy as np
 from beam_pipes.building.care.trace import trace_record
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.lineage_reader import split_id
+from beam_pipes.cache.publish import REPORT
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
+from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.report.shown import shown_bytes, shown_value
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
@@ -52,7 +56,8 @@ def decoded_examples(
 ) -> list[DecodedExample]:
     """`count` records, spread evenly over a split and not taken down.
 
-    With the declaration, their source records are read again; with `run_stages`, each is run stage by stage.
+    With the declaration, their source records are read again; with `run_stages`, each is run stage by stage. Without
+    it they are those of the report that stands beside the snapshot, if there is one.
     """
     opened = cache[split]
     rows = np.setdiff1d(np.arange(len(opened)), opened.removed_rows) if len(opened.removed_rows) else None
@@ -63,13 +68,15 @@ def decoded_examples(
     chosen_rows = (chosen if rows is None else rows[chosen]).tolist()
     ids = {row: _record_id(opened, row) for row in chosen_rows}
     found: dict[str, str] = {}
-    if declaration is not None and not run_stages:
+    if declaration is None:
+        found = sources_shown(cache)
+    elif not run_stages:
         found = _sources(cache, declaration, [each for each in ids.values() if each is not None])
     made = []
     for row, record_id in ids.items():
         before: str | None = found.get(record_id or "")
         stages: tuple[StageOutput, ...] = ()
-        if run_stages:
+        if declaration is not None and run_stages:
             before, stages = _way(cache, declaration, record_id)
         made.append(
             DecodedExample(
@@ -94,6 +101,20 @@ def _sources(cache: Cache, declaration: Declaration, record_ids: list[str]) -> d
     }
 
 
+# A source record on the page, see report.html.j2.
+_SHOWN = re.compile('<td class="value" data-record="([^"]*)">([^<]*)</td>')
+
+
+def sources_shown(cache: Cache) -> dict[str, str]:
+    """Record id → source record, of the report that stands beside the snapshot: a new one shows them too."""
+    path = os.path.join(cache.directory, REPORT)
+    storage = storage_for(path)
+    if not storage.exists(path):
+        return {}
+    page = storage.read_bytes(path).decode("utf-8", errors="replace")
+    return {html.unescape(record_id): html.unescape(before) for record_id, before in _SHOWN.findall(page)}
+
+
 def _features(opened: Split, row: int) -> list[tuple[str, str]]:
     if opened.kind == "example":
         items = list(opened[row].items())
@@ -113,10 +134,8 @@ def _record_id(opened: Split, row: int) -> str | None:
         return None
 
 
-def _way(
-    cache: Cache, declaration: Declaration | None, record_id: str | None
-) -> tuple[str | None, tuple[StageOutput, ...]]:
-    if declaration is None or record_id is None:
+def _way(cache: Cache, declaration: Declaration, record_id: str | None) -> tuple[str | None, tuple[StageOutput, ...]]:
+    if record_id is None:
         return None, ()
     try:
         trace = trace_record(declaration, record_id, cache=cache.path)

@@ -226,6 +226,15 @@ def test_with_the_declaration_examples_show_where_they_come_from(cache: Cache) -
     assert "(not at hand: no source record has the id" in gone
 
 
+def test_a_new_report_shows_the_source_records_of_the_one_that_it_replaces(cache: Cache) -> None:
+    write_report(cache.path, declaration=sample_declarations.words_with_dead_letters(), run_stages=False)
+    before = Page(Path(cache.directory, "report.html").read_text()).text_of("td")
+
+    again = Page(Path(write_report(cache.path)).read_text())
+
+    assert again.text_of("caption").count("Before") == 9 and again.text_of("td") == before
+
+
 def test_a_large_declaration_stays_below_two_megabytes(cache: Cache) -> None:
     account = Account(read=1, written=1)
     for number in range(3_000):
