@@ -308,6 +308,7 @@ def chat_tokens(
     max_tokens: int | None = None,
     drop_nulls: bool = False,
     keep: Mapping[str, str] | None = None,
+    sparse: bool = False,
 ) -> list[dict[str, object] | None]:
     """Records with messages to ids and weights of the loss.
 
@@ -323,7 +324,7 @@ def chat_tokens(
             of whose answers is null without a tool call, are dropped as `no_answer`.
         drop_nulls: whether keys of dicts whose value is null are left out of tools, of arguments, wherever they are,
             except in JSON text. Parquet gives every dict the keys of all.
-        keep: further fields to store, each with its dtype, see `kept_fields`.
+        keep, sparse: further fields to store, each with its dtype, see `kept_fields`.
 
     Raises `TaskError` for a record without the field, with other values in it, or that the template refuses.
     """
@@ -340,7 +341,7 @@ def chat_tokens(
         elif max_tokens is not None and len(ids) > max_tokens:
             examples.append(drop("too_long"))
         else:
-            examples.append({"tokens": ids, "loss_weights": mask, **kept_fields(record, keep)})
+            examples.append({"tokens": ids, "loss_weights": mask, **kept_fields(record, keep, sparse=sparse)})
             num_tokens += len(ids)
             num_trained += int(mask.sum())
     count("tokens", num_tokens)
@@ -371,18 +372,26 @@ def field_of(record: object, field: str, *, what: str = "its messages", option: 
     )
 
 
-def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any]:
-    """Fields of a record as stored, by their dtypes: `{"n": 7}` with `{"n": "int64", "url": "str"}` →
+def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool = False) -> dict[str, Any]:
+    """Fields of a record as stored, by their dtypes: `{"n": 7, "url": None}` with `{"n": "int64", "url": "str"}` →
     `{"n": 7, "url": ""}`.
 
     "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. A missing float is NaN; a
-    missing integer is a `TaskError`. Files have `path`.
+    missing integer is a `TaskError`, and so is a field that the record does not have, unless records are `sparse`: a
+    field that is not there is then a missing value. Files have `path`.
     """
     kept: dict[str, object] = {}
     for name, dtype in (keep or {}).items():
         try:
-            value = field_of(record, name) if isinstance(record, Mapping) else getattr(record, name, None)
-        except TaskError:
+            value = field_of(record, name) if isinstance(record, Mapping) else getattr(record, name)
+        except (AttributeError, TaskError):
+            if not sparse:
+                there = f" It has {', '.join(map(str, record))}." if isinstance(record, Mapping) else ""
+                raise TaskError(
+                    f"the field {name!r} is to be kept, and a record does not have it.{there} Correct its name in "
+                    "keep, or let records lack it (sparse=True): it is then stored as a missing value.",
+                    field=name,
+                ) from None
             value = None
         if value is None and dtype != "str":
             value = _missing(name, dtype)

@@ -162,13 +162,13 @@ def audio_example(
     for row in rows:
         example: dict[str, object] = {"path": sound.path}
         if text_field is not None:
-            text = kept_fields(row.fields, {text_field: "str"})[text_field]
+            text = kept_fields(row.fields, {text_field: "str"}, sparse=True)[text_field]
             if not text.strip():
                 yield drop("no_transcript")
                 continue
             example["text"] = text.strip() if isinstance(file, Mapping) else text  # a file of text ends with a newline
         if text_field is not None or isinstance(file, Mapping):
-            example |= kept_fields(row.fields, keep)
+            example |= kept_fields(row.fields, keep, sparse=True)
         whole = whole or decoded(sound.content, name=sound.path, int16_at=sample_rate if dtype == "int16" else None)
         first, stop, channel = 0, len(whole.samples), None
         if transcripts is not None and (piece := piece_of(row)) is not None:

@@ -71,13 +71,14 @@ def text_of(record: object, *, field: str | None = None) -> str | None:
     return _text(record, field) or None
 
 
-@stage(batched=True)
+@stage(batched=True, version=2)
 def tokenize(
     records: list[object],
     *,
     vocabulary: Vocabulary,
     field: str | None = None,
     keep: Mapping[str, str] | None = None,
+    sparse: bool = False,
     bos: bool = False,
     eos: bool = True,
     min_tokens: int | None = None,
@@ -92,6 +93,7 @@ def tokenize(
         field: which field of a row is the text; None if records are lines or files.
         keep: further fields to store, each with its dtype. "str" keeps text as it is, stores a missing value as `""`,
             and everything else as JSON. Files have `path`.
+        sparse: whether records may lack fields of `keep`, which are then missing values. By default they fail.
         bos, eos: add the vocabulary's id that begins or ends a text.
         min_tokens, max_tokens: bounds of the length, `bos` and `eos` included. Shorter or longer texts are dropped as
             `too_short` or `too_long`, records without text as `no_text`.
@@ -113,7 +115,7 @@ def tokenize(
             examples.append(drop("too_long"))
         else:
             row = np.concatenate([lead, ids, tail])
-            examples.append({FEATURE: row, **kept_fields(record, keep)})
+            examples.append({FEATURE: row, **kept_fields(record, keep, sparse=sparse)})
             num_tokens += length
     count("tokens", num_tokens)
     return examples
@@ -220,6 +222,7 @@ def tokens(
         vocabulary=Code("vocabulary"),
         field=field,
         keep=keep or None,
+        sparse=_sparse(keep, kind),
         bos=bos or None,
         eos=None if eos else False,
         min_tokens=min_tokens,
@@ -307,6 +310,7 @@ def chat(
         max_tokens=max_tokens,
         drop_nulls=nulls,
         keep=keep or None,
+        sparse=_sparse(keep, kind),
     )
     features = {
         FEATURE: call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("chat.vocab_size - 1")),
@@ -382,6 +386,11 @@ def _check(
 def _stored(keep: Mapping[str, str], by: str | None) -> list[tuple[str, str | None]]:
     """Option and field, of the fields that are stored."""
     return [("by (--by)" if name == by else "keep_fields (--keep-field)", name) for name in keep]
+
+
+def _sparse(keep: Mapping[str, str], kind: str) -> bool | None:
+    """Whether some records may lack fields that others have, as those of JSON and structs of Parquet; None for no."""
+    return True if keep and kind in ("json", "parquet", "tar") else None
 
 
 def _source_of_fields(

@@ -426,6 +426,19 @@ def test_a_gap_in_a_kept_field_is_nan_or_refused_with_what_to_do() -> None:
         tokenize([row], vocabulary=ByteVocabulary(), field="text", keep={"n": "int64"})
 
 
+def test_a_kept_field_that_a_record_does_not_have_is_asked_for() -> None:
+    row = {"text": "a", "url": None}
+    (kept,) = tokenize([row], vocabulary=ByteVocabulary(), field="text", keep={"url": "str"})
+    assert kept is not None and kept["url"] == ""
+    for record, field in ((row, "text"), (FileContent("a.txt", b"a"), None)):
+        with pytest.raises(
+            TaskError, match="the field 'URL' is to be kept, and a record does not have it.*sparse=True"
+        ):
+            tokenize([record], vocabulary=ByteVocabulary(), field=field, keep={"URL": "str"})
+    (sparse,) = tokenize([row], vocabulary=ByteVocabulary(), field="text", keep={"URL": "str"}, sparse=True)
+    assert sparse is not None and sparse["URL"] == ""
+
+
 def test_files_that_are_no_text_say_what_they_are() -> None:
     files = [FileContent("a.txt.gz", gzip.compress(b"a")), FileContent("b.txt", "a".encode("utf-16"))]
     for file, words in zip(files, ["begins as gzip data do", "begins as UTF-16 does"], strict=True):
