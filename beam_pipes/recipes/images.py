@@ -35,6 +35,7 @@ from beam_pipes.recipes.media_files import (
     layout_of,
 )
 from beam_pipes.recipes.row_files import source_of
+from beam_pipes.recipes.tables import number_of, numbers_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
@@ -58,7 +59,7 @@ ENCODINGS = ("pixels", "jpeg", "png", "files")
 LABEL_FIELDS = ("cls", "json.label", "json.class", "json.cls")
 
 
-@stage(version=2)
+@stage(version=3)
 def image_example(
     file: object,
     *,
@@ -159,7 +160,7 @@ def _label(
     record: object, path: str, classes: Sequence[str] | Result, field: str | None, class_folder: int | None
 ) -> int:
     """The number of an image's class."""
-    numbers = _numbers(tuple(classes.class_names() or ()) if isinstance(classes, Result) else tuple(classes))
+    numbers = numbers_of(tuple(classes.class_names() or ()) if isinstance(classes, Result) else tuple(classes))
     if field is not None:
         name = str(field_of(record, field, what="its label", option="--label-field"))
     else:
@@ -170,14 +171,7 @@ def _label(
             name = _at(folders, class_folder, path)
         else:
             name = next((each for each in folders if each in numbers), folders[0])
-    if name not in numbers:
-        raise TaskError(
-            f"{path!r} is of the class {name!r}, which is none of the {len(numbers)} classes "
-            f"({', '.join(list(numbers)[:10])}{', …' if len(numbers) > 10 else ''}). Add it at the end of --classes "
-            "(classes=[…]), or drop such images with --on-error drop.",
-            field=field,
-        )
-    return numbers[name]
+    return number_of(name, numbers, what=repr(path), field=field)
 
 
 def _folders(path: str) -> list[str]:
@@ -198,11 +192,6 @@ def _at(folders: list[str], class_folder: int, path: str) -> str:
 @functools.lru_cache(maxsize=8)
 def _layout(table: TokenTable) -> Layout:
     return layout_of(map(str, table.tokens), has_splits=False)
-
-
-@functools.lru_cache(maxsize=8)
-def _numbers(classes: tuple[str, ...]) -> Mapping[str, int]:
-    return {name: number for number, name in enumerate(classes)}
 
 
 def decoded_image(content: bytes, *, background: str = "white", max_pixels: int = MAX_PIXELS) -> Pixels:

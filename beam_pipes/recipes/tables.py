@@ -35,18 +35,16 @@ from beam_pipes.typed import stage
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from beam_pipes.transforms.analyzers.vocabulary import TokenTable
-
 LABEL = "label"
 
 
-@stage(batched=True)
+@stage(batched=True, version=2)
 def row_example(
     rows: list[object],
     *,
     types: Mapping[str, str],
     label: str | None = None,
-    classes: Result | None = None,
+    classes: Sequence[str] | Result | None = None,
     left_out: Sequence[str] | None = None,
 ) -> list[dict[str, object]]:
     """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
@@ -54,12 +52,14 @@ def row_example(
     Args:
         types: column → dtype, of the columns that are stored. Missing values are NaN in floats and `""` in text.
         label: the column that is stored as `label`.
-        classes: the values of this column, if they are text; a label is a position in their sorted list.
+        classes: the values of this column, if they are text; a label is a position in them. What an analyzer has
+            learned is sorted by name.
         left_out: columns that are not stored; a row with others than these and `types` fails. None: any may be there.
 
     Raises `TaskError` if an integer or a bool is missing.
     """
-    numbers = None if classes is None else class_numbers(classes)
+    names = classes.class_names() or () if isinstance(classes, Result) else classes
+    numbers = None if names is None else numbers_of(tuple(names))
     known = None if left_out is None else {*types, *left_out}
     examples = []
     for row in rows:
@@ -74,23 +74,31 @@ def row_example(
         example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
         if label is not None:
             value = example.pop(label)
-            if numbers is not None and value not in numbers:
+            if numbers is not None and not value:
                 raise TaskError(
                     f"the column {label!r} is the label, but has no value here. Drop such rows (--on-error)."
                 )
-            example[LABEL] = value if numbers is None else numbers[str(value)]
+            example[LABEL] = value if numbers is None else number_of(str(value), numbers, what=f"a {label!r}")
         examples.append(example)
     return examples
 
 
-def class_numbers(classes: Result) -> Mapping[str, int]:
-    """Class → number, in the order of their names: `{"bee": 0, "wasp": 1}`."""
-    return _numbers(classes.value())
-
-
 @functools.lru_cache(maxsize=8)  # a stage asks for each record
-def _numbers(table: TokenTable) -> Mapping[str, int]:
-    return {name: number for number, name in enumerate(sorted(map(str, table.tokens)))}
+def numbers_of(classes: tuple[str, ...]) -> Mapping[str, int]:
+    """Class → its number."""
+    return {name: number for number, name in enumerate(classes)}
+
+
+def number_of(name: str, numbers: Mapping[str, int], *, what: str, field: str | None = None) -> int:
+    """The number of a class. Raises `TaskError` if it is not among the others; `what` has this class."""
+    if name not in numbers:
+        raise TaskError(
+            f"{what} is of the class {name!r}, which is none of the {len(numbers)} classes "
+            f"({', '.join(list(numbers)[:10])}{', …' if len(numbers) > 10 else ''}). Add it at the end of --classes "
+            "(classes=[…]), or drop such records with --on-error drop.",
+            field=field,
+        )
+    return numbers[name]
 
 
 def _value(value: Any, name: str, dtype: str) -> object:
@@ -177,6 +185,7 @@ def table(
     data: Paths,
     *,
     label: str | None = None,
+    classes: Sequence[str] | None = None,
     types: Mapping[str, str] | None = None,
     format: str | None = None,
     delimiter: str | None = None,
@@ -190,6 +199,9 @@ def table(
     Args:
         data: files, directories or globs of CSV, TSV, JSON Lines or Parquet.
         label: the column that is stored as `label`; text becomes numbers, in the order of the classes' names.
+        classes: the names of the classes in the order of their numbers; a row of another one fails. Default: those that
+            there are, by name. A class that comes later would then change the numbers of others, which a build into
+            the same directory refuses. They also name labels that are integers.
         types: column → dtype, to override the inferred one; "skip" omits a column. Lists of JSON and Parquet are
             "float32[]" and so on.
         format: "csv", "json", "parquet" or "tsv". Default: by suffix.
@@ -224,14 +236,23 @@ def table(
     module.assign("types", chosen)
     features = {column: _feature(dtype) for column, dtype in chosen.items() if column != label}
     is_named = label is not None and chosen[label] == "str"
-    if is_named:
+    is_learned = is_named and classes is None
+    if classes is not None:
+        if label is None or not is_named and chosen[label] not in INTEGERS:
+            what = "there is no label" if label is None else f"the label {label!r} is {chosen[label]}"
+            raise DeclarationError(f"classes are of a label that is text or integers, and {what}. Omit them.")
+        module.assign("classes", [*classes])
+    if is_learned:
         module.use("beam_pipes", "stage")
         module.use("beam_pipes.recipes", "text_of")
         of = call("stage", Code("text_of"), field=label)
         module.assign(
             "classes", call("Vocabulary", "classes", of=of, split=Code("None")), "beam_pipes.transforms.analyzers"
         )
-        features[LABEL] = call("FeatureSpec", "int64", minimum=0)
+    names = Code("classes.result") if is_learned else Code("classes") if classes is not None else None
+    if names is not None:
+        highest = None if is_learned else Code("len(classes) - 1")
+        features[LABEL] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=names)
     elif label is not None:
         features[LABEL] = _feature(chosen[label])
     module.use("beam_pipes.recipes", "row_example")
@@ -240,11 +261,11 @@ def table(
         Code("row_example"),
         types=Code("types"),
         label=label,
-        classes=Code("classes.result") if is_named else None,
+        classes=names if is_named else None,
         # Rows of JSON lines have columns of their own; all others have those of the source.
         left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" else None,
     )
-    module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_named else None)
+    module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_learned else None)
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
     text = module.text("Rows and their types, as `beam-pipes table` declares them.")

@@ -26,6 +26,8 @@ from beam_pipes.runners.progress import counted
 from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
 from beam_pipes.transforms.image_files import MAX_PIXELS
 
+CLASSES_HELP = "names of the classes in the order of their labels: NAME,NAME or a file of lines [sorted]"
+
 
 @with_groups
 def tokens_command(
@@ -178,10 +180,7 @@ def images_command(
     class_folder: Annotated[
         int | None, typer.Option(min=1, help="which folder of a path is the class, from 1 at the top [by the layout]")
     ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="names of the classes in the order of their labels: NAME,NAME or a file of lines [sorted]"),
-    ] = None,
+    classes: Annotated[str | None, typer.Option(help=CLASSES_HELP)] = None,
 ) -> None:
     """Build a cache of images and labels from folders or tar archives. Options after -- go to Beam.
 
@@ -279,6 +278,7 @@ def table_command(
     declaring: Declaring,
     building: Building,
     label: Annotated[str | None, typer.Option(help="column to store as label; text becomes numbers")] = None,
+    classes: Annotated[str | None, typer.Option(help=CLASSES_HELP)] = None,
     column_type: Annotated[
         list[str] | None,
         typer.Option("--type", help="COLUMN=DTYPE, or COLUMN=skip to leave it out [inferred] (repeatable)"),
@@ -302,6 +302,7 @@ def table_command(
     recipe = table(
         data,
         label=label,
+        classes=None if classes is None else _class_names(classes),
         types=types,
         format=data_format,
         delimiter=delimiter,

@@ -21,11 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from media_files import built
+from typer.testing import CliRunner
 
 from beam_pipes import Cache, build
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
 from beam_pipes.recipes import row_example, table, tokens
 from beam_pipes.recipes.column_types import infer_types
+from beam_pipes.runners.commands import app
 
 HEADER = "length,wings,zip,is_big,species\n"
 ROWS = "5.5,2,02139,true,wasp\n,0,10001,false,bee\n7,4,00001,TRUE,wasp\n"
@@ -310,6 +312,41 @@ def test_a_row_without_a_label_or_an_integer_fails() -> None:
     recipe = table("a.csv", label="kind", on_error="dead_letter")
     account = build(recipe.declaration(), to="cache", workers=1).account
     assert (account.written, account.dead) == (20, 1)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_class_that_comes_later_does_not_number_the_others_anew(suffix: str) -> None:
+    def make(*species: str, **options: Any) -> Cache:
+        frame = pandas.DataFrame({"n": range(len(species)), "species": species})
+        if suffix == "jsonl":
+            frame.to_json(f"a.{suffix}", orient="records", lines=True)
+        else:
+            getattr(frame, f"to_{suffix}")(f"a.{suffix}", index=False)
+        recipe = table(f"a.{suffix}", label="species", **options)
+        return Cache.open(build(recipe.declaration(), to="cache", workers=1).path)
+
+    assert make("bee", "wasp")["train"].spec["label"].class_names == ("bee", "wasp")
+    with pytest.raises(DeclarationError, match=re.escape("renumbered: bee 0 → 1, wasp 1 → 2. ")):
+        make("bee", "wasp", "ant")
+
+    kept = make("ant", "wasp", "bee", classes=["bee", "wasp", "ant"])
+
+    assert kept["train"].spec["label"].class_names == ("bee", "wasp", "ant")
+    assert sorted((row["n"], row["label"]) for row in kept["train"]) == [(0, 2), (1, 1), (2, 0)]
+    with pytest.raises(BuildError, match="a 'species' is of the class 'fly', which is none of the 3 classes"):
+        make("bee", "fly", classes=["bee", "wasp", "ant"])
+
+
+def test_classes_are_of_labels_that_can_have_them() -> None:
+    Path("insects.csv").write_text(HEADER + ROWS)
+    assert built(table("insects.csv", label="wings", classes=["none", "one", "two", "three", "four"]))["train"].spec[
+        "label"
+    ].class_names == ("none", "one", "two", "three", "four")
+    for options, words in (({}, "there is no label"), ({"label": "length"}, "the label 'length' is float32")):
+        with pytest.raises(DeclarationError, match=f"classes are of a label that is text or integers, and {words}."):
+            table("insects.csv", classes=["a"], **options)
+    command = ["table", "insects.csv", "--label", "species", "--classes", "wasp,bee", "--print-python"]
+    assert 'classes = ["wasp", "bee"]' in CliRunner().invoke(app, command).output
 
 
 @pytest.mark.parametrize(
