@@ -19,8 +19,6 @@ RUN --mount=type=cache,target=/root/.cache/uv \
     uv pip install --python "$(command -v python)" --prefix /install --constraint constraints.txt \
     --requirement setup.py --extra beam --extra text --extra gcs --extra s3 --extra azure
 COPY beam_pipes beam_pipes
-COPY transforms transforms
-COPY runners runners
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv pip install --python "$(command -v python)" --prefix /install --no-deps .
 
@@ -46,7 +44,7 @@ ENTRYPOINT ["/opt/apache/beam/boot"]
 FROM root AS flex-template
 COPY --from=gcr.io/dataflow-templates-base/python311-template-launcher-base:flex_templates_base_image_release_20260112_RC00 \
     /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher
-COPY deploy/dataflow/flex_template.py /template/
+COPY runners/dataflow/flex_template.py /template/
 ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/flex_template.py
 
 FROM root AS root-tft

@@ -29,7 +29,7 @@ BOOT := github.com/apache/beam/sdks/v2/python/container@v2.77.0
 BOOT_STAMP := $(VENV)/.$(subst /,-,$(BOOT))
 FLINK_STAMP := $(VENV)/flink/.installed
 # Signatures of operators for editors and type checkers; one file of 20 stands for all.
-STUBS := transforms/fn/__init__.pyi
+STUBS := beam_pipes/transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
 
 .PHONY: install browser demo test pythons lint docs bench clean
@@ -41,7 +41,7 @@ $(STAMP): setup.py constraints.txt
 	$(BIN)/uv pip install $(COMPILE) --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-$(STUBS): $(shell find transforms/operators beam_pipes/graph -name '*.py') | $(STAMP)
+$(STUBS): $(shell find beam_pipes/transforms/operators beam_pipes/graph -name '*.py') | $(STAMP)
 	$(BIN)/python -m beam_pipes.transforms.operators.stubs
 
 # The server that tests take for Google Cloud Storage. Where there is no Go, it comes from PyPI.
@@ -67,10 +67,10 @@ $(BOOT_STAMP): | $(FAKE_GCS_STAMP)
 	touch $@
 
 # Flink with Beam's job server for it.
-$(FLINK_STAMP): deploy/flink/pom.xml | $(STAMP)
+$(FLINK_STAMP): runners/flink/pom.xml | $(STAMP)
 	command -v mvn > /dev/null || ($(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq maven)
 	rm -rf $(VENV)/flink
-	mvn -q -B -f deploy/flink/pom.xml dependency:copy-dependencies \
+	mvn -q -B -f runners/flink/pom.xml dependency:copy-dependencies \
 	    -DincludeScope=runtime -DoutputDirectory=$(abspath $(VENV))/flink
 	touch $@
 

@@ -123,9 +123,6 @@ EXTRAS = {
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})
 EXTRAS["dev"] = sorted({*EXTRAS["all"], *DEV})
 
-# Two packages of `beam_pipes` stand beside it. Links in its folder say the same to mypy and to programs in a checkout.
-MAPPED = {"beam_pipes.transforms": "transforms", "beam_pipes.runners": "runners"}
-
 
 class BuildWithStubs(build_py):
     """Writes the stubs of operators, which are made from their table: into the wheel, or beside editable sources."""
@@ -159,15 +156,9 @@ setup(
     ],
     python_requires=">=3.10,<3.14",
     # Named, not discovered from the top: a dependency of apache-beam[gcp] installs a top-level `tests`.
-    packages=[
-        *find_packages(include=["beam_pipes", "beam_pipes.*"], exclude=[f"{name}*" for name in MAPPED]),
-        *(f"beam_pipes.{name}" for top in MAPPED.values() for name in find_packages(include=[top, f"{top}.*"])),
-    ],
-    package_dir=MAPPED,
+    packages=find_packages(include=["beam_pipes", "beam_pipes.*"]),
     package_data={
         "beam_pipes": ["py.typed", "beam/*.yaml", "report/*.j2", "tasks/testing/data/*/*"],
-        "beam_pipes.transforms": ["py.typed"],
-        "beam_pipes.runners": ["py.typed"],
     },
     install_requires=[
         "cloudpickle>=3.0",
@@ -177,5 +168,5 @@ setup(
         "platformdirs>=4.3",
     ],
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["beam-pipes=beam_pipes.runners.cli:main"]},
+    entry_points={"console_scripts": ["beam-pipes=beam_pipes.cli:main"]},
 )

@@ -24,10 +24,10 @@ from beam_pipes.building.declaration import (
 )
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import DEFAULT_KEEP
-from beam_pipes.cache.spec import Features, FeaturesBySplit, Record
 from beam_pipes.engine.execute import OnError
 from beam_pipes.engine.graph import Stage, Step, brief, is_beam_transform
 from beam_pipes.errors import DeclarationError
+from beam_pipes.format.spec import Features, FeaturesBySplit, Record
 from beam_pipes.sources.source import Source, SplitSources
 from beam_pipes.typed.stage_list import StageFunction, StageList, steps_of
 

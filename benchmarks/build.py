@@ -131,7 +131,7 @@ def run_stock_beam(corpus: str, to: str) -> int:
             | beam.Map(serialize)
             | beam.io.WriteToTFRecord(f"{to}/stock", num_shards=8)
         )
-    from beam_pipes.cache.framing import scan_records
+    from beam_pipes.format.framing import scan_records
 
     return sum(1 for path in glob.glob(f"{to}/stock*") for _ in scan_records(path))
 

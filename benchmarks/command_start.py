@@ -31,7 +31,7 @@ class Length(Pipeline):
 declaration = Declaration(name="lines", source=TextLines("in"), pipeline=Length())
 """
 
-_BEAM_PIPES = ("-m", "beam_pipes.runners")
+_BEAM_PIPES = ("-m", "beam_pipes")
 _LEAST = ("-c", "import numpy, typer.main")
 
 # Command → what it has to say.

@@ -7,8 +7,8 @@ one_core, all_cores   the local runner
 beam                  Beam's in-process runner
 prism                 Beam's portable runner; this process does the work
 flink                 a Flink of one machine within Beam's job server; this process does the work. Needs `--flink-jars`,
-                      the directory that `deploy/flink/pom.xml` makes
-spark                 a Spark of one machine within Beam's job server, likewise: `--spark-jars`, `deploy/spark/pom.xml`
+                      the directory that `runners/flink/pom.xml` makes
+spark                 a Spark of one machine within Beam's job server, likewise: `--spark-jars`, `runners/spark/pom.xml`
 
 Each run is a fresh process with everything that a user waits for, the start of servers included. `bytes_per_sec` is
 input over seconds, and `<engine>_to_one_core` seconds over those of one core.

@@ -43,9 +43,9 @@ from typing import Any
 import numpy as np
 
 import beam_pipes.graph.functions as tfrec
-from beam_pipes.cache.framing import RecordWriter, scan_records
-from beam_pipes.cache.messages import Example
 from beam_pipes.export.export import dali_index_text
+from beam_pipes.format.framing import RecordWriter, scan_records
+from beam_pipes.format.messages import Example
 from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def, types
 from beam_pipes.transforms import fn
 from benchmarks import harness

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from beam_pipes.cache.locks import LABELS
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
+from beam_pipes.storage.locks import LABELS
 from benchmarks import harness
 from benchmarks.campaigns.corrupted_records import dead_letter_campaign
 from benchmarks.campaigns.corruptions import corrupt

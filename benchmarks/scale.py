@@ -144,8 +144,8 @@ def publish_phase(work: Path, records: int, shards: int) -> dict[str, Any]:
     from beam_pipes.building.progress import read_status
     from beam_pipes.building.shard_job import ShardJob
     from beam_pipes.cache import Cache
-    from beam_pipes.cache.index import index_path
-    from beam_pipes.cache.lineage import lineage_file
+    from beam_pipes.format.index import index_path
+    from beam_pipes.lineage.lineage import lineage_file
 
     per_shard = records // shards
     one = work / "one"

@@ -38,9 +38,9 @@ from beam_pipes.cache import (
     shard_file_name,
     snapshot_directory,
 )
-from beam_pipes.cache.framing import HEADER_BYTES, header_of
-from beam_pipes.cache.index import ORDINAL, encode_index, index_checksum, index_path
-from beam_pipes.cache.layout import ShardEntry
+from beam_pipes.format.framing import HEADER_BYTES, header_of
+from beam_pipes.format.index import ORDINAL, encode_index, index_checksum, index_path
+from beam_pipes.format.layout import ShardEntry
 from benchmarks import harness
 
 CODEC = ExampleCodec(ExampleSpec({"score": FeatureSpec("float32")}))

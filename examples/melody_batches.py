@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.messages import SequenceExample
 from beam_pipes.engine.account import Account
+from beam_pipes.format.messages import SequenceExample
 from beam_pipes.map_style import DataLoader, TransformDataset, batch_text_id
-from examples.melody import NUM_CLASSES
+from transforms.melody import NUM_CLASSES
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 

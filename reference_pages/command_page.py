@@ -9,7 +9,7 @@ from typing import Any
 
 import typer.main
 
-from beam_pipes.runners.commands import app
+from beam_pipes.commands import app
 
 # What an option takes, in words.
 KINDS = {str: "text", int: "integer", float: "number", Path: "path"}

@@ -12,7 +12,7 @@ from beam_pipes import errors
 from beam_pipes.errors import BeamPipesError
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("beam_pipes", "runners", "transforms")
+ROOMS = ("beam_pipes",)
 
 HEAD = """# Index of errors
 

@@ -23,11 +23,12 @@ ROOT = Path(__file__).parents[1]
 FOLDER = "docs/figures"
 PAGES = ("README.md", "docs/README.md", "docs/comparison.md")
 
+_AT_REST = ("storage", "format", "publication", "lineage", "cache")
 #: Benchmark → the folders whose change may change its figures.
 MEASURED = {
-    "build": ("beam_pipes/sources", "beam_pipes/engine", "beam_pipes/building", "beam_pipes/cache", "runners"),
-    "load": ("beam_pipes/loader", "beam_pipes/cache"),
-    "loader_start": ("beam_pipes/loader", "beam_pipes/cache"),
+    "build": tuple(f"beam_pipes/{room}" for room in ("sources", "engine", "building", *_AT_REST, "runners")),
+    "load": tuple(f"beam_pipes/{room}" for room in ("loader", *_AT_REST)),
+    "loader_start": tuple(f"beam_pipes/{room}" for room in ("loader", *_AT_REST)),
 }
 
 _QUOTED = re.compile(r"(<!-- figure (\w+)\.([\w.]+) (\S+) -->).*?(<!-- /figure -->)")

@@ -22,7 +22,7 @@ def made_pages() -> dict[str, str]:
         "CONTRIBUTING.md": rooms.contributing(),
         **figures.pages(),
         **api_pages.pages(),
-        **{f"transforms/{path}": text for path, text in stubs().items()},
+        **{f"beam_pipes/transforms/{path}": text for path, text in stubs().items()},
     }
 
 

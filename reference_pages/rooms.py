@@ -1,8 +1,7 @@
 """The rooms of the library: what each holds, which others it may import, and how many lines it may have.
 
 `tests/test_import_walls.py` keeps the walls, `tests/test_house.py` the lines, and the table in CONTRIBUTING.md is made
-from the same rows. A name stands for `beam_pipes/<name>/` or `beam_pipes/<name>.py`; the folders of `transforms` and
-`runners` stand beside `beam_pipes`.
+from the same rows. A name stands for `beam_pipes/<name>/` or `beam_pipes/<name>.py`.
 
 Ring 1 is the core: what a record passes from a raw file to a device, and who runs it. Ring 2 has the faces of systems
 whose users we serve, ring 3 what looks at caches or serves a job around them.
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
-_FOLDERS = {"transforms": "transforms/", "runners": "runners/", "beam_pipes": "beam_pipes/__init__.py"}
 
 
 class Room(NamedTuple):
@@ -28,7 +26,8 @@ class Room(NamedTuple):
 
 
 BASE = {"errors", "extras"}
-CACHE = {"cache"} | BASE
+REST = {"storage", "format", "publication", "lineage"} | BASE
+CACHE = {"cache"} | REST
 ENGINE = {"engine", "identity"} | CACHE
 SOURCES = {"sources"} | CACHE
 DECLARATIONS = {"typed", "graph", "tasks"}
@@ -37,7 +36,13 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 ROOMS: dict[str, Room] = {
     "errors": Room(1, 550, "every exception, and what makes text from data safe to print", set()),
     "extras": Room(1, 150, "optional dependencies: what to install when one is missing", {"errors"}),
-    "cache": Room(1, 13150, "the cache at rest: format, publication, storage, verification", BASE),
+    "storage": Room(1, 4150, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
+    "format": Room(1, 3600, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
+    "publication": Room(
+        1, 1000, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
+    ),
+    "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
+    "cache": Room(1, 3750, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1800, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 2050, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6300, "raw input → source shards → batches of records", ENGINE),
@@ -63,7 +68,7 @@ ROOMS: dict[str, Room] = {
         2400,
         "a build as PTransforms; the only room that imports Beam at the top of its files, but for `tft/beam_passes.py` "
         "and `seqio/beam_utils.py`",
-        ENGINE | SOURCES | DECLARATIONS | {"analysis", "building"},
+        ENGINE | SOURCES | {"typed", "analysis", "building"},
     ),
     "map_style": Room(
         2, 2900, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
@@ -98,19 +103,27 @@ ROOMS: dict[str, Room] = {
     ),
     "runners": Room(
         1,
-        7850,
-        "who runs a build; the command line",
+        4650,
+        "who runs a build: local, Flink, Dataflow, job servers",
+        ENGINE | SOURCES | {"typed", "tasks", "analysis", "building", "beam", "tft"},
+    ),
+    "commands": Room(
+        3,
+        3300,
+        "the command line",
         ENGINE
         | SOURCES
         | DECLARATIONS
-        | {"analysis", "building", "loader", "beam", "on_device", "tft", "transforms"}
+        | {"analysis", "building", "loader", "beam", "on_device", "tft", "transforms", "runners"}
         | {"export", "recipes", "report", "telemetry", "testing"},
     ),
+    "cli": Room(3, 120, "the entry point: arguments, signals, exit codes", {"commands"} | BASE),
+    "__main__": Room(3, 10, "`python -m beam_pipes`", {"cli"}),
     "seqio": Room(
         2,
         850,
         "the names of SeqIO, converters, evaluation and `seqio_cache_tasks` included",
-        DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "runners"},
+        DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "runners", "commands"},
     ),
     "face": Room(
         1,
@@ -132,7 +145,8 @@ def table() -> str:
     lines = ["| room | ring | lines at most | holds | may import |", "| --- | --- | --- | --- | --- |"]
     order = list(ROOMS)
     for name, room in ROOMS.items():
-        folder = _FOLDERS.get(name) or (f"beam_pipes/{name}" + (".py" if name in (*BASE, "face") else "/"))
+        folder = f"beam_pipes/{name}" + (".py" if name in (*BASE, "face", "cli", "__main__") else "/")
+        folder = "beam_pipes/__init__.py" if name == "beam_pipes" else folder
         others = sorted(room.may_import - BASE - {name}, key=order.index)
         told = ", ".join(others) or "nothing of ours"
         lines.append(f"| `{folder}` | {room.ring} | {room.lines:,} | {room.holds} | {told} |")

@@ -10,8 +10,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from beam_pipes import errors
-from beam_pipes.cache.s3 import _refused
 from beam_pipes.errors import BeamPipesError
+from beam_pipes.storage.s3 import _refused
 
 CLASSES = [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, BeamPipesError)]
 

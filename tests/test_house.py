@@ -16,7 +16,7 @@ SOURCES = source_files(ROOT)
 LINES = {path: len(text.splitlines()) for path, text in SOURCES.items()}
 
 # Files that are no chapters yet.
-SHORT: set[str] = set()
+SHORT = {"beam_pipes/cache/messages.py", "beam_pipes/cache/storage.py"}  # names that people type
 LONG: set[str] = set()
 
 
@@ -27,7 +27,7 @@ def test_there_are_no_circles_of_imports() -> None:
 def test_imports_in_functions_and_for_type_checking_close_a_circle() -> None:
     sources = {
         "beam_pipes/a.py": "def f():\n  from beam_pipes.runners import b\n",
-        "runners/b.py": "if TYPE_CHECKING:\n  from beam_pipes.c import name\n",
+        "beam_pipes/runners/b.py": "if TYPE_CHECKING:\n  from beam_pipes.c import name\n",
         "beam_pipes/c.py": "import beam_pipes.a\nimport beam_pipes.d\n",
         "beam_pipes/d.py": "import os\n",
         "beam_pipes/__init__.py": "import beam_pipes.d\n",
@@ -47,7 +47,7 @@ def test_the_way_of_a_record_is_the_one_that_is_drawn() -> None:
 
 
 def test_files_are_chapters() -> None:
-    assert len(LINES) <= 415
+    assert len(LINES) <= 420
     assert statistics.median(LINES.values()) >= 130
     short = {path for path, lines in LINES.items() if lines < 40 and Path(path).stem not in ("__init__", "__main__")}
     assert short == SHORT
@@ -68,12 +68,8 @@ def test_rooms_keep_within_their_lines() -> None:
     assert slack == {}, "lines below the budget: lower it in reference_pages/rooms.py"
 
 
-# What the core still imports of the faces and of what is around it.
-OUTWARD = {
-    "beam": {"graph", "tasks"},
-    "on_device": {"graph"},
-    "runners": {"export", "graph", "recipes", "report", "tasks", "telemetry", "testing", "tft", "transforms"},
-}
+# What the core still imports of the faces.
+OUTWARD = {"on_device": {"graph"}, "runners": {"tasks", "tft"}}
 
 
 def test_the_core_imports_nothing_further_out() -> None:

@@ -30,13 +30,17 @@ HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "beam_pipes/tft/beam_passes.py",
             "beam_pipes/seqio",
             "beam_pipes/testing",
-            "runners",
+            "beam_pipes/runners",
+            "beam_pipes/commands",
         ),
     ),
     "jax": (("beam_pipes/on_device",), ("beam_pipes/on_device",)),
     "torch": (("beam_pipes/on_device",), ("beam_pipes/on_device",)),
-    "typer": (("runners",), ("runners",)),
-    "rich": (("runners",), ("runners",)),
+    "typer": (("beam_pipes/commands",), ("beam_pipes/commands", "beam_pipes/cli.py")),
+    "rich": (
+        ("beam_pipes/commands", "beam_pipes/runners"),
+        ("beam_pipes/commands", "beam_pipes/runners", "beam_pipes/cli.py"),
+    ),
     **dict.fromkeys(
         [
             "PIL",
@@ -134,7 +138,7 @@ def imports_of(path: str, source: str) -> list[Import]:
 
 
 def all_imports() -> list[Import]:
-    files = sorted(path for top in ("beam_pipes", "transforms", "runners") for path in (ROOT / top).rglob("*.py"))
+    files = sorted((ROOT / "beam_pipes").rglob("*.py"))
     return [
         found
         for path in files
@@ -149,10 +153,8 @@ def room_of(module: str) -> str | None:
 
 
 def room_of_file(path: str) -> str:
-    """`beam_pipes/typed/dag.py` → `typed`, `runners/cli.py` → `runners`, `beam_pipes/__init__.py` → `beam_pipes`."""
-    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    module = module if module.startswith("beam_pipes") else f"beam_pipes.{module}"
-    room = room_of(module)
+    """`beam_pipes/typed/dag.py` → `typed`, `beam_pipes/__init__.py` → `beam_pipes`."""
+    room = room_of(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     assert room is not None
     return room
 
@@ -205,7 +207,7 @@ def test_the_table_has_no_cycle() -> None:
         ("beam_pipes/typed/x.py", "from .key import Key", False),
         ("beam_pipes/beam/x.py", "import beam_pipes.on_device", True),
         ("beam_pipes/on_device/x.py", "from beam_pipes.beam import lower", True),
-        ("beam_pipes/cache/x.py", "from beam_pipes.runners.cli import main", True),
+        ("beam_pipes/cache/x.py", "from beam_pipes.cli import main", True),
         ("beam_pipes/cache/x.py", "import tensorflow as tf", True),
         ("beam_pipes/cache/x.py", "try:\n  import tensorflow.io\nexcept ImportError: pass", True),
         ("beam_pipes/cache/x.py", "def f():\n  import tensorflow as tf", False),
@@ -213,11 +215,11 @@ def test_the_table_has_no_cycle() -> None:
         ("beam_pipes/cache/x.py", "if TYPE_CHECKING:\n  pass\nelse:\n  import tensorflow", True),
         ("beam_pipes/cache/x.py", "def f():\n  return require('jax.numpy', purpose='x')", True),
         ("beam_pipes/cache/x.py", "import torchvision_like", False),
-        ("transforms/x.py", "def f():\n  import torch", True),
-        ("transforms/x.py", "from google.cloud import storage", True),
-        ("transforms/x.py", "from google.protobuf import message", False),
-        ("runners/x.py", "import apache_beam", True),
-        ("runners/x.py", "def f():\n  import apache_beam", False),
+        ("beam_pipes/transforms/x.py", "def f():\n  import torch", True),
+        ("beam_pipes/transforms/x.py", "from google.cloud import storage", True),
+        ("beam_pipes/transforms/x.py", "from google.protobuf import message", False),
+        ("beam_pipes/runners/x.py", "import apache_beam", True),
+        ("beam_pipes/runners/x.py", "def f():\n  import apache_beam", False),
         ("beam_pipes/beam/x.py", "import apache_beam as beam", False),
         ("beam_pipes/on_device/x.py", "import jax", False),
     ],

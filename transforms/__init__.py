@@ -1,1 +1,1 @@
-"""The library of things done to examples; it knows declarations, not sockets."""
+"""Stages of the finished examples, to run and to copy; `beam_pipes.transforms` is the library of ready ones."""

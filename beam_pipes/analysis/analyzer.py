@@ -19,11 +19,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from beam_pipes.cache.spec import Record
-from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.engine.graph import Graph, Stage, describe, graph_of
 from beam_pipes.errors import AnalysisError, DeclarationError
+from beam_pipes.format.spec import Record
 from beam_pipes.identity.canonical import Asset
+from beam_pipes.storage.local import is_remote, storage_for
 
 # Values as an accumulator adds them: of the class that its analyzer analyses, or whatever `of` gives.
 Values = Sequence[Any]

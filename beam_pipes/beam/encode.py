@@ -23,11 +23,11 @@ from beam_pipes.beam.lower import Element, FailedElement, TypeHint
 from beam_pipes.building.declaration import KeyOf
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE
-from beam_pipes.cache.codec import ExampleCodec, IndexRow, codec_for
-from beam_pipes.cache.lineage_reader import DeadLetter
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError, SourceError, SpecError, StageError, text_of
+from beam_pipes.format.codec import ExampleCodec, IndexRow, codec_for
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec
+from beam_pipes.lineage.reader import DeadLetter
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 from beam_pipes.typed.pipeline import Pipeline

@@ -24,17 +24,17 @@ from beam_pipes.beam.write_to_cache import WriteToCache
 from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, DEFAULT_TARGET_SHARD_BYTES
 from beam_pipes.building.reading import SOURCE, unparsable
 from beam_pipes.building.shard_task import NumberedRows
-from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.cache.reader import open_split
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import directory_path
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import Failure
 from beam_pipes.errors import DeclarationError, SourceError
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.source import Source, SourceShard
+from beam_pipes.storage.checked_json import JsonValue
+from beam_pipes.storage.local import directory_path
 
 
 class ReadFromCache(beam.PTransform):  # type: ignore[misc]

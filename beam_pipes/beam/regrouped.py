@@ -18,9 +18,9 @@ from beam_pipes.beam.lower import Lowered, Outputs, TypeHint, lower
 from beam_pipes.beam.read_from_cache import ReadFromSource
 from beam_pipes.beam.write_to_cache import WriteToCache
 from beam_pipes.building.declaration import RegroupedDeclaration
-from beam_pipes.cache.storage import directory_path
 from beam_pipes.engine.graph import Step, graph_of
 from beam_pipes.errors import DeclarationError
+from beam_pipes.storage.local import directory_path
 
 # Where a job that is launched for a cache keeps what its workers read of a large source.
 SOURCE_TASKS = "source-tasks"

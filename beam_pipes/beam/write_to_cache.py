@@ -66,20 +66,20 @@ from beam_pipes.building.reading import Part
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.cache.codec import IndexRow
-from beam_pipes.cache.lineage import DIGEST_BYTES, Fate, LineageWriter
-from beam_pipes.cache.lineage import VERSION as LINEAGE_VERSION
-from beam_pipes.cache.lineage_reader import DeadLetter
-from beam_pipes.cache.manifest import FORMAT_VERSION
-from beam_pipes.cache.publish import published_id
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.cache.storage import directory_path, storage_for
-from beam_pipes.cache.storage_protocol import in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import OnError
 from beam_pipes.errors import CacheBusyError, DeclarationError, ReconciliationError
+from beam_pipes.format.codec import IndexRow
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.identity.canonical import digest_of
+from beam_pipes.lineage.lineage import DIGEST_BYTES, Fate, LineageWriter
+from beam_pipes.lineage.lineage import VERSION as LINEAGE_VERSION
+from beam_pipes.lineage.reader import DeadLetter
+from beam_pipes.publication.manifest import FORMAT_VERSION
+from beam_pipes.publication.publish import published_id
 from beam_pipes.sources.source import Slice, SourceShard
+from beam_pipes.storage.local import directory_path, storage_for
+from beam_pipes.storage.protocol import in_parallel
 
 # Records of a shard that are sorted in memory at once; more go through files. A record takes more than its bytes do.
 _SORTED_BYTES = 128 << 20

@@ -21,7 +21,6 @@ from beam_pipes.building.declaration_fingerprint import fingerprint_declaration,
 from beam_pipes.building.leftovers import lock_holder, writing
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import directory_path, is_remote, storage_for
 from beam_pipes.errors import (
     BeamPipesError,
     CacheBusyError,
@@ -40,6 +39,7 @@ from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.file_source import FileSource
 from beam_pipes.sources.selection import Selection, matcher
 from beam_pipes.sources.source import Source, SplitSources
+from beam_pipes.storage.local import directory_path, is_remote, storage_for
 
 # What is called of a stage, of a source, and of an analyzer.
 _CALLED = ("__post_init__", "setup", "transform", "transform_batch", "read", "accumulator", "merge")

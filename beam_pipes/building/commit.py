@@ -31,22 +31,22 @@ from beam_pipes.building.leftovers import writing
 from beam_pipes.building.limits import quarantined_snapshot
 from beam_pipes.building.reading import ERRORS_TOLD
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.cache.framing import read_records
-from beam_pipes.cache.index import index_path
-from beam_pipes.cache.layout import ShardEntry
-from beam_pipes.cache.lineage import LINEAGE, lineage_digest, lineage_file
-from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
-from beam_pipes.cache.locks import reached
-from beam_pipes.cache.manifest import FileEntry, Manifest, SplitManifest
-from beam_pipes.cache.publish import BUILD, publish
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.records import error_in_short
 from beam_pipes.engine.statistics import to_json
 from beam_pipes.errors import CacheError, CacheNotFoundError, EmptySplitError, TooManyDeadLettersError
+from beam_pipes.format.framing import read_records
+from beam_pipes.format.index import index_path
+from beam_pipes.format.layout import ShardEntry
+from beam_pipes.lineage.lineage import LINEAGE, lineage_digest, lineage_file
+from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.publication.manifest import FileEntry, Manifest, SplitManifest
+from beam_pipes.publication.publish import BUILD, publish
+from beam_pipes.storage.checked_json import strict_json
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.locks import reached
+from beam_pipes.storage.protocol import FileStatus, in_parallel
 
 # Completions that are read at once: few enough to stop early where everything is found among the first.
 _PORTION = 256

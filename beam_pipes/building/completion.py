@@ -11,15 +11,15 @@ import google_crc32c
 
 from beam_pipes.building.limits import Quarantined
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.index import index_path
-from beam_pipes.cache.layout import ShardEntry
-from beam_pipes.cache.lineage import lineage_checksum, lineage_file
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError, ReconciliationError
+from beam_pipes.format.index import index_path
+from beam_pipes.format.layout import ShardEntry
+from beam_pipes.lineage.lineage import lineage_checksum, lineage_file
 from beam_pipes.sources.source import Slice
+from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.protocol import FileStatus, in_parallel
 
 # The "split" under which dead letters are filed, and the directory they lie in.
 DEAD_LETTERS = "dead_letters"

@@ -19,7 +19,6 @@ from beam_pipes.analysis.analyzer import Analyzer
 from beam_pipes.building.analysis.declared import check_analyzers, held_results
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import record_limits
-from beam_pipes.cache.spec import ExampleSpec, Features, FeaturesBySplit, Record, is_by_split
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
 from beam_pipes.engine.graph import (
     Graph,
@@ -32,6 +31,7 @@ from beam_pipes.engine.graph import (
     is_beam_transform,
 )
 from beam_pipes.errors import DeclarationError, DuplicateNameException, TypeMismatchException
+from beam_pipes.format.spec import ExampleSpec, Features, FeaturesBySplit, Record, is_by_split
 from beam_pipes.sources.source import Source
 
 RecordKind = Literal["example", "proto", "bytes"]

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.spec import ExampleSpec
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.graph import Ref
 from beam_pipes.errors import CacheNotFoundError, CodeChangedError
+from beam_pipes.format.spec import ExampleSpec
 from beam_pipes.identity.canonical import canonical_text, digest_of
 from beam_pipes.identity.fingerprint import Fingerprint, explain, fingerprint
 from beam_pipes.identity.fingerprint import content_changes as contents_of_stage
+from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import storage_for
 
 # Beside the snapshot's manifest and outside of it: parts name modules, and a moved module changes no byte of a cache.
 FILE_NAME = "fingerprint.json"

@@ -14,10 +14,10 @@ from beam_pipes.building.completion import find_completions, read_completion
 from beam_pipes.building.declaration_fingerprint import DECLARATION, code_changes, explain_change
 from beam_pipes.building.leftovers import Uses, uses_of
 from beam_pipes.building.plan import BuildPlan
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import in_parallel
 from beam_pipes.identity.fingerprint import explain
 from beam_pipes.sources.source import Slice, SourceShard
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.protocol import in_parallel
 
 FIRST_BUILD = "nothing is published yet"
 DECLARATION_CHANGED = "the declaration changed"

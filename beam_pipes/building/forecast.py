@@ -18,9 +18,9 @@ from pathlib import Path
 from beam_pipes.building.declaration_fingerprint import DeclarationFingerprint, explain_change
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.sample import CPU, READ, SECS, Limits, Told, splits_of, take_sample
-from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import CacheWriteError, PlanError, StalePlanError
+from beam_pipes.storage.checked_json import strict_json
+from beam_pipes.storage.local import is_remote
 
 # Eight shards of the usual size: they are read in a few seconds.
 DEFAULT_SAMPLE_BYTES = 256 << 20

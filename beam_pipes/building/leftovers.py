@@ -35,14 +35,14 @@ from beam_pipes.building.analysis.stored import (
     discard,
     result_place,
 )
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.locks import BUILD_LOCK, is_held, this_process
-from beam_pipes.cache.manifest import FILE_NAME
-from beam_pipes.cache.publish import SNAPSHOTS, remember_removal, remember_shards, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import FULL, directory_path, existing_directory, storage_for
-from beam_pipes.cache.storage_protocol import HeldLock, Storage
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError, DeclarationError
+from beam_pipes.publication.manifest import FILE_NAME
+from beam_pipes.publication.publish import SNAPSHOTS, remember_removal, remember_shards, snapshot_directory
+from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import FULL, directory_path, existing_directory, storage_for
+from beam_pipes.storage.locks import BUILD_LOCK, is_held, this_process
+from beam_pipes.storage.protocol import HeldLock, Storage
 
 if TYPE_CHECKING:
     from beam_pipes.building.analysis.plan import AnalysisPlan

@@ -19,8 +19,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
-from beam_pipes.cache.checked_json import JsonValue
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.graph import Graph
 from beam_pipes.errors import (
     DeclarationError,
@@ -30,6 +28,8 @@ from beam_pipes.errors import (
     RecordTimeoutError,
 )
 from beam_pipes.identity.canonical import digest_of
+from beam_pipes.storage.checked_json import JsonValue
+from beam_pipes.storage.local import storage_for
 
 # A process is looked at ten times within its timeout or more often, but every 2 ms at most.
 SHORTEST_TIMEOUT_SECS = 0.02

@@ -32,21 +32,21 @@ from beam_pipes.building.leftovers import mark_used, remove_temporaries, writing
 from beam_pipes.building.limits import quarantined_snapshot, record_limits, remembered
 from beam_pipes.building.reading import first_errors, graph_runner, read_batches
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.cache.checked_json import JsonValue
-from beam_pipes.cache.lineage import VERSION as LINEAGE_VERSION
-from beam_pipes.cache.locks import reached
-from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest
-from beam_pipes.cache.publish import published_id, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import INFER_EXAMPLES, Example, ExampleSpec
-from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.records import Records
 from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError, SpecError
+from beam_pipes.format.spec import INFER_EXAMPLES, Example, ExampleSpec
 from beam_pipes.identity.canonical import digest_of
+from beam_pipes.lineage.lineage import VERSION as LINEAGE_VERSION
+from beam_pipes.publication.manifest import FORMAT_VERSION, Manifest
+from beam_pipes.publication.publish import published_id, snapshot_directory
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan
+from beam_pipes.storage.checked_json import JsonValue
+from beam_pipes.storage.local import directory_path, storage_for
+from beam_pipes.storage.locks import reached
 
 # Features that are not declared are inferred from `INFER_EXAMPLES` of each split, or from this many records.
 INFER_RECORDS = 2048

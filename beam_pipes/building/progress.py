@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from beam_pipes.building.completion import Completion, completions_at, split_directory
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.leftovers import LAUNCHES, lock_holder, unfinished_uses, with_launches
-from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import existing_directory, storage_for
-from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError
+from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import existing_directory, storage_for
+from beam_pipes.storage.protocol import FileStatus
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.cache.codec import IndexRow
-from beam_pipes.cache.lineage import LineageWriter
-from beam_pipes.cache.lineage_reader import DeadLetter
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.records import Batch, error_in_short
 from beam_pipes.errors import SourceError, StageError, text_of, without_stop
+from beam_pipes.format.codec import IndexRow
+from beam_pipes.lineage.lineage import LineageWriter
+from beam_pipes.lineage.reader import DeadLetter
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch
 from beam_pipes.sources.source import SourceShard
 

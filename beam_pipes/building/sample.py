@@ -31,9 +31,9 @@ from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import SourceBatch, graph_runner, shard_records, source_batch
 from beam_pipes.building.shard_output import ShardOutput
 from beam_pipes.building.shard_task import ShardTask
-from beam_pipes.cache.codec import codec_for
-from beam_pipes.cache.framing import FRAME_BYTES
-from beam_pipes.cache.index import column_dtype, column_names
+from beam_pipes.format.codec import codec_for
+from beam_pipes.format.framing import FRAME_BYTES
+from beam_pipes.format.index import column_dtype, column_names
 from beam_pipes.sources.record_batch import RecordBatch
 
 Vector = npt.NDArray[np.float64]

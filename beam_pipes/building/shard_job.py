@@ -31,18 +31,18 @@ from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import READ, SOURCE, Part, StageClock, graph_runner, shard_records, source_batch
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, Prior, ShardReport, ShardTask
-from beam_pipes.cache.codec import IndexRow
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.framing import read_records
-from beam_pipes.cache.index import ORDINAL, decode_index, index_path
-from beam_pipes.cache.lineage import LineageWriter, ShardLineage, decode_lineage, lineage_file
-from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import Account, InexactDifferenceError, exchange
 from beam_pipes.errors import SourceError
+from beam_pipes.format.codec import IndexRow
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.framing import read_records
+from beam_pipes.format.index import ORDINAL, decode_index, index_path
+from beam_pipes.lineage.lineage import LineageWriter, ShardLineage, decode_lineage, lineage_file
+from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch, StoredPiece
 from beam_pipes.sources.repaired import RepairedSource
+from beam_pipes.storage.local import storage_for
 
 # Records that are merged at a time.
 _MERGED_RECORDS = 4096

@@ -10,16 +10,16 @@ from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import ERRORS_TOLD, SOURCE, Part, SourceBatch, first_errors
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.cache.codec import IndexRow, codec_for
-from beam_pipes.cache.lineage import Fate, LineageWriter
-from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
-from beam_pipes.cache.locks import reached
-from beam_pipes.cache.shard_writer import ShardWriter
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import NO_OUTPUT, Account
 from beam_pipes.engine.records import Failure
 from beam_pipes.errors import StageError, text_of
+from beam_pipes.format.codec import IndexRow, codec_for
+from beam_pipes.lineage.lineage import Fate, LineageWriter
+from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.publication.shard_writer import ShardWriter
 from beam_pipes.sources.record_batch import BadRecord
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.locks import reached
 
 WRITE = "write"
 

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from beam_pipes.building.analysis.stored import Stored
 from beam_pipes.building.limits import Quarantined, quarantined_fingerprint
-from beam_pipes.cache.checked_json import JsonValue
-from beam_pipes.cache.manifest import shard_file_name
-from beam_pipes.cache.publish import ANYTHING
-from beam_pipes.cache.spec import ExampleSpec
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import BeamPipesError, BuildError, CacheError
+from beam_pipes.format.spec import ExampleSpec
+from beam_pipes.publication.manifest import shard_file_name
+from beam_pipes.publication.publish import ANYTHING
 from beam_pipes.sources.source import SourceShard
+from beam_pipes.storage.checked_json import JsonValue
+from beam_pipes.storage.local import storage_for
 
 ROWS_PER_FILE = 64
 

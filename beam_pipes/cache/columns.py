@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from beam_pipes.cache import dtypes
-from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.decoding import text_value
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_number
-from beam_pipes.cache.feature_values import restored
-from beam_pipes.cache.framing import HEADER_BYTES
-from beam_pipes.cache.layout import MAX_PAYLOAD_BYTES, Field
-from beam_pipes.cache.message_features import MessageDecoder
 from beam_pipes.cache.regions import Located, MappedRegion
 from beam_pipes.cache.shard_files import Places, ShardFiles
-from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec, FeatureValue
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
+from beam_pipes.format import dtypes
+from beam_pipes.format.codec import ExampleCodec
+from beam_pipes.format.decoding import text_value
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.exact import NotExactError, NotNumbersError, brief, exact_number
+from beam_pipes.format.feature_values import restored
+from beam_pipes.format.framing import HEADER_BYTES
+from beam_pipes.format.layout import MAX_PAYLOAD_BYTES, Field
+from beam_pipes.format.message_features import MessageDecoder
+from beam_pipes.format.spec import SHAPE_SUFFIX, FeatureSpec, FeatureValue
 
 # From this many bytes a row on, copying row by row into the padded batch beats a mask over all of it.
 _LONG_ROW_BYTES = 512

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import SpecError
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader

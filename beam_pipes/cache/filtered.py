@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from beam_pipes.cache.conditions import Condition
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.publish import OlderShards
-from beam_pipes.cache.spec import Record
-from beam_pipes.cache.takedown import stand_in_key, stand_ins
 from beam_pipes.errors import CacheError, ExampleIndexError
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.spec import Record
+from beam_pipes.lineage.takedown import stand_in_key, stand_ins
+from beam_pipes.publication.publish import OlderShards
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader

@@ -25,13 +25,13 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.index import index_path, index_trailer
-from beam_pipes.cache.locks import NOT_OFFERED
-from beam_pipes.cache.manifest import SplitManifest
-from beam_pipes.cache.storage import FULL, read_error
-from beam_pipes.cache.storage_protocol import Storage, write_all
 from beam_pipes.errors import BeamPipesError, CorruptRecordError, LoaderError, OutputError, logger
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.index import index_path, index_trailer
+from beam_pipes.publication.manifest import SplitManifest
+from beam_pipes.storage.local import FULL, read_error
+from beam_pipes.storage.locks import NOT_OFFERED
+from beam_pipes.storage.protocol import Storage, write_all
 
 _PART = ".part"
 _LOCK = ".lock"

@@ -9,19 +9,19 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from beam_pipes.cache.checked_json import JsonObject, JsonValue, parse_object
-from beam_pipes.cache.framing import read_records
-from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter, Lineage
 from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, ShardStore, store_for
-from beam_pipes.cache.manifest import FileEntry, Manifest
-from beam_pipes.cache.publish import BUILD, SNAPSHOTS, read_manifest, snapshot_directory
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import absolute_path, is_remote, storage_for
-from beam_pipes.cache.storage_protocol import Storage
-from beam_pipes.cache.takedown import Overlay, RemovedRows
 from beam_pipes.cache.verify import VerifyReport, verify_snapshot
 from beam_pipes.errors import CacheNotFoundError
 from beam_pipes.extras import require
+from beam_pipes.format.framing import read_records
+from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter, Lineage
+from beam_pipes.lineage.takedown import Overlay, RemovedRows
+from beam_pipes.publication.manifest import FileEntry, Manifest
+from beam_pipes.publication.publish import BUILD, SNAPSHOTS, read_manifest, snapshot_directory
+from beam_pipes.storage.checked_json import JsonObject, JsonValue, parse_object
+from beam_pipes.storage.local import absolute_path, is_remote, storage_for
+from beam_pipes.storage.protocol import Storage
 
 
 class Cache:

@@ -22,9 +22,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.storage import open_regular, read_error
 from beam_pipes.errors import CacheNotFoundError, CorruptCacheError, CorruptRecordError
+from beam_pipes.format.dtypes import Array
+from beam_pipes.storage.local import open_regular, read_error
 
 # From this mean number of elements on, copying run by run beats one index per element: measured on batches of 64, both
 # take 90 µs at 100 elements; at 1,000 they take 120 and 224 µs.
@@ -324,7 +324,7 @@ def _open_checked(path: str, size: int) -> int:
     try:
         descriptor = open_regular(path)
     except FileNotFoundError as error:
-        from beam_pipes.cache.publish import removal_of  # what publishes reads caches, with regions
+        from beam_pipes.publication.publish import removal_of  # what publishes reads caches, with regions
 
         removed = removal_of(path)
         if removed is not None:

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.codec import RecordCodec
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, intact_payload, read_records
-from beam_pipes.cache.index import (
+from beam_pipes.cache.local_copies import LocalCopies
+from beam_pipes.cache.regions import Region, open_region
+from beam_pipes.errors import ExampleIndexError
+from beam_pipes.format.codec import RecordCodec
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.framing import FRAME_BYTES, HEADER_BYTES, check_frame, intact_payload, read_records
+from beam_pipes.format.index import (
     OFFSET,
     ORDINAL,
     SIZE,
@@ -26,11 +29,8 @@ from beam_pipes.cache.index import (
     index_path,
     index_positions,
 )
-from beam_pipes.cache.local_copies import LocalCopies
-from beam_pipes.cache.locks import Hold, hold
-from beam_pipes.cache.manifest import FILE_NAME, SplitManifest
-from beam_pipes.cache.regions import Region, open_region
-from beam_pipes.errors import ExampleIndexError
+from beam_pipes.publication.manifest import FILE_NAME, SplitManifest
+from beam_pipes.storage.locks import Hold, hold
 
 _INT64 = np.dtype(np.int64)
 

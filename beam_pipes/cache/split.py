@@ -9,10 +9,8 @@ from typing import Literal
 import numpy as np
 from google.protobuf.message import Message
 
-from beam_pipes.cache.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
 from beam_pipes.cache.conditions import Condition
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.filtered import (
     ChosenRecords,
     StoredAs,
@@ -22,25 +20,27 @@ from beam_pipes.cache.filtered import (
     rows_where,
     unpacked_rows,
 )
-from beam_pipes.cache.index import ORDINAL
-from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
-from beam_pipes.cache.manifest import Manifest
-from beam_pipes.cache.message_features import MessageDecoder, message_decoder
-from beam_pipes.cache.publish import (
+from beam_pipes.cache.regions import Located
+from beam_pipes.cache.shard_files import Places, ShardFiles
+from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
+from beam_pipes.format.codec import ExampleCodec, RecordCodec, codec_of_records
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.index import ORDINAL
+from beam_pipes.format.message_features import MessageDecoder, message_decoder
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec, Record
+from beam_pipes.lineage.reader import Lineage
+from beam_pipes.lineage.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
+from beam_pipes.publication.manifest import Manifest
+from beam_pipes.publication.publish import (
     OlderShards,
     manifest_with_id,
     read_manifest,
     shards_of_older,
     snapshot_directory,
 )
-from beam_pipes.cache.regions import Located
-from beam_pipes.cache.shard_files import Places, ShardFiles
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import Storage
-from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
-from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.protocol import Storage
 
 
 class Split:

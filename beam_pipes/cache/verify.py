@@ -13,10 +13,11 @@ from typing import IO, Any
 import google_crc32c
 import numpy as np
 
-from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, check_header
-from beam_pipes.cache.index import OFFSET, SIZE, column_names, decode_index, index_checksum, index_path
-from beam_pipes.cache.lineage import (
+from beam_pipes.errors import CacheError, CorruptCacheError, CorruptRecordError
+from beam_pipes.format.codec import ExampleCodec
+from beam_pipes.format.framing import FRAME_BYTES, HEADER_BYTES, check_frame, check_header
+from beam_pipes.format.index import OFFSET, SIZE, column_names, decode_index, index_checksum, index_path
+from beam_pipes.lineage.lineage import (
     DIRECTORY,
     LINEAGE,
     decode_lineage,
@@ -25,10 +26,9 @@ from beam_pipes.cache.lineage import (
     lineage_file,
     num_lineage_files,
 )
-from beam_pipes.cache.manifest import FILE_NAME, Manifest, SplitManifest
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import Storage
-from beam_pipes.errors import CacheError, CorruptCacheError, CorruptRecordError
+from beam_pipes.publication.manifest import FILE_NAME, Manifest, SplitManifest
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.protocol import Storage
 
 _READ_BYTES = 8 << 20
 _BUFFER_BYTES = 128 << 10

@@ -16,19 +16,19 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 
-from beam_pipes.cache.checked_json import canonical_json
-from beam_pipes.cache.codec import codec_for
-from beam_pipes.cache.index import index_path
-from beam_pipes.cache.layout import ShardEntry
-from beam_pipes.cache.locks import BUILD_LOCK
-from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest, SplitManifest, shard_file_name
-from beam_pipes.cache.publish import publish, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.shard_writer import ShardWriter
-from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec, Features, FeaturesBySplit, is_by_split, owned
-from beam_pipes.cache.storage import TEMPORARY_PREFIX, directory_path, storage_for
-from beam_pipes.cache.takedown import FILE_NAME as TAKEDOWNS
 from beam_pipes.errors import CacheError, SpecError
+from beam_pipes.format.codec import codec_for
+from beam_pipes.format.index import index_path
+from beam_pipes.format.layout import ShardEntry
+from beam_pipes.format.spec import INFER_EXAMPLES, ExampleSpec, Features, FeaturesBySplit, is_by_split, owned
+from beam_pipes.lineage.takedown import FILE_NAME as TAKEDOWNS
+from beam_pipes.publication.manifest import FORMAT_VERSION, Manifest, SplitManifest, shard_file_name
+from beam_pipes.publication.publish import publish, snapshot_directory
+from beam_pipes.publication.shard_writer import ShardWriter
+from beam_pipes.storage.checked_json import canonical_json
+from beam_pipes.storage.local import TEMPORARY_PREFIX, directory_path, storage_for
+from beam_pipes.storage.locks import BUILD_LOCK
 
 
 def write_cache(

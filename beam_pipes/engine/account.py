@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.engine.statistics import Counter as Counter  # the kinds of statistics that every account may hold
 from beam_pipes.engine.statistics import Histogram as Histogram
 from beam_pipes.engine.statistics import Maximum as Maximum
 from beam_pipes.engine.statistics import Statistic, from_json, merge_statistics, to_json
 from beam_pipes.errors import ReconciliationError
+from beam_pipes.storage.checked_json import JsonObject
 
 # The reason counted when a stage returns nothing without naming one.
 NO_OUTPUT = "no_output"

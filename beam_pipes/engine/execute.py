@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import Any, Literal, get_args
 
-from beam_pipes.cache.messages import as_message_of
-from beam_pipes.cache.spec import UNCHANGEABLE, Record, owned
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief, describe
 from beam_pipes.engine.ownership import taken
@@ -24,6 +22,8 @@ from beam_pipes.errors import (
     UnequalZipException,
     without_stop,
 )
+from beam_pipes.format.messages import as_message_of
+from beam_pipes.format.spec import UNCHANGEABLE, Record, owned
 
 # "raise" lets a stage's exception through unchanged; the others are what a build offers.
 OnError = Literal["raise", "fail", "drop", "dead_letter"]

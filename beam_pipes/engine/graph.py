@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
-from beam_pipes.cache.spec import Record
 from beam_pipes.errors import InvalidTypeSignatureException
+from beam_pipes.format.spec import Record
 
 # A class, or {'name': class, ...}.
 Signature = type | Mapping[str, type]

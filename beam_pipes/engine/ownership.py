@@ -14,7 +14,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from beam_pipes.cache.spec import UNCHANGEABLE, Record, owned
+from beam_pipes.format.spec import UNCHANGEABLE, Record, owned
 
 # The references to a value of which no one else knows, seen from within `taken`: its parameter, and getrefcount's.
 _OWN_REFERENCES = 2

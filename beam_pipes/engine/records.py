@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.graph import Ref
 from beam_pipes.errors import DeclarationError, text_of
+from beam_pipes.format.spec import Record
 
 if TYPE_CHECKING:
     from beam_pipes.engine.statistics import Statistic

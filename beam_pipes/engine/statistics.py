@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, ClassVar, TypeVar
 
-from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError, InvalidStatisticsException, MergeStatisticsException, logger
+from beam_pipes.storage.checked_json import JsonObject
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Statistic")

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.model_outputs import ModelOutput, decode_outputs, decoded_targets, mapped, postprocess_all
 from beam_pipes.evaluation.model_outputs import ModelOutputType as ModelOutputType
+from beam_pipes.format.dtypes import Array
 from beam_pipes.tasks.in_python.examples import Example
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.signatures import MetricFn, Postprocessor, function_name, metric_kind

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from beam_pipes.cache.exact import brief
-from beam_pipes.cache.spec import owned
 from beam_pipes.errors import EvaluationError
+from beam_pipes.format.exact import brief
+from beam_pipes.format.spec import owned
 from beam_pipes.tasks.in_python.examples import Example
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.signatures import Postprocessor

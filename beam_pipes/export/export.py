@@ -14,14 +14,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.framing import FRAME_BYTES, header_of, masked_crc32c, scan_records
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import ExampleSpec
-from beam_pipes.cache.storage import is_remote, sync_tree, temporary_path, writing_to
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
 from beam_pipes.export.tables import rows_of_files, write_croissant, write_parquet
 from beam_pipes.export.training_formats import write_arrayrecord, write_mds, write_megatron, write_webdataset
+from beam_pipes.format.codec import ExampleCodec
+from beam_pipes.format.framing import FRAME_BYTES, header_of, masked_crc32c, scan_records
+from beam_pipes.format.spec import ExampleSpec
+from beam_pipes.storage.local import is_remote, sync_tree, temporary_path, writing_to
 
 # Records of a file: TFX reads files in parallel, and a gzipped one from its start only.
 _RECORDS_OF_A_FILE = 100_000

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from beam_pipes.cache import dtypes
-from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import DecodedExample, ExampleSpec, FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.extras import require
+from beam_pipes.format import dtypes
+from beam_pipes.format.spec import DecodedExample, ExampleSpec, FeatureSpec
+from beam_pipes.storage.checked_json import strict_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

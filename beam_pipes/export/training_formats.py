@@ -27,13 +27,13 @@ from typing import BinaryIO, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache import dtypes
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import ExportError
 from beam_pipes.export.tables import RECORD, kept_rows, rows_of_files
 from beam_pipes.extras import require
+from beam_pipes.format import dtypes
+from beam_pipes.format.spec import FeatureSpec
 
 # Records of an ArrayRecord file or an archive: what readers spread over hosts and workers.
 _RECORDS_OF_A_FILE = 10_000

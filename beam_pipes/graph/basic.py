@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from beam_pipes.cache.exact import natural_array
 from beam_pipes.errors import GraphError
+from beam_pipes.format.exact import natural_array
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import OperatorArgumentError
+from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.spec import user_frame
 from beam_pipes.graph.trace import call

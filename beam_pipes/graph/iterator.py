@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
+from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.graph.experimental import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally

@@ -18,10 +18,10 @@ import numpy as np
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import explain_change, fingerprint_declaration, read_fingerprint
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.engine.graph import Graph, Ref, Unit
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import GraphError, StaleCacheError
+from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.graph.apply import apply
 from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import OfflinePart

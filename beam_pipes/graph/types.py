@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.exact import NotExactError, cast_exactly, natural_array
 from beam_pipes.errors import OperatorArgumentError
+from beam_pipes.format.exact import NotExactError, cast_exactly, natural_array
 from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.tensors import DALIDataType as DALIDataType

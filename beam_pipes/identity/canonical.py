@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from beam_pipes.cache.storage import absolute_path, times_have_settled
 from beam_pipes.errors import DeclarationError
+from beam_pipes.storage.local import absolute_path, times_have_settled
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.takedown import is_removed
 from beam_pipes.errors import LoaderError, SpecError, TaskError, logger
+from beam_pipes.format.dtypes import Array
+from beam_pipes.lineage.takedown import is_removed
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.row_source import MeasuredSplit, ReadSplit
 

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from beam_pipes.cache.storage import read_error
-from beam_pipes.cache.takedown import is_removed
 from beam_pipes.errors import (
     BeamPipesError,
     CacheError,
@@ -28,6 +26,7 @@ from beam_pipes.errors import (
     UnboundedLoaderError,
     UnknownRecordError,
 )
+from beam_pipes.lineage.takedown import is_removed
 from beam_pipes.loader.columns import StoredSplit, columns_of, stored_split
 from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices
@@ -35,6 +34,7 @@ from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.rows import Rows, SplitRows
 from beam_pipes.loader.steps import RowPlace, Run, Steps
 from beam_pipes.loader.stream import Places, RowStream
+from beam_pipes.storage.local import read_error
 
 AnyStream = RowStream | MixtureStream
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 from beam_pipes.cache import Cache, Split, storage_for
-from beam_pipes.cache.publish import manifest_with_id
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.loader.epochs import Shuffle
 from beam_pipes.loader.loader import Loader
@@ -20,6 +19,7 @@ from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.state import LoaderState
 from beam_pipes.loader.steps import Last
 from beam_pipes.loader.token_batches import TokenBatches
+from beam_pipes.publication.publish import manifest_with_id
 
 
 def loader_from_state(

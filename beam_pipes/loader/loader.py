@@ -15,9 +15,9 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
-from beam_pipes.cache.message_features import MessageDecoder
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import LoaderError
+from beam_pipes.format.message_features import MessageDecoder
+from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.loader.batches import Batch, PadValue
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of

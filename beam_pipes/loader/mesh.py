@@ -31,8 +31,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runt
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
+from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.batches import Batch, ranges
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.world import Share

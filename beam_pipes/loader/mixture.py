@@ -27,8 +27,8 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
+from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit, opened

@@ -29,8 +29,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
+from beam_pipes.format.dtypes import Array
 
 ORDER_VERSION = 1
 

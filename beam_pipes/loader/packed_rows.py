@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import CorruptIndexError, LoaderError
+from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.batches import Batch, fills_of, ranges
 from beam_pipes.loader.columns import columns_of, entries_left, put_into, read_consistently, rows_of, widest_row
 from beam_pipes.loader.order import Indices

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from beam_pipes.cache import Cache, Split, Storage
-from beam_pipes.cache.spec import DecodedExample, Record
 from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.format.spec import DecodedExample, Record
 from beam_pipes.loader.row_source import one_split
 from beam_pipes.loader.state import Identity
 

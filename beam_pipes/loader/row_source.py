@@ -10,11 +10,11 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
-from beam_pipes.cache.message_features import MessageDecoder
 from beam_pipes.cache.reader import Cache, open_split
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import LoaderError
+from beam_pipes.format.message_features import MessageDecoder
+from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.loader.order import Indices
 
 S = TypeVar("S")

@@ -9,12 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from beam_pipes.cache import dtypes
 from beam_pipes.cache.columns import PadTo, padded_shape
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.cache.regions import Located
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import LoaderError, SpecError
+from beam_pipes.format import dtypes
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.loader.batches import LENGTHS, SHAPE, Batch, Fills, PadValue, fills_of
 from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.order import Indices

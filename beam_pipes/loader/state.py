@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from beam_pipes.cache.checked_json import JsonObject, JsonValue
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.extras import require
 from beam_pipes.loader.row_source import SplitLike
+from beam_pipes.storage.checked_json import JsonObject, JsonValue
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from beam_pipes.cache.dtypes import Array
+from beam_pipes.format.dtypes import Array
 from beam_pipes.map_style.batching import Lengths, Minibatch, pad_into_batch
 
 # What a batcher gives: an array, or with `return_lengths` a pair of the array and the lengths.

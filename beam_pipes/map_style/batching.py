@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike, DTypeLike
 
-from beam_pipes.cache import exact
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number, natural_array
 from beam_pipes.errors import DatasetError
+from beam_pipes.format import exact
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_number, natural_array
 from beam_pipes.map_style.protocol import Item
 
 # A structure like an example, whose leaves are batches, or what a `collate_fn` makes: its users know.

@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, SupportsIndex
 
-from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError, logger
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.world import known_world
@@ -31,6 +30,7 @@ from beam_pipes.map_style.batching import Collated, default_collate
 from beam_pipes.map_style.protocol import Item, MapStyle, check_dataset, describe
 from beam_pipes.map_style.sampler import check_count
 from beam_pipes.map_style.workers import Loaded, WorkerPool, load_examples, load_on_threads, short
+from beam_pipes.storage.checked_json import JsonObject
 
 _log = logger(__name__)
 # Warnings about Paddle's arguments, given once per process.

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from beam_pipes.cache.spec import owned
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
+from beam_pipes.format.spec import owned
 from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.inference import (
     ColumnSignature,

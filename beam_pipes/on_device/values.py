@@ -2,7 +2,7 @@
 
 Python's own numbers are *weak*: an `int` is int32 where it fits and int64 where it does not, a `float` is float32,
 and both take the dtype that the other samples have. NumPy, TensorFlow, JAX and torch values keep their dtype. The
-conversion is that of `beam_pipes.cache.exact`, except that a declared dtype also rounds floats of NumPy.
+conversion is that of `beam_pipes.format.exact`, except that a declared dtype also rounds floats of NumPy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.exact import NotExactError, NotNumbersError, array_of, brief, cast_exactly, exact_numbers
+from beam_pipes.format.exact import NotExactError, NotNumbersError, array_of, brief, cast_exactly, exact_numbers
 
 INT32 = np.iinfo(np.int32)
 STRING = np.dtype(object)  # arrays of `bytes`

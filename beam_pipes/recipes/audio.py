@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
@@ -26,6 +25,7 @@ from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Reci
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import sample_file
+from beam_pipes.storage.local import is_remote
 from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, UNREAD_SUFFIXES, Sound, convert, decoded
 from beam_pipes.transforms.audio.transcripts import (
     AUDIO_FIELDS,

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from beam_pipes.cache.dtypes import FLOATS, INTEGERS, integer_range
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
+from beam_pipes.format.dtypes import FLOATS, INTEGERS, integer_range
 from beam_pipes.recipes.row_files import RowFiles, files_of, sampled
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.tables import columns_of_leaves, opened_parquet, partitions_of

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.analysis import Result
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.extras import require
+from beam_pipes.format.dtypes import Array
 from beam_pipes.recipes.media_files import (
     Layout,
     are_archives,

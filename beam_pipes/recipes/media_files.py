@@ -22,11 +22,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import DeclarationError, SourceError, TaskError
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.tar import KEY, Tar, has_field, sample_file
+from beam_pipes.storage.local import is_remote
 
 
 class MediaFiles(NamedTuple):

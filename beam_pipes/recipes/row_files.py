@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from beam_pipes.cache.dtypes import FLOATS, INTEGERS
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
+from beam_pipes.format.dtypes import FLOATS, INTEGERS
 from beam_pipes.recipes.written import Code, call
 from beam_pipes.sources import CSV, TSV, JSONLines, Tar
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_pipes.analysis import Result
-from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES
 from beam_pipes.errors import DeclarationError, TaskError
+from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES
 from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
 from beam_pipes.recipes.row_files import files_of, format_of, reading_of, source_of, type_of_text
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call

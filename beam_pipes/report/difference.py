@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from beam_pipes.building.declaration_fingerprint import explain_change, read_fingerprint
-from beam_pipes.cache.manifest import SplitManifest
 from beam_pipes.cache.reader import Cache
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError
+from beam_pipes.publication.manifest import SplitManifest
 from beam_pipes.report.distributions import Drift, drifts
 
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.index import decode_index, index_path
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.statistics import Histogram, from_json
+from beam_pipes.format.index import decode_index, index_path
 from beam_pipes.loader.packing import ALGORITHMS
+from beam_pipes.storage.local import storage_for
 
 # Indices of that many records are read in about 50 ms from a local disk.
 MAX_RECORDS = 1_000_000

@@ -16,15 +16,15 @@ import numpy as np
 
 from beam_pipes.building.care.trace import trace_record
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.cache.lineage_reader import split_id
-from beam_pipes.cache.publish import REPORT
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import BeamPipesError
+from beam_pipes.lineage.reader import split_id
+from beam_pipes.publication.publish import REPORT
 from beam_pipes.report.shown import shown_bytes, shown_value
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourceShard
+from beam_pipes.storage.local import storage_for
 
 MAX_FEATURES = 40
 

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import DeclarationError
+from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.report.distributions import spread_rows
 from beam_pipes.report.shown import Bar, bars_of_values, shown_value
 

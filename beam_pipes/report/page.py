@@ -13,14 +13,13 @@ import numpy as np
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
-from beam_pipes.cache.manifest import FILE_NAME
-from beam_pipes.cache.publish import REPORT as REPORT
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import directory_path, is_remote, storage_for, writing_to
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Histogram
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError
 from beam_pipes.loader import Loader
+from beam_pipes.publication.manifest import FILE_NAME
+from beam_pipes.publication.publish import REPORT as REPORT
 from beam_pipes.report.difference import difference_to_previous
 from beam_pipes.report.distributions import (
     SAMPLED_RECORDS,
@@ -34,6 +33,7 @@ from beam_pipes.report.examples import decoded_examples
 from beam_pipes.report.language import Tokenizer, language_of, shown_row, token_features
 from beam_pipes.report.shown import Bar, bars_of, bars_of_values, render, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
+from beam_pipes.storage.local import directory_path, is_remote, storage_for, writing_to
 
 TEMPLATE = "report.html.j2"
 

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from beam_pipes.building.declaration_fingerprint import DeclarationFingerprint
-from beam_pipes.cache.checked_json import JsonValue
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.report.shown import shown_value
+from beam_pipes.storage.checked_json import JsonValue
 
 SOURCE = "source"
 

@@ -16,10 +16,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, Protocol
 
-from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
 from beam_pipes.sources.source import Slice
+from beam_pipes.storage.local import is_remote, storage_for
 
 READ_BYTES = 1 << 20
 # A 128 KiB block of zeros is four bytes of zstd: small inputs keep what one call gives back below 64 MiB.

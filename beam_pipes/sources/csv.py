@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
@@ -32,6 +31,7 @@ from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, text_converters
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
+from beam_pipes.storage.local import storage_for
 
 NEWLINE = b"\n"
 

@@ -30,10 +30,10 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.locks import reached
-from beam_pipes.cache.storage import is_remote, storage_for, temporary_path, times_have_settled
 from beam_pipes.sources.selection import FoundFile, FoundFiles
+from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import is_remote, storage_for, temporary_path, times_have_settled
+from beam_pipes.storage.locks import reached
 
 # In the directory of a cache.
 DIGESTS_NAME = ".digests"

@@ -18,8 +18,8 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.errors import SourceError
+from beam_pipes.lineage.lineage import DIGEST_BYTES
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
     Frame,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from beam_pipes.cache.spec import owned
 from beam_pipes.errors import SourceError
+from beam_pipes.format.spec import owned
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values, is_message, value_bytes
 from beam_pipes.sources.source import (
     Slice,

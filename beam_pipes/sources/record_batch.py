@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.lineage import DIGEST_BYTES
-from beam_pipes.cache.spec import Record
 from beam_pipes.errors import SourceError
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.spec import Record
+from beam_pipes.lineage.lineage import DIGEST_BYTES
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

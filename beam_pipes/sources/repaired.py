@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.errors import SourceError
+from beam_pipes.lineage.lineage import DIGEST_BYTES
 from beam_pipes.sources.record_batch import BadRecord, Piece, RecordBatch, content_digest
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard
 

@@ -13,11 +13,11 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES, ROUNDS_TO_INFINITY, integer_range, numpy_dtype
-from beam_pipes.cache.exact import NotExactError, exact_number
-from beam_pipes.cache.feature_values import array_converter
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SourceError, SpecError
+from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES, ROUNDS_TO_INFINITY, integer_range, numpy_dtype
+from beam_pipes.format.exact import NotExactError, exact_number
+from beam_pipes.format.feature_values import array_converter
+from beam_pipes.format.spec import FeatureSpec
 
 Schema: TypeAlias = "Mapping[str, object]"
 Convert: TypeAlias = "Callable[[Any], Any]"

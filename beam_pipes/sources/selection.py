@@ -32,13 +32,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from beam_pipes.cache.storage import absolute_path, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.sources.helpers import Helpers
+from beam_pipes.storage.local import absolute_path, is_remote, storage_for
 
 if TYPE_CHECKING:
-    from beam_pipes.cache.gcs.objects import ObjectStorage
-    from beam_pipes.cache.gcs.transfer import ObjectStatus
+    from beam_pipes.storage.objects import ObjectStorage
+    from beam_pipes.storage.transfer import ObjectStatus
 
 WILDCARD = re.compile(r"[*?\[]")
 

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
-from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.record_batch import Piece, RecordBatch
+from beam_pipes.storage.checked_json import JsonObject
 
 if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache

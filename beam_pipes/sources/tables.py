@@ -17,8 +17,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote
 
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.storage import directory_path, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.extras import require
 from beam_pipes.sources.arrow_values import ArrowBatch, ArrowSchema, num_leaves, rows_of
@@ -27,6 +25,8 @@ from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.source import Slice, Source, SourceShard, check_batch_limits
+from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import directory_path, is_remote, storage_for
 
 
 class _ColumnChunk(Protocol):

@@ -21,9 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from beam_pipes.cache.spec import FeatureValue
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError, TaskError
+from beam_pipes.format.spec import FeatureValue
 from beam_pipes.sources.byte_stream import (
     advice_if_not_utf8,
     codec_of,
@@ -38,6 +37,7 @@ from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch, Sto
 from beam_pipes.sources.schema import number_of_json
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+from beam_pipes.storage.local import storage_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self

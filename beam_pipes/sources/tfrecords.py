@@ -10,10 +10,10 @@ from typing import IO
 
 from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, HeaderTable, masked_crc32c
-from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
+from beam_pipes.format.codec import ExampleCodec
+from beam_pipes.format.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, HeaderTable, masked_crc32c
+from beam_pipes.format.spec import ExampleSpec
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
     advice_if_not_utf8,

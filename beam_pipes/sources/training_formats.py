@@ -28,14 +28,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
+from beam_pipes.format.dtypes import Array
 from beam_pipes.sources.byte_stream import content_digest_of, open_input, read_error
 from beam_pipes.sources.digests import key_of
 from beam_pipes.sources.file_source import NumberedSource
 from beam_pipes.sources.selection import FoundFiles
+from beam_pipes.storage.local import is_remote, storage_for
 
 
 class _OffsetFile(ABC):

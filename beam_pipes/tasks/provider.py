@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from beam_pipes.cache.dtypes import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
 from beam_pipes.errors import TaskError, WrongConverterError
+from beam_pipes.format.dtypes import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
 

@@ -13,11 +13,11 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
-from beam_pipes.cache.spec import owned
 from beam_pipes.engine.graph import Stage
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
+from beam_pipes.format.spec import owned
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import RawExample, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 
-from beam_pipes.cache.framing import RecordWriter
-from beam_pipes.cache.messages import delimited, varint
-from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
+from beam_pipes.format.framing import RecordWriter
+from beam_pipes.format.messages import delimited, varint
+from beam_pipes.storage.local import is_remote
 from beam_pipes.telemetry.telemetry import Telemetry
 
 _PREFIX = "beam_pipes_data"

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, SupportsIndex, SupportsInt
 
 import numpy as np
 
-from beam_pipes.cache.spec import FeatureValue
 from beam_pipes.errors import LoaderError
+from beam_pipes.format.spec import FeatureValue
 from beam_pipes.loader import Loader, LoaderIterator
 from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.mixture_stream import MixtureStream

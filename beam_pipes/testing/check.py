@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.references import DeclarationHandle, declared_by, load_declaration, with_places
-from beam_pipes.cache.locks import ANALYSIS_LABELS, LABELS, VARIABLE
 from beam_pipes.errors import DeclarationError
+from beam_pipes.storage.locks import ANALYSIS_LABELS, LABELS, VARIABLE
 from beam_pipes.testing.sample import (
     BuildOrder,
     Sample,
@@ -31,7 +31,7 @@ from beam_pipes.testing.values import Finding, Verdict, brief_value
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Two of the steps at which a build may die; `beam_pipes.cache.locks.LABELS` has them all.
+# Two of the steps at which a build may die; `beam_pipes.storage.locks.LABELS` has them all.
 KILL_AT = ("shard/renamed", "publish/snapshot-manifest-written")
 
 # What makes comparisons between processes pointless: the stage differs within one already.
@@ -81,7 +81,7 @@ def check_declaration(
             whole input once, as every plan does. 256 find what shows in one record of a hundred with 92 %.
         batch_sizes: sizes tried for stages with `transform_batch`; all records at once are tried too.
         kill_at: steps at which a build of the sample is killed, one after the other, before it is let finish: labels
-            of `beam_pipes.cache.locks`, with `#n` for the n-th visit.
+            of `beam_pipes.storage.locks`, with `#n` for the n-th visit.
         beam: build the sample on Beam's `BundleBasedDirectRunner` too, which retries bundles, with a failure in each
             stage. Takes Beam's import more, about 3 s.
         timeout_secs: how long each process may take; one that takes longer is a finding that says where it was.

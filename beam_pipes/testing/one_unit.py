@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import UnitAccount
 from beam_pipes.engine.execute import UnitRunner
 from beam_pipes.engine.graph import Ref, Stage, Unit
 from beam_pipes.engine.records import Batch
+from beam_pipes.format.spec import Record
 from beam_pipes.testing.values import Frozen, brief_value, value_digest
 
 # For each record, what every output that a unit reads has given for it.

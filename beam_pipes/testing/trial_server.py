@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 import beam_pipes.testing.trials  # noqa: F401  what every trial would import
-from beam_pipes.cache import locks as kill_points
-from beam_pipes.cache.checked_json import JsonObject
+from beam_pipes.storage import locks as kill_points
+from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.testing.trial_process import tell_progress_in
 
 _POLL_SECS = 0.002

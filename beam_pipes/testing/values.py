@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from beam_pipes.cache.spec import Record
+from beam_pipes.format.spec import Record
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.identity.fingerprint import canonical
 

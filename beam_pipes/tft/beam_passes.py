@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipes.cache.framing import RecordWriter, read_records
 from beam_pipes.extras import TfTensor, require
+from beam_pipes.format.framing import RecordWriter, read_records
 
 if TYPE_CHECKING:
     import pyarrow as pa

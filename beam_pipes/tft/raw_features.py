@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.dtypes import BOOL, INTEGERS
-from beam_pipes.cache.feature_values import exact_array
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import SpecError
 from beam_pipes.extras import TfTensor, require
+from beam_pipes.format.dtypes import BOOL, INTEGERS
+from beam_pipes.format.feature_values import exact_array
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec
+from beam_pipes.storage.checked_json import JsonObject
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from beam_pipes.analysis import Accumulator, AnalysisError, Analyzer, Result
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.errors import BeamPipesError, DeclarationError, SpecError
 from beam_pipes.extras import TfTensor, require
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec, Record
 from beam_pipes.tft.canonical_saved_model import make_canonical
 from beam_pipes.tft.raw_features import RawFeatures, Varying
 from beam_pipes.tft.transform_function import FEATURES_NAME, TransformFunction

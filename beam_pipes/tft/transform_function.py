@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from beam_pipes.cache.spec import DecodedExample
 from beam_pipes.errors import CacheNotFoundError, SpecError
 from beam_pipes.extras import TfTensor, require
+from beam_pipes.format.spec import DecodedExample
 from beam_pipes.tft.raw_features import RawFeatures
 
 if TYPE_CHECKING:

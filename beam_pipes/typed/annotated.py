@@ -22,8 +22,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from beam_pipes.cache.spec import Record
 from beam_pipes.errors import InvalidTypeSignatureException
+from beam_pipes.format.spec import Record
 
 Classes = tuple[type, ...]
 

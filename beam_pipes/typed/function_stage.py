@@ -16,12 +16,12 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from beam_pipes.cache.spec import UNCHANGEABLE, Record
 from beam_pipes.engine.account import NO_OUTPUT
 from beam_pipes.engine.graph import Produced, Signature, beam_transform_advice, brief
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Left, RecordContext, current_context
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
+from beam_pipes.format.spec import UNCHANGEABLE, Record
 from beam_pipes.typed.annotated import (
     Classes,
     Given,

@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random.bit_generator import ISeedSequence
 
-from beam_pipes.cache import messages
-from beam_pipes.cache.spec import Record
 from beam_pipes.engine.graph import Produced, Signature, check_signature, describe
 from beam_pipes.engine.records import Left, RecordContext, current_context, set_context
 from beam_pipes.engine.statistics import Statistic, checked_statistics
 from beam_pipes.engine.turns import left_in_turn
 from beam_pipes.errors import InvalidDAGException, InvalidTypeSignatureException, UnknownKeyException, storable
+from beam_pipes.format import messages
+from beam_pipes.format.spec import Record
 
 if TYPE_CHECKING:
     from beam_pipes.engine.execute import OnError

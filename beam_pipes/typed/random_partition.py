@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from beam_pipes.cache.spec import Record
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import current_context
 from beam_pipes.engine.statistics import Counter, Histogram, plain_number
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
+from beam_pipes.format.spec import Record
 from beam_pipes.sources.record_batch import content_of_value
 from beam_pipes.typed.pipeline import Pipeline
 

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.cache.framing import RecordWriter, read_records
-from beam_pipes.cache.spec import Record
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import brief, graph_of, mismatch
 from beam_pipes.engine.records import Batch, OneRecord
 from beam_pipes.engine.statistics import Statistic
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, SourceError, TypeMismatchException
+from beam_pipes.format.framing import RecordWriter, read_records
+from beam_pipes.format.spec import Record
 from beam_pipes.sources.record_batch import content_of_value
 from beam_pipes.typed.pipeline import Pipeline, signature_of
 from beam_pipes.typed.random_partition import RandomPartition

@@ -158,9 +158,9 @@ def _wait(pid: int, order: Mapping[str, Any], started: float) -> int:
 
 
 def _child(order: Mapping[str, Any], words: int) -> None:
-    from beam_pipes.cache import locks as kill_points
     from beam_pipes.runners.build import build
     from beam_pipes.runners.options import LocalOptions
+    from beam_pipes.storage import locks as kill_points
 
     try:
         os.setsid()  # what it starts can be told from everything else

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.index import index_path
 from beam_pipes.errors import CacheError
+from beam_pipes.format.index import index_path
 
 Damage = Callable[[bytes, random.Random], bytes]
 

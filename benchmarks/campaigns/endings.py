@@ -128,7 +128,7 @@ def _end(scene: Scene, ending: Ending, told: Path, after_secs: float, counts: En
 
 def _command(scene: Scene, output: object, reference: str = REFERENCE) -> subprocess.Popen[bytes]:
     """`beam-pipes build`, as the leader of a session of its own."""
-    words = [sys.executable, "-m", "beam_pipes.runners", "build", reference, "--to", str(scene.cache)]
+    words = [sys.executable, "-m", "beam_pipes", "build", reference, "--to", str(scene.cache)]
     return subprocess.Popen(
         [*words, "--workers", str(_WORKERS)],
         stdout=output,  # type: ignore[call-overload]
@@ -177,7 +177,7 @@ def _deadly(directory: Path, counts: EndingCounts) -> None:
         [
             sys.executable,
             "-m",
-            "beam_pipes.runners",
+            "beam_pipes",
             "build",
             DEADLY,
             "--to",

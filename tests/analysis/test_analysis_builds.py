@@ -20,10 +20,10 @@ from beam_pipes.building.leftovers import collect
 from beam_pipes.building.plan import make_plan, plan_input
 from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache
-from beam_pipes.cache.locks import ANALYSIS_LABELS, VARIABLE
 from beam_pipes.errors import AnalysisError, StageError
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.storage.locks import ANALYSIS_LABELS, VARIABLE
 
 REFERENCE = "analysis_declarations:analysed"
 ONE = LocalOptions(workers=1)
@@ -154,7 +154,7 @@ def test_a_build_that_is_killed_while_it_analyses_goes_on(
     step: str, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     cache = tmp_path / "killed"
-    command = [sys.executable, "-m", "beam_pipes.runners", "build", REFERENCE, "--to", str(cache), "--workers", "1"]
+    command = [sys.executable, "-m", "beam_pipes", "build", REFERENCE, "--to", str(cache), "--workers", "1"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), VARIABLE: step}
     assert subprocess.run(command, env=environment, capture_output=True).returncode == -9
     assert not (cache / "manifest.json").exists()

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from beam_pipes.building.care.trace import trace_record
 from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache
+from beam_pipes.commands import app
 from beam_pipes.errors import AnalysisError, DeclarationError, StageError
 from beam_pipes.report import report_html
 from beam_pipes.runners.build import build
-from beam_pipes.runners.commands import app
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.typed import Pipeline
 
@@ -77,7 +77,7 @@ def test_a_plan_names_what_changed_of_an_analyzer(text_input: Path, tmp_path: Pa
     command = [
         sys.executable,
         "-m",
-        "beam_pipes.runners",
+        "beam_pipes",
         "plan",
         "changed_analysis:declaration",
         "--to",

@@ -13,11 +13,11 @@ from gcs_emulator import new_bucket, running
 
 from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import Cache
-from beam_pipes.cache.locks import ANALYSIS_LABELS
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.replay import replay_dead
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.locks import ANALYSIS_LABELS
 from beam_pipes.testing import assert_robust
 
 REFERENCE = "analysis_declarations:analysed"

@@ -25,6 +25,7 @@ from beam_pipes.beam import ReadFromSource, WriteToCache, lower
 from beam_pipes.building import Declaration
 from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.commands import app
 from beam_pipes.errors import (
     DeclarationError,
     DuplicateNameException,
@@ -36,7 +37,6 @@ from beam_pipes.errors import (
 )
 from beam_pipes.runners import BeamOptions, DataflowOptions, PrismOptions
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
-from beam_pipes.runners.commands import app
 from beam_pipes.sources import TextLines
 from beam_pipes.transforms.analyzers import LengthHistogram
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition, stage

@@ -161,7 +161,7 @@ def test_a_sample_of_everything_is_exact(tmp_path: Path) -> None:
 
 
 def _index_rows(path: Path) -> int:
-    from beam_pipes.cache.index import column_dtype, decode_index
+    from beam_pipes.format.index import column_dtype, decode_index
 
     columns = decode_index(path.read_bytes(), path=str(path))
     return sum(len(values) * column_dtype(name).itemsize for name, values in columns.items())

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from beam_pipes import Loader, build
 from beam_pipes.cache import Cache
+from beam_pipes.commands import app
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners.commands import app
 
 REFERENCE = "sample_declarations:words"
 

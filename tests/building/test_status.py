@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from beam_pipes.building.progress import Status, finished_words, in_words, read_status
-from beam_pipes.runners.commands import app
+from beam_pipes.commands import app
 
 
 def building(cache: Path) -> subprocess.Popen[bytes]:
@@ -23,7 +23,7 @@ def building(cache: Path) -> subprocess.Popen[bytes]:
         [
             sys.executable,
             "-m",
-            "beam_pipes.runners",
+            "beam_pipes",
             "build",
             "sample_declarations:slow",
             "--to",

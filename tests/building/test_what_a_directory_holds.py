@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from beam_pipes import Cache, build, write_cache
 from beam_pipes.cache import FeatureSpec
+from beam_pipes.commands import app
 from beam_pipes.errors import DeclarationError
 from beam_pipes.report.distributions import sampled_numbers
-from beam_pipes.runners.commands import app
 from beam_pipes.sources import FileContent, Files, TextLines
 
 

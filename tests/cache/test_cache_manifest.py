@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.cache import ExampleCodec, FileEntry, Manifest, ShardEntry, SplitManifest, shard_file_name
-from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import CorruptManifestError, SpecError, UnsupportedFormatError
+from beam_pipes.storage.checked_json import strict_json
 
 STRIDE = ExampleCodec(FIXED).fixed_layout.stride  # type: ignore[union-attr]
 

@@ -13,11 +13,12 @@ from cache_examples import FIXED, MIXED, SNAPSHOT, fixed_example, mixed_example,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipes.cache import Cache, FileEntry, Manifest, SplitManifest, framing, publish
-from beam_pipes.cache.index import WHOLE_INDEX_CRC32C, encode_index, index_checksum, index_path
+from beam_pipes.cache import Cache, FileEntry, Manifest, SplitManifest, publish
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore
-from beam_pipes.cache.storage import LocalStorage
 from beam_pipes.errors import CacheError, CorruptCacheError, CorruptIndexError, CorruptRecordError
+from beam_pipes.format import framing
+from beam_pipes.format.index import WHOLE_INDEX_CRC32C, encode_index, index_checksum, index_path
+from beam_pipes.storage.local import LocalStorage
 
 
 def make_cache(directory: Path) -> Path:

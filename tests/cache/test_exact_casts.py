@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from beam_pipes.cache import ExampleCodec, ExampleSpec, FeatureSpec
-from beam_pipes.cache.messages import Example
 from beam_pipes.errors import SpecError
+from beam_pipes.format.messages import Example
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = {

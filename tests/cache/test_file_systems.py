@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.locks import BY_NAME, _end_of_dead, is_dead, this_process
+from beam_pipes.storage.locks import BY_NAME, _end_of_dead, is_dead, this_process
 
 # What such a file system answers, in the process that publishes. Workers write files of their own, and lock nothing.
 WITHOUT = """
@@ -26,7 +26,7 @@ os.link, fcntl.flock = refuse(errno.{link}), refuse(errno.{lock})
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.building.care.takedown import take_down
-from beam_pipes.runners.commands import app
+from beam_pipes.commands import app
 """
 BUILD = "build('sample_declarations:words', sys.argv[1], options=LocalOptions(workers=2))\n"
 
@@ -78,7 +78,7 @@ def test_a_build_that_holds_the_lock_by_name_is_named(text_input: Path, tmp_path
 
 def test_a_lock_by_name_whose_process_is_gone_is_taken_over(text_input: Path, tmp_path: Path) -> None:
     stop = """
-from beam_pipes.cache import locks
+from beam_pipes.storage import locks
 with locks.held_lock(sys.argv[1] + "/.build.lock", sys.argv[1]):
     os.kill(os.getpid(), 9)
 """

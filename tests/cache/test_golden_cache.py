@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.index import WHOLE_INDEX_CRC32C
+from beam_pipes.format.index import WHOLE_INDEX_CRC32C
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

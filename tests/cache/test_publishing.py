@@ -24,10 +24,10 @@ from beam_pipes.cache import (
     snapshot_directory,
     storage_for,
 )
-from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
-from beam_pipes.cache.messages import SequenceExample
-from beam_pipes.cache.storage import TEMPORARY_PREFIX
 from beam_pipes.errors import CacheError, CacheNotFoundError, StaleCacheError
+from beam_pipes.format.messages import SequenceExample
+from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.storage.local import TEMPORARY_PREFIX
 
 OTHER = "fedcba9876543210"
 

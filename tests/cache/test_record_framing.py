@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipes.cache import RecordWriter, framing, read_records
-from beam_pipes.cache.framing import masked_crc32c, scan_records
+from beam_pipes.cache import RecordWriter, read_records
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError
+from beam_pipes.format import framing
+from beam_pipes.format.framing import masked_crc32c, scan_records
 
 
 def write(path: Path, records: list[bytes]) -> bytes:

@@ -13,8 +13,8 @@ import pytest
 from cache_examples import FIXED, MIXED, fixed_example, mixed_example
 
 from beam_pipes.cache import BytesCodec, ExampleCodec, ExampleSpec, FeatureSpec, ShardEntry, ShardWriter
-from beam_pipes.cache.index import decode_index, encode_index, index_layout, index_positions
 from beam_pipes.errors import CorruptIndexError, SpecError, UnsupportedFormatError
+from beam_pipes.format.index import decode_index, encode_index, index_layout, index_positions
 
 
 def write(directory: Path, spec: ExampleSpec, count: int, name: str = "shard") -> ShardEntry:

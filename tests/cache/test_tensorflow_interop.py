@@ -19,7 +19,7 @@ from beam_pipes.cache import (
     ShardWriter,
     read_records,
 )
-from beam_pipes.cache.messages import Example, SequenceExample
+from beam_pipes.format.messages import Example, SequenceExample
 
 SPEC = ExampleSpec(
     {
@@ -210,7 +210,7 @@ def test_the_schema_is_a_tensorflow_metadata_schema_that_parses_the_records() ->
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
-    from beam_pipes.cache.publish import schema_text
+    from beam_pipes.publication.publish import schema_text
 
     schema = text_format.Parse(schema_text(SPEC), schema_pb2.Schema())
 
@@ -239,7 +239,7 @@ def test_the_schema_is_understood_by_tensorflow_transform() -> None:
     from tensorflow_metadata.proto.v0 import schema_pb2
     from tensorflow_transform.tf_metadata import schema_utils
 
-    from beam_pipes.cache.publish import schema_text
+    from beam_pipes.publication.publish import schema_text
 
     schema = text_format.Parse(schema_text(SPEC), schema_pb2.Schema())
     feature_spec = schema_utils.schema_as_feature_spec(schema).feature_spec

@@ -16,10 +16,10 @@ import pyarrow.parquet
 import pytest
 
 from beam_pipes import Cache, FeatureSpec, declare, stage
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError, StorageUnavailableError
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import Parquet, TextLines, dataset_splits
+from beam_pipes.storage.local import storage_for
 
 LINES = [f"line {n} of a book" for n in range(2000)]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()

@@ -58,7 +58,7 @@ def test_builds_that_lack_a_file_or_are_of_other_declarations_differ(tmp_path: P
 
 def chaos(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "beam_pipes.runners", "chaos", *arguments]
+    command = [sys.executable, "-m", "beam_pipes", "chaos", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 

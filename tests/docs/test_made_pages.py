@@ -13,8 +13,8 @@ import pytest
 
 import beam_pipes
 from beam_pipes import errors
+from beam_pipes.commands import app
 from beam_pipes.errors import BeamPipesError
-from beam_pipes.runners.commands import app
 from beam_pipes.transforms.operators import OPERATORS
 from reference_pages import api_pages, error_page, operators_page
 from reference_pages.notebook import notebook

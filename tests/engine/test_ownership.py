@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from beam_pipes import Pipeline, stage
-from beam_pipes.cache import messages
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import graph_of
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Batch, OneRecord
+from beam_pipes.format import messages
 from beam_pipes.typed import DAGPipeline, Input, Output
 
 HELD = np.arange(4)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from beam_pipes import Loader, build, stage, tasks
-from beam_pipes.cache import Cache, messages
-from beam_pipes.cache.spec import owned
+from beam_pipes.cache import Cache
+from beam_pipes.format import messages
+from beam_pipes.format.spec import owned
 from beam_pipes.runners import LocalOptions, cache_tasks
 from beam_pipes.sources import Memory, TextLines
 from beam_pipes.tasks.caches.offline import example_of

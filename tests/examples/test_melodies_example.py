@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes import Cache
-from beam_pipes.cache.messages import SequenceExample
 from beam_pipes.engine.statistics import Histogram
+from beam_pipes.format.messages import SequenceExample
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import FileContent
-from examples import melodies, melody, melody_batches, midi_corpus
+from examples import melodies, melody_batches, midi_corpus
+from transforms import melody, midi
 
 NO, OFF = melody.NO_EVENT, melody.NOTE_OFF
 
@@ -88,7 +89,7 @@ def test_pitches_out_of_range_keep_their_name(pitch: int) -> None:
 def test_players_that_are_not_on_time_are_put_on_the_grid(corpus: Path) -> None:
     path = corpus / "piece-000.mid"
 
-    (sequence,) = melodies.Quantizer(steps_per_quarter=4).transform(FileContent(path.name, path.read_bytes()))
+    (sequence,) = midi.Quantizer(steps_per_quarter=4).transform(FileContent(path.name, path.read_bytes()))
 
     flute, piano = sequence.tracks  # drums have no pitches
     assert 16 == sequence.steps_per_bar
@@ -123,7 +124,7 @@ def test_files_that_are_no_midi_are_kept_as_dead_letters(built, corpus: Path) ->
 
 def test_no_piece_is_in_both_partitions(built) -> None:
     cache = Cache.open(built.path, proto=SequenceExample)
-    pieces = {split: {melodies.piece_of(example) for example in cache[split]} for split in cache.splits}
+    pieces = {split: {midi.piece_of(example) for example in cache[split]} for split in cache.splits}
 
     assert {"eval_melodies", "training_melodies"} == pieces.keys()
     assert pieces["eval_melodies"] and not pieces["eval_melodies"] & pieces["training_melodies"]

@@ -211,7 +211,7 @@ def test_export_on_the_command_line(cache: Cache, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = ["export", cache.path, "--format", "croissant", "--to", str(target)]
     done = subprocess.run(
-        [sys.executable, "-m", "beam_pipes.runners", *arguments],
+        [sys.executable, "-m", "beam_pipes", *arguments],
         capture_output=True,
         text=True,
         env=environment,

@@ -177,7 +177,7 @@ def test_the_command_line_builds_what_declare_has_made(poem: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "beam_pipes.runners",
+        "beam_pipes",
         "build",
         "poem:declaration",
         "--to",

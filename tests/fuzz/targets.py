@@ -38,17 +38,17 @@ from beam_pipes.cache import (
     shard_file_name,
     snapshot_directory,
 )
-from beam_pipes.cache.checked_json import canonical_json
-from beam_pipes.cache.framing import check_frame, masked_crc32c, scan_records
-from beam_pipes.cache.index import decode_index, index_checksum, index_path
-from beam_pipes.cache.lineage import LineageWriter, decode_lineage
-from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.takedown import Overlay, Takedown
 from beam_pipes.errors import BeamPipesError
+from beam_pipes.format.framing import check_frame, masked_crc32c, scan_records
+from beam_pipes.format.index import decode_index, index_checksum, index_path
+from beam_pipes.lineage.lineage import LineageWriter, decode_lineage
+from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.lineage.takedown import Overlay, Takedown
 from beam_pipes.loader import Loader, LoaderState, PackingPlan, pack
 from beam_pipes.loader.from_state import loader_from_state
 from beam_pipes.sources import CSV, JSONLines, Parquet, TextLines, TFRecords
+from beam_pipes.storage.checked_json import canonical_json
 
 Target = Callable[[bytes], None]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from gcs_emulator import new_bucket, running
 
-from beam_pipes.cache.gcs import GcsOptions, GcsStorage
+from beam_pipes.storage import GcsOptions, GcsStorage
 
 # Pauses of tests: attempts follow each other quickly, and there are enough of them.
 QUICK = {"MOST_BACKOFF_SECS": "0.05", "ATTEMPT_TIMEOUT_SECS": "20", "CHUNK_BYTES": str(256 << 10)}

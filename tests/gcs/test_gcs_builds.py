@@ -17,7 +17,8 @@ from beam_pipes.building.progress import read_status
 from beam_pipes.building.references import load_declaration
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.cache import Cache, storage_for
-from beam_pipes.cache import locks as kill_points
+from beam_pipes.cli import run
+from beam_pipes.commands import app
 from beam_pipes.errors import (
     BucketNotFoundError,
     CacheNotFoundError,
@@ -27,8 +28,7 @@ from beam_pipes.errors import (
 )
 from beam_pipes.report import report_html
 from beam_pipes.runners import BeamOptions, LocalOptions, build
-from beam_pipes.runners.cli import run
-from beam_pipes.runners.commands import app
+from beam_pipes.storage import locks as kill_points
 
 pytestmark = pytest.mark.gcs
 

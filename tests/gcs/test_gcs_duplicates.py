@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache
+from beam_pipes.commands import app
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.commands import app
 from beam_pipes.transforms.dedup import cache_duplicates
 
 pytestmark = pytest.mark.gcs

@@ -16,8 +16,8 @@ from object_stores import check_names
 
 from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache, storage_for
-from beam_pipes.cache.framing import RecordWriter
 from beam_pipes.errors import SourceError
+from beam_pipes.format.framing import RecordWriter
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import CSV, DigestCache, Files, JSONLines, Parquet, TextLines, TFRecords
 

@@ -20,9 +20,6 @@ from gcs_emulator import new_bucket, running
 from object_stores import check_directories, check_faults, check_files, check_ranges, check_swaps, upload
 
 from beam_pipes.cache import storage_for
-from beam_pipes.cache.gcs import GcsOptions, GcsStorage
-from beam_pipes.cache.gcs.requests import session_for
-from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import (
     BucketNotFoundError,
     CacheBusyError,
@@ -31,6 +28,9 @@ from beam_pipes.errors import (
     StorageForbiddenError,
     StorageUnavailableError,
 )
+from beam_pipes.storage import GcsOptions, GcsStorage
+from beam_pipes.storage.local import directory_path
+from beam_pipes.storage.requests import session_for
 
 pytestmark = pytest.mark.gcs
 

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import beam_pipes.graph.functions as tfrec
-from beam_pipes.cache.framing import RecordWriter
-from beam_pipes.cache.messages import Example
 from beam_pipes.errors import (
     GraphError,
     LoaderError,
@@ -29,6 +27,8 @@ from beam_pipes.errors import (
     StateMismatchError,
     UnboundedLoaderError,
 )
+from beam_pipes.format.framing import RecordWriter
+from beam_pipes.format.messages import Example
 from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def, types
 from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
 from beam_pipes.transforms import fn

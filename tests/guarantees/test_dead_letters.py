@@ -91,7 +91,7 @@ def test_a_letter_takes_what_no_file_of_text_does(tmp_path: Path) -> None:
     assert letter.traceback.endswith("ValueError: half a pair, \\ud800, in a message")
     assert (letter.source, letter.record_id) == (name, f"{name}@5")
     command = ["dead", str(tmp_path / "cache"), "--export", str(tmp_path / "letters.jsonl")]
-    subprocess.run([sys.executable, "-m", "beam_pipes.runners", *command], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "beam_pipes", *command], check=True, capture_output=True)
     assert json.loads((tmp_path / "letters.jsonl").read_text())["source"] == name
     repaired = replay_dead(declaration, tmp_path / "cache", repairs={letter.record_id: b"mended"}, options=ONE)
     assert (repaired.replayed, repaired.dead) == (1, 0)

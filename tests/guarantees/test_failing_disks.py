@@ -12,9 +12,9 @@ from failing_disk import JOBS, run_all
 from own_mounts import can_mount, run_with_small_disk
 
 from beam_pipes.cache import FeatureSpec, LocalStorage, RecordWriter, write_cache
-from beam_pipes.cache.storage_protocol import write_all
 from beam_pipes.errors import OutputError
 from beam_pipes.loader import open_remote
+from beam_pipes.storage.protocol import write_all
 
 
 class Far(LocalStorage):

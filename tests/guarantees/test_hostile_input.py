@@ -17,8 +17,8 @@ import pytest
 from origin_caches import build_origins
 
 from beam_pipes.cache import Cache, Manifest, read_records
-from beam_pipes.cache.framing import masked_crc32c
 from beam_pipes.errors import BeamPipesError, CacheError, CorruptManifestError, CorruptRecordError, SourceError
+from beam_pipes.format.framing import masked_crc32c
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import TFRecords
 

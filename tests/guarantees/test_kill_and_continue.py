@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.locks import LABELS, VARIABLE
+from beam_pipes.storage.locks import LABELS, VARIABLE
 from benchmarks.campaigns.kills import Scene, labelled_kills, random_kills
 
 # These steps are passed for every file: not only the first one may go wrong.
@@ -71,7 +71,7 @@ def test_a_first_build_that_is_killed_publishes_nothing(tmp_path: Path) -> None:
 
 def test_the_command_line_is_killed_where_the_environment_says(text_input: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    command = [sys.executable, "-m", "beam_pipes.runners", "build", "sample_declarations:words", "--to", str(cache)]
+    command = [sys.executable, "-m", "beam_pipes", "build", "sample_declarations:words", "--to", str(cache)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     killed = subprocess.run(
@@ -138,7 +138,7 @@ def test_the_second_builder_is_told_who_builds(tmp_path: Path) -> None:
 
 
 def _commands(scene: Scene, count: int, *, line_secs: str = "0.002") -> list[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "beam_pipes.runners", "build", "benchmarks.campaigns.declarations:logged"]
+    command = [sys.executable, "-m", "beam_pipes", "build", "benchmarks.campaigns.declarations:logged"]
     environment = {**os.environ, **scene.env, "CAMPAIGN_LINE_SECS": line_secs, "PYTHONPATH": os.pathsep.join(sys.path)}
     return [
         subprocess.Popen(

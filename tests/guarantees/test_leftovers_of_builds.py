@@ -22,8 +22,6 @@ from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.building.workers.fork_server import ForkServer
 from beam_pipes.building.workers.process import WorkerProcess
 from beam_pipes.cache import Cache
-from beam_pipes.cache.locks import is_held
-from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.errors import (
     BuildError,
     CacheBusyError,
@@ -32,10 +30,12 @@ from beam_pipes.errors import (
     StageError,
     WorkerDiedError,
 )
+from beam_pipes.publication.publish import snapshot_directory
 from beam_pipes.runners.build import build
 from beam_pipes.runners.local import StallWatch
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.sources.source import Slice, SourceShard
+from beam_pipes.storage.locks import is_held
 from benchmarks.harness import process_tree
 
 ONE = LocalOptions(workers=1)
@@ -265,7 +265,7 @@ def test_gc_on_the_command_line(three_snapshots: tuple[Path, list[str]]) -> None
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
 
     def gc(*arguments: str) -> str:
-        command = [sys.executable, "-m", "beam_pipes.runners", "gc", str(cache), *arguments]
+        command = [sys.executable, "-m", "beam_pipes", "gc", str(cache), *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     announced = gc("--keep", "1", "--dry-run")

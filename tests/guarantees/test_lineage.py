@@ -17,9 +17,9 @@ from origin_caches import build_origins, declaration_of, number_of
 from beam_pipes.building import shard_output
 from beam_pipes.building.care.trace import explain_record, trace_record
 from beam_pipes.cache import Cache, ExampleCodec
-from beam_pipes.cache.lineage import WRITTEN, Fate, LineageWriter, decode_lineage
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError, ReconciliationError, UnknownRecordError
+from beam_pipes.lineage.lineage import WRITTEN, Fate, LineageWriter, decode_lineage
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import TextLines
 from beam_pipes.sources.record_batch import content_digest

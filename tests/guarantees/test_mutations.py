@@ -377,7 +377,7 @@ def test_the_command_line_accepts_a_code_change_and_explains(jobs: Jobs) -> None
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
 
     def beam_pipes(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "beam_pipes.runners", *arguments, "job:declaration", "--to", str(jobs.cache)]
+        command = [sys.executable, "-m", "beam_pipes", *arguments, "job:declaration", "--to", str(jobs.cache)]
         return subprocess.run(command, env=environment, capture_output=True, text=True)
 
     explained = beam_pipes("plan", "--explain")

@@ -33,10 +33,6 @@ from beam_pipes.building.care.takedown import (
 from beam_pipes.building.care.trace import explain_record
 from beam_pipes.building.leftovers import remove_temporaries
 from beam_pipes.cache import Cache, FeatureSpec, LocalStorage
-from beam_pipes.cache import locks as kill_points
-from beam_pipes.cache.checked_json import canonical_json
-from beam_pipes.cache.locks import holder_of
-from beam_pipes.cache.takedown import FILE_NAME, Overlay, Takedown, read_overlay, stand_in_key, stand_ins
 from beam_pipes.errors import (
     CacheNotFoundError,
     CorruptTakedownError,
@@ -44,10 +40,14 @@ from beam_pipes.errors import (
     RecordRemovedError,
     UnsupportedFormatError,
 )
+from beam_pipes.lineage.takedown import FILE_NAME, Overlay, Takedown, read_overlay, stand_in_key, stand_ins
 from beam_pipes.loader import Loader, Mixture, open_remote, pack, random_access
 from beam_pipes.report import write_report
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.replay import replay_dead
+from beam_pipes.storage import locks as kill_points
+from beam_pipes.storage.checked_json import canonical_json
+from beam_pipes.storage.locks import holder_of
 from beam_pipes.typed import Pipeline
 
 # Numbers 7 and 8 of a.txt, and all of b.txt (numbers 26 to 39); 3 is dropped anyway.

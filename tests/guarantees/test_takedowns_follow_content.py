@@ -28,8 +28,8 @@ from beam_pipes.building.care.takedown import (
 )
 from beam_pipes.building.care.trace import explain_record
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.cache.takedown import FILE_NAME, Overlay, Takedown, read_overlay
 from beam_pipes.errors import CorruptTakedownError, TakenDownNotFoundError
+from beam_pipes.lineage.takedown import FILE_NAME, Overlay, Takedown, read_overlay
 from beam_pipes.loader import Loader
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.replay import replay_dead

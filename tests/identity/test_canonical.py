@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipes.cache.messages import Example
 from beam_pipes.errors import DeclarationError
+from beam_pipes.format.messages import Example
 from beam_pipes.identity.fingerprint import Asset, canonical
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from beam_pipes.cache.messages import Example, SequenceExample
 from beam_pipes.errors import DeclarationError
+from beam_pipes.format.messages import Example, SequenceExample
 from beam_pipes.identity.fingerprint import Asset, Fingerprint, content_changes, explain, fingerprint
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
 
@@ -526,7 +526,7 @@ def test_a_proto_message_counts_by_its_descriptor():
     parts = fingerprint(Holder(Example)).parts
 
     assert fingerprint(Holder(Example)).digest != fingerprint(Holder(SequenceExample)).digest
-    assert "code:beam_pipes.cache.messages.Example" in parts
+    assert "code:beam_pipes.format.messages.Example" in parts
 
 
 def test_a_notebook_cell_is_fingerprinted_by_its_source():

@@ -12,8 +12,8 @@ import pytest
 
 from beam_pipes import Cache, FeatureSpec, Loader, build
 from beam_pipes.cache import MessageFeatures, SequenceFeatures
-from beam_pipes.cache.messages import Example, SequenceExample
 from beam_pipes.errors import CacheError, CorruptRecordError, LoaderError, SpecError
+from beam_pipes.format.messages import Example, SequenceExample
 from beam_pipes.loader import Mixture, pack
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline, make_sequence_example

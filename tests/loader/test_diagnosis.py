@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from beam_pipes.cache.storage import LocalStorage
+from beam_pipes.commands import app
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote
 from beam_pipes.map_style import DataLoader as MapStyleLoader
 from beam_pipes.map_style import TransformDataset
 from beam_pipes.on_device import JaxDataLoader, NumpyDataLoader, TorchDataLoader
-from beam_pipes.runners.commands import app
+from beam_pipes.storage.local import LocalStorage
 from beam_pipes.telemetry import LoaderDiagnosis, diagnose_loader
 
 DELAY_SECS = 0.05

@@ -17,10 +17,10 @@ from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.cache import LocalStorage, local_copies
 from beam_pipes.cache.local_copies import ShardStore
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import CacheNotFoundError, CacheReadError, CorruptRecordError, ExampleIndexError, LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote, pack
 from beam_pipes.loader.order import BlockOrder
+from beam_pipes.storage.local import storage_for
 
 SHARDS = 12
 

@@ -11,8 +11,8 @@ import numpy as np
 import prometheus_client.parser
 import pytest
 
-from beam_pipes.cache.framing import read_records
 from beam_pipes.errors import LoaderError
+from beam_pipes.format.framing import read_records
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.map_style import DataLoader as MapStyleLoader
 from beam_pipes.on_device import JaxDataLoader, TorchDataLoader

@@ -21,10 +21,10 @@ from beam_pipes.cache import (
     shard_file_name,
     snapshot_directory,
 )
-from beam_pipes.cache.framing import check_frame
+from beam_pipes.commands import app
 from beam_pipes.export.export import dali_index_text, export_dali_index
+from beam_pipes.format.framing import check_frame
 from beam_pipes.graph import Pipeline
-from beam_pipes.runners.commands import app
 from beam_pipes.transforms import fn
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_pipes.graph.functions as tfrec
-from beam_pipes.cache.framing import RecordWriter, scan_records
-from beam_pipes.cache.messages import Example
 from beam_pipes.errors import CorruptIndexError, OperatorArgumentError, OperatorError
 from beam_pipes.export.export import dali_index_text
+from beam_pipes.format.framing import RecordWriter, scan_records
+from beam_pipes.format.messages import Example
 from beam_pipes.graph import Pipeline
 from beam_pipes.transforms import fn
 from beam_pipes.transforms.operators.readers.example_columns import ExampleColumns, decode_varints

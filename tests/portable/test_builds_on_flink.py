@@ -21,9 +21,9 @@ from sample_declarations import INPUT_VARIABLE
 
 from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache, storage_for
-from beam_pipes.cache.storage import LocalStorage
 from beam_pipes.errors import BuildError, StageError
 from beam_pipes.runners import FlinkOptions, LocalOptions, build, read_jobs
+from beam_pipes.storage.local import LocalStorage
 from benchmarks.harness import process_tree
 
 pytestmark = [

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from beam_pipes.building.leftovers import collect, remove_temporaries
 from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache
-from beam_pipes.cache.locks import this_process
+from beam_pipes.commands import app
+from beam_pipes.commands.options import Building
 from beam_pipes.errors import BuildError, CacheNotFoundError, DeclarationError, JobLostError
 from beam_pipes.runners import (
     BeamOptions,
@@ -28,10 +29,9 @@ from beam_pipes.runners import (
     read_jobs,
 )
 from beam_pipes.runners.beam_job import living_job
-from beam_pipes.runners.commands import app
-from beam_pipes.runners.commands.options import Building
 from beam_pipes.runners.jobs import LaunchRecord, error_of, last_words, unlike
 from beam_pipes.runners.options import JobState
+from beam_pipes.storage.locks import this_process
 
 POOL: dict[str, Any] = {"environment_type": "EXTERNAL", "environment_config": "localhost:50000"}
 REFERENCE = "sample_declarations:words"

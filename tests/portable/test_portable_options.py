@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from gcs_emulator import free_port
 
+from beam_pipes.commands.options import Running
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError
 from beam_pipes.runners import FlinkOptions, LocalOptions, PortableOptions, PrismOptions, build
-from beam_pipes.runners.commands.options import Running
 from beam_pipes.runners.options import is_this_machine
 from beam_pipes.runners.portable import require_job_server
 from beam_pipes.runners.preflight import preflight

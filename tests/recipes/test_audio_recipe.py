@@ -14,9 +14,9 @@ from media_files import RATE, built, loaded, tone
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, build
+from beam_pipes.commands import app
 from beam_pipes.errors import DatasetError, DeclarationError, StageError
 from beam_pipes.recipes import audio, audio_example
-from beam_pipes.runners.commands import app
 from beam_pipes.sources import FileContent
 from beam_pipes.transforms.audio import Transcripts
 

@@ -14,12 +14,12 @@ from media_files import archive, built, picture
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, build
+from beam_pipes.commands import app
 from beam_pipes.errors import BeamPipesError, DeclarationError, StageError
 from beam_pipes.recipes import images
 from beam_pipes.recipes.images import encoded_image
 from beam_pipes.recipes.media_files import Layout, layout_of
 from beam_pipes.report.page import report_html
-from beam_pipes.runners.commands import app
 
 pytestmark = pytest.mark.usefixtures("here")
 

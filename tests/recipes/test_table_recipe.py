@@ -24,10 +24,10 @@ from media_files import built
 from typer.testing import CliRunner
 
 from beam_pipes import Cache, build
+from beam_pipes.commands import app
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
 from beam_pipes.recipes import row_example, table, tokens
 from beam_pipes.recipes.column_types import infer_types
-from beam_pipes.runners.commands import app
 
 HEADER = "length,wings,zip,is_big,species\n"
 ROWS = "5.5,2,02139,true,wasp\n,0,10001,false,bee\n7,4,00001,TRUE,wasp\n"

@@ -46,7 +46,7 @@ def tasks() -> Iterator[None]:
 
 
 def counts(directory: Path, split: str) -> list[int]:
-    from beam_pipes.cache.framing import read_records
+    from beam_pipes.format.framing import read_records
 
     return [len(list(read_records(str(path)))) for path in sorted(directory.glob(f"{split}.tfrecord-*"))]
 

@@ -94,7 +94,7 @@ def test_the_page_has_a_chapter_of_it(cache, tokenizer):
 
 
 def told(*arguments, code=0):
-    done = subprocess.run([sys.executable, "-m", "beam_pipes.runners", *map(str, arguments)],
+    done = subprocess.run([sys.executable, "-m", "beam_pipes", *map(str, arguments)],
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from beam_pipes.building import Declaration
 from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.commands import app
 from beam_pipes.errors import CacheNotFoundError, DeclarationError
 from beam_pipes.report import cache_directories, diff_caches, overview_html, report_html, write_overview, write_report
 from beam_pipes.report.examples import source_records
 from beam_pipes.report.shown import shown_bytes
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.commands import app
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline
 

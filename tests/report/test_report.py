@@ -20,6 +20,7 @@ from beam_pipes.building import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.cache.write_cache import write_cache
+from beam_pipes.commands.build import show_report
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.report import diff_caches, report_html, write_report
@@ -34,7 +35,6 @@ from beam_pipes.report.distributions import (
 from beam_pipes.report.shown import bars_of, bars_of_values, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.commands.build import show_report
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline
 
@@ -315,7 +315,7 @@ def test_report_and_diff_on_the_command_line(cache: Cache, tmp_path: Path) -> No
     def beam_pipes(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
         done = subprocess.run(
-            [sys.executable, "-m", "beam_pipes.runners", *arguments],
+            [sys.executable, "-m", "beam_pipes", *arguments],
             capture_output=True,
             text=True,
             env=environment,

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from beam_pipes.building import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.cli import split_beam_args
+from beam_pipes.commands import app
+from beam_pipes.commands.caches import console
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.cli import split_beam_args
-from beam_pipes.runners.commands import app
-from beam_pipes.runners.commands.caches import console
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Histogram, Maximum, Pipeline
 
@@ -30,7 +30,7 @@ from beam_pipes.typed import Histogram, Maximum, Pipeline
 def beam_pipes(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
     done = subprocess.run(
-        [sys.executable, "-m", "beam_pipes.runners", *arguments],
+        [sys.executable, "-m", "beam_pipes", *arguments],
         capture_output=True,
         text=True,
         env=environment,
@@ -84,7 +84,7 @@ def test_an_output_that_is_full_ends_in_one_message(text_input: Path, tmp_path: 
     beam_pipes("build", "sample_declarations:words", "--to", cache)
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "beam_pipes.runners", command[0], cache, *command[1:]],
+            [sys.executable, "-m", "beam_pipes", command[0], cache, *command[1:]],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -250,7 +250,7 @@ def without_reader(*arguments: str, closed: str) -> subprocess.Popen[bytes]:
     """A command whose `closed` stream nobody reads."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
     command = subprocess.Popen(
-        [sys.executable, "-m", "beam_pipes.runners", *arguments],
+        [sys.executable, "-m", "beam_pipes", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
@@ -277,7 +277,7 @@ def test_a_signal_leaves_nothing_that_blocks_the_next_build(
         [
             sys.executable,
             "-m",
-            "beam_pipes.runners",
+            "beam_pipes",
             "build",
             "sample_declarations:slow",
             "--to",
@@ -309,7 +309,7 @@ def test_a_signal_leaves_nothing_that_blocks_the_next_build(
 def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    command = [sys.executable, "-m", "beam_pipes.runners", "status", str(tmp_path)]
+    command = [sys.executable, "-m", "beam_pipes", "status", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
     words = "beam-pipes: interrupted. Run the same command again to resume from the finished shards.\n"

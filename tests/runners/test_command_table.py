@@ -7,7 +7,7 @@ import sys
 
 import typer.main
 
-from beam_pipes.runners.commands import SUMMARIES, app
+from beam_pipes.commands import SUMMARIES, app
 
 
 def test_the_table_says_what_the_commands_say() -> None:
@@ -19,7 +19,7 @@ def test_the_table_says_what_the_commands_say() -> None:
 
 def test_looking_at_a_list_of_commands_or_a_cache_imports_nothing_that_builds() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from beam_pipes.runners.commands import app; "
+        "import sys; from typer.testing import CliRunner; from beam_pipes.commands import app; "
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0; "
         "assert 'numpy' not in sys.modules; "
         "[CliRunner().invoke(app, [name, 'absent']) for name in ('status', 'inspect', 'stats', 'dead')]; "

@@ -104,16 +104,15 @@ def beam_pipes_sdist(tmp_path_factory: pytest.TempPathFactory) -> str:
     """This project as users stage it: a copy of its tree is packed, which leaves no build files behind here."""
     tree = tmp_path_factory.mktemp("tree")
     files = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "beam_pipes", "transforms", "runners"],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "beam_pipes"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout.split()
     for name in [*files, "setup.py", "README.md", "pyproject.toml"]:
-        if (ROOT / name).is_file():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).write_bytes((ROOT / name).read_bytes())
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes((ROOT / name).read_bytes())
     return str(source_distribution(str(tree / "setup.py"), tmp_path_factory.mktemp("sdist")))
 
 
@@ -345,7 +344,7 @@ def test_a_template_builds_when_somebody_launches_it(
 def test_a_flex_template_plans_when_it_is_launched(bucket: Any, package: Path) -> None:
     """As Google's launcher runs it: with the parameters and Beam's options, and the place that it wants the job in."""
     bucket.blob("input/0.txt").upload_from_string("some words\n")
-    metadata = json.loads((ROOT / "deploy/dataflow/metadata.json").read_text())
+    metadata = json.loads((ROOT / "runners/dataflow/metadata.json").read_text())
     given = {
         "declaration": "cloud_words:declaration",
         "to": f"gs://{bucket.name}/cache",
@@ -362,7 +361,7 @@ def test_a_flex_template_plans_when_it_is_launched(bucket: Any, package: Path) -
 
     def launch(**changed: str) -> subprocess.CompletedProcess[str]:
         named = [f"--{name}={value}" for name, value in {**given, **options, **changed}.items()]
-        command = [sys.executable, str(ROOT / "deploy/dataflow/flex_template.py"), *named, "--no_auth"]
+        command = [sys.executable, str(ROOT / "runners/dataflow/flex_template.py"), *named, "--no_auth"]
         path = os.pathsep.join([str(package), *sys.path])
         return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
 
@@ -381,7 +380,7 @@ def test_a_flex_template_plans_when_it_is_launched(bucket: Any, package: Path) -
     for each in metadata["parameters"]:
         assert all(re.fullmatch(pattern, given[each["name"]]) for pattern in each["regexes"])
         assert not all(re.fullmatch(pattern, "gs:/x y") for pattern in each["regexes"])
-    spec = json.loads((ROOT / "deploy/dataflow/spec.json").read_text())
+    spec = json.loads((ROOT / "runners/dataflow/spec.json").read_text())
     assert spec == {"image": spec["image"], "sdkInfo": {"language": "PYTHON"}, "metadata": metadata}
     refused = launch(to="/tmp/cache")
     assert refused.returncode == 1

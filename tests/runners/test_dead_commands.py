@@ -10,9 +10,9 @@ import replay_declarations
 from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache
+from beam_pipes.commands import app
 from beam_pipes.errors import CacheNotFoundError, OutputError, SourceError
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.commands import app
 from beam_pipes.sources.repaired import read_repairs
 
 REFERENCE = "replay_declarations:rows"

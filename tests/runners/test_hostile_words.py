@@ -12,15 +12,15 @@ import hostile_names
 import pytest
 from typer.testing import CliRunner
 
+from beam_pipes.commands import app
 from beam_pipes.errors import logger, visible
 from beam_pipes.evaluation.loggers import PyLoggingLogger
 from beam_pipes.evaluation.metrics import MetricValue, Text
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.commands import app
 
 REFERENCE = "hostile_names:declaration"
 ROOT = Path(__file__).parents[2]
-SOURCES = [path for room in ("beam_pipes", "transforms", "runners") for path in (ROOT / room).rglob("*.py")]
+SOURCES = list((ROOT / "beam_pipes").rglob("*.py"))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_commands_show_control_characters_as_escapes(cache: str, arguments: list
 
 
 def test_errors_show_control_characters_as_escapes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "beam_pipes.runners", "stats", str(tmp_path / hostile_names.CODES)]
+    command = [sys.executable, "-m", "beam_pipes", "stats", str(tmp_path / hostile_names.CODES)]
     done = subprocess.run(command, capture_output=True)
 
     assert done.returncode == 1

@@ -118,9 +118,9 @@ def test_the_flex_template_is_the_worker_with_a_launcher_and_the_file_that_it_ru
         steps[0][1],
     )
     assert _args()["PYTHON_VERSION"] == "3.11", "the launcher's image is of this version"
-    assert steps[1][1] == "deploy/dataflow/flex_template.py /template/"
+    assert steps[1][1] == "runners/dataflow/flex_template.py /template/"
     assert steps[2][1] == "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/flex_template.py"
-    assert (ROOT / "deploy/dataflow/flex_template.py").is_file()
+    assert (ROOT / "runners/dataflow/flex_template.py").is_file()
 
 
 def test_the_large_layer_depends_on_requirements_alone() -> None:
@@ -130,7 +130,7 @@ def test_the_large_layer_depends_on_requirements_alone() -> None:
 
     assert copied == [["setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "./"]]
     after = {step["value"].split()[0] for step in steps[installs:] if step["instruction"] == "COPY"}
-    assert after == {"beam_pipes", "transforms", "runners"}
+    assert after == {"beam_pipes"}
 
 
 def test_what_is_copied_is_not_ignored() -> None:
@@ -178,7 +178,7 @@ def test_every_run_step_works_in_a_clean_directory(tmp_path: Path) -> None:
     installed = image / "install"
     [packages] = installed.glob("lib/python3.*/site-packages")
     code = """
-import importlib.util, beam_pipes.runners.cli, beam_pipes.building
+import importlib.util, beam_pipes.cli, beam_pipes.building
 for name in ("apache_beam", "tensorflow_transform", "google.cloud.storage", "sentencepiece", "typer"):
     assert importlib.util.find_spec(name) is not None, name
 print(beam_pipes.__file__)
@@ -225,7 +225,7 @@ def test_manifests_are_what_kubernetes_takes(path: Path) -> None:
 
 
 def test_the_workers_of_a_task_manager_lie_beside_it() -> None:
-    documents = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/flink-session-cluster.yaml").read_text()))
+    documents = list(yaml.safe_load_all((ROOT / "runners/kubernetes/flink-session-cluster.yaml").read_text()))
     [workers] = [d for d in documents if d["metadata"]["name"] == "flink-taskmanager"]
     containers = {each["name"]: each for each in workers["spec"]["template"]["spec"]["containers"]}
     pool = containers["python-workers"]
@@ -239,8 +239,8 @@ def test_the_workers_of_a_task_manager_lie_beside_it() -> None:
 
 
 def test_the_cluster_runs_the_flink_of_the_job_server() -> None:
-    manifest = (ROOT / "deploy/kubernetes/flink-session-cluster.yaml").read_text()
-    [minor] = re.findall(r"<flink.version>([\d.]+)</flink.version>", (ROOT / "deploy/flink/pom.xml").read_text())
+    manifest = (ROOT / "runners/kubernetes/flink-session-cluster.yaml").read_text()
+    [minor] = re.findall(r"<flink.version>([\d.]+)</flink.version>", (ROOT / "runners/flink/pom.xml").read_text())
     [(version, java)] = set(re.findall(r"image: flink:([\d.]+)-java(\d+)", manifest))
     documented = (ROOT / "docs" / "deploy.md").read_text()
 

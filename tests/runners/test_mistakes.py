@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from beam_pipes.commands import app
 from beam_pipes.errors import BeamPipesError, CacheReadError, OutputError
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.commands import app
 
 
 def refused(*arguments: str | Path, error: type[BeamPipesError] = BeamPipesError) -> str:
@@ -168,7 +168,7 @@ def test_a_terminal_that_has_not_every_character_ends_no_command(cache: Path, te
     command = [
         sys.executable,
         "-m",
-        "beam_pipes.runners",
+        "beam_pipes",
         "plan",
         "sample_declarations:words",
         "--to",

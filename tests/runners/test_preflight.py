@@ -17,6 +17,7 @@ import pytest
 from beam_pipes.building.checks import needed_modules
 from beam_pipes.building.leftovers import build_lock
 from beam_pipes.cache import FeatureSpec
+from beam_pipes.commands.options import Running
 from beam_pipes.errors import (
     BeamPipesError,
     CacheBusyError,
@@ -35,7 +36,6 @@ from beam_pipes.errors import (
     UnsupportedFormatError,
 )
 from beam_pipes.runners import BeamOptions, LocalOptions, build
-from beam_pipes.runners.commands.options import Running
 from beam_pipes.runners.preflight import preflight
 from beam_pipes.sources import Memory
 
@@ -417,7 +417,7 @@ def test_the_command_line_tells_faults_and_reads_nothing(site: Site) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site.root), *sys.path])}
 
     done = subprocess.run(
-        [sys.executable, "-m", "beam_pipes.runners", "plan", reference, "--to", site.to],
+        [sys.executable, "-m", "beam_pipes", "plan", reference, "--to", site.to],
         capture_output=True,
         text=True,
         env=environment,

@@ -89,7 +89,7 @@ class Command(Terminal):
         super().__init__(columns=columns, lines=lines)
         theirs = self.stream
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "beam_pipes.runners", *arguments],
+            [sys.executable, "-m", "beam_pipes", *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -187,7 +187,7 @@ def test_lines_of_others_stand_above_the_view(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_logs_get_a_few_lines_and_programs_json_with_the_stages(text_input: Path, tmp_path: Path) -> None:
-    arguments = [sys.executable, "-m", "beam_pipes.runners", "build", "sample_declarations:words", "--no-report"]
+    arguments = [sys.executable, "-m", "beam_pipes", "build", "sample_declarations:words", "--no-report"]
     arguments += ["--workers", "1"]
     told = {}
     for kind in ("", "json", "line", "none"):
@@ -227,7 +227,7 @@ def test_a_kind_that_there_is_not_is_refused_before_anything_is_built(text_input
         progress_for(kind="bars")
     options = ["build", "sample_declarations:words", "--to", str(tmp_path / "cache"), "--progress", "bars"]
     done = subprocess.run(
-        [sys.executable, "-m", "beam_pipes.runners", *options],
+        [sys.executable, "-m", "beam_pipes", *options],
         capture_output=True,
         text=True,
         env=environment(),

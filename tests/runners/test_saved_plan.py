@@ -93,7 +93,7 @@ def test_a_plan_that_cannot_be_saved_is_an_error(text_input: Path, tmp_path: Pat
 def test_plan_and_build_on_the_command_line(text_input: Path, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
-        command = [sys.executable, "-m", "beam_pipes.runners", *arguments, "sample_declarations:words", "--to", cache]
+        command = [sys.executable, "-m", "beam_pipes", *arguments, "sample_declarations:words", "--to", cache]
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
 
     cache, plan = str(tmp_path / "cache"), str(tmp_path / "plan.json")
@@ -150,7 +150,7 @@ def test_compressed_files_that_cannot_be_split_are_named(tmp_path: Path, monkeyp
 
     assert plan.streams() == plan.to_json()["streams"] == {"large.txt.gz": size}
     told = subprocess.run(
-        [sys.executable, "-m", "beam_pipes.runners", "plan", "sample_declarations:words_of_gzip"]
+        [sys.executable, "-m", "beam_pipes", "plan", "sample_declarations:words_of_gzip"]
         + ["--to", str(tmp_path / "cache"), "--no-forecast"],
         capture_output=True,
         text=True,

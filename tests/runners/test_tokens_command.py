@@ -30,7 +30,7 @@ def corpus(tmp_path: Path) -> Path:
 def beam_pipes(where: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2])]), "COLUMNS": "200"}
     done = subprocess.run(
-        [sys.executable, "-m", "beam_pipes.runners", *arguments],
+        [sys.executable, "-m", "beam_pipes", *arguments],
         capture_output=True,
         text=True,
         env=environment,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SourceError
+from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.sources import BadRecord, JSONLines
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipes.cache.messages import Example
 from beam_pipes.errors import SourceError
+from beam_pipes.format.messages import Example
 from beam_pipes.sources import Memory
 from beam_pipes.sources.record_batch import value_bytes
 

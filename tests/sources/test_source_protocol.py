@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from array_record.python import array_record_module
 
-from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.framing import RecordWriter
-from beam_pipes.cache.messages import Example
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import SourceError
+from beam_pipes.format.codec import ExampleCodec
+from beam_pipes.format.framing import RecordWriter
+from beam_pipes.format.messages import Example
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.sources import (
     CSV,
     MDS,

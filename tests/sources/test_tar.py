@@ -17,9 +17,9 @@ from rich.console import Console
 
 from beam_pipes import FeatureSpec, Loader, build, declare
 from beam_pipes.cache import Cache
+from beam_pipes.commands.caches import account_table
 from beam_pipes.errors import SourceError
 from beam_pipes.runners import LocalOptions
-from beam_pipes.runners.commands.caches import account_table
 from beam_pipes.sources import Tar
 from beam_pipes.sources.record_batch import BadRecord
 from beam_pipes.sources.tar import _header

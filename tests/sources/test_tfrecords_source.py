@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.framing import FRAME_BYTES, RecordWriter, header_of
-from beam_pipes.cache.messages import Example
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import SourceError
+from beam_pipes.format.codec import ExampleCodec
+from beam_pipes.format.framing import FRAME_BYTES, RecordWriter, header_of
+from beam_pipes.format.messages import Example
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.sources import BadRecord, TFRecords
 
 SPEC = ExampleSpec({"n": FeatureSpec("int64")})

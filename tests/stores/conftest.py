@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from etag_stores import STORES, Store, running
 
-from beam_pipes.cache.gcs.objects import EtagStorage
+from beam_pipes.storage.objects import EtagStorage
 
 QUICK = {"MOST_BACKOFF_SECS": "0.05", "ATTEMPT_TIMEOUT_SECS": "20", "CHUNK_BYTES": str(256 << 10)}
 

@@ -15,9 +15,9 @@ from fault_proxy import FLIP, FaultProxy
 from object_stores import check_files, upload
 
 from beam_pipes.cache import storage_for
-from beam_pipes.cache.azure import AzureOptions, AzureStorage
 from beam_pipes.errors import StorageError, StorageForbiddenError
 from beam_pipes.sources import TextLines
+from beam_pipes.storage.azure import AzureOptions, AzureStorage
 
 pytestmark = pytest.mark.azure
 

@@ -205,7 +205,7 @@ def test_a_module_that_builds_when_it_is_imported(place: Path, expected: str) ->
 @pytest.mark.parametrize("runner", ["local", "direct"])
 def test_commands_import_a_script_as_far_as_its_build(place: Path, expected: str, runner: str) -> None:
     (place / "job.py").write_text("print('began')\n" + UNGUARDED + "print('went on')\n")
-    command = ["-m", "beam_pipes.runners"]
+    command = ["-m", "beam_pipes"]
     planned = run(place, *command, "plan", "job:declaration", "--to", "other")
     made = run(place, *command, "build", "job:declaration", "--to", "other", "--runner", runner)
 
@@ -217,7 +217,7 @@ def test_commands_import_a_script_as_far_as_its_build(place: Path, expected: str
 def test_a_module_that_imports_one_that_builds_is_told(place: Path) -> None:
     (place / "job.py").write_text(UNGUARDED)
     (place / "outer.py").write_text("from job import declaration\n")
-    command = [sys.executable, "-m", "beam_pipes.runners", "plan", "outer:declaration", "--to", "other"]
+    command = [sys.executable, "-m", "beam_pipes", "plan", "outer:declaration", "--to", "other"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True)
 

@@ -8,9 +8,9 @@ import sys
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from beam_pipes.cache import locks as kill_points
 from beam_pipes.errors import CacheBusyError
 from beam_pipes.runners import LocalOptions, build
+from beam_pipes.storage import locks as kill_points
 
 BUSY = 7
 

@@ -15,8 +15,8 @@ from dali_environment import DALI, run_dali
 from dali_file_cases import CLIP
 from PIL import Image
 
-from beam_pipes.cache.framing import RecordWriter
-from beam_pipes.cache.messages import Example
+from beam_pipes.format.framing import RecordWriter
+from beam_pipes.format.messages import Example
 
 
 def write_data(root: Path) -> None:

@@ -19,10 +19,10 @@ import pytest
 from azure.storage.blob import BlobServiceClient
 from gcs_emulator import answering, free_port
 
-from beam_pipes.cache.azure import AzureOptions, AzureStorage
-from beam_pipes.cache.gcs.objects import EtagStorage
-from beam_pipes.cache.gcs.requests import RequestOptions
-from beam_pipes.cache.s3 import S3Options, S3Storage
+from beam_pipes.storage.azure import AzureOptions, AzureStorage
+from beam_pipes.storage.objects import EtagStorage
+from beam_pipes.storage.requests import RequestOptions
+from beam_pipes.storage.s3 import S3Options, S3Storage
 
 # The account of every Azurite, with its key, which is in its documentation.
 ACCOUNT = "devstoreaccount1"

@@ -6,14 +6,10 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# Folders that stand beside `beam_pipes` and are imported from below it.
-BESIDE = ("transforms", "runners")
-
 
 def module_of(path: str) -> str:
-    """`runners/cli.py` → `beam_pipes.runners.cli`."""
-    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return f"beam_pipes.{name}" if name.partition(".")[0] in BESIDE else name
+    """`beam_pipes/commands/cli.py` → `beam_pipes.cli`."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def imported(source: str) -> Iterator[tuple[str, str]]:
@@ -59,5 +55,5 @@ def _reached_from(start: str, edges: Mapping[str, set[str]]) -> set[str]:
 
 def source_files(root: Path) -> dict[str, str]:
     """Path below `root` → text, of everything that is installed."""
-    files = sorted(path for top in ("beam_pipes", *BESIDE) for path in (root / top).rglob("*.py"))
+    files = sorted((root / "beam_pipes").rglob("*.py"))
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files}

@@ -13,9 +13,9 @@ import pytest
 from fault_proxy import NO_RANGE, OTHER_RANGE, FaultProxy
 
 from beam_pipes.cache import storage_for
-from beam_pipes.cache.gcs.objects import ObjectStorage
 from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
 from beam_pipes.sources import TextLines
+from beam_pipes.storage.objects import ObjectStorage
 
 
 def upload(storage: ObjectStorage, path: str, data: bytes, *, piece: int = 300_000) -> None:

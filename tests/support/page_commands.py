@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import typer.main
 from pages import ROOT, Block
 
-from beam_pipes.runners.cli import split_beam_args
-from beam_pipes.runners.commands import app
+from beam_pipes.cli import split_beam_args
+from beam_pipes.commands import app
 
 # What pages show besides our own commands; nothing of ours can be wrong about these.
 OTHERS = {"cat", "cd", "cmp", "docker", "echo", "exit", "git", "java", "kubectl", "mvn", "python", "true"}

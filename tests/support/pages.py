@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_pipes.runners import cli
-from beam_pipes.runners.commands import app
+from beam_pipes.commands import app, cli
 
 ROOT = Path(__file__).parents[2]
 

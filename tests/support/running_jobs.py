@@ -53,7 +53,7 @@ def running_command(*arguments: str, **environment: str) -> Iterator[RunningComm
         log = Path(directory, "said")
         with log.open("wb") as said:  # a pipe that nobody reads would stop it
             process = subprocess.Popen(
-                [sys.executable, "-m", "beam_pipes.runners", *arguments],
+                [sys.executable, "-m", "beam_pipes", *arguments],
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
@@ -69,7 +69,7 @@ def running_command(*arguments: str, **environment: str) -> Iterator[RunningComm
 def beam_pipes(*arguments: str) -> str:
     """What `beam-pipes …` prints, in a process of its own; it has to end with 0."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "beam_pipes.runners", *arguments]
+    command = [sys.executable, "-m", "beam_pipes", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
     assert done.returncode == 0, f"{arguments} ended with {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout

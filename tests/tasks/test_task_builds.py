@@ -207,7 +207,7 @@ def test_every_runner_and_number_of_workers_gives_the_same_bytes(tmp_path: Path)
     env = {"TASKS_DATA": str(tmp_path), "PYTHONPATH": str(ROOT)}
     lines_source(tmp_path, {f"train{i}.tsv": [f"a{j}\tb{i}" for j in range(40)] for i in range(5)})
     lines_source(tmp_path, {"valid.tsv": ["x\ty"]})
-    run = [sys.executable, "-m", "beam_pipes.runners", "build", "--tasks", "plain:(pairs|everything|uncached)"]
+    run = [sys.executable, "-m", "beam_pipes", "build", "--tasks", "plain:(pairs|everything|uncached)"]
     run += ["--module-import", "tests.support.build_tasks", "--to"]
     ids = {}
     for directory, more in (("two", ["--workers", "2"]), ("beam", ["--runner", "direct"]), ("one", ["--workers", "1"])):
@@ -244,7 +244,7 @@ def test_a_killed_build_goes_on_from_its_finished_shards(tmp_path: Path) -> None
     lines_source(data, {f"train{i}.tsv": [f"a{j}\tb{i}" for j in range(3000)] for i in range(12)})
     lines_source(data, {"valid.tsv": ["x\ty"]})
     env = {**os.environ, "TASKS_DATA": str(data), "PYTHONPATH": str(ROOT), "BEAM_PIPES_KILL_AT": "shard/completed#5"}
-    run = [sys.executable, "-m", "beam_pipes.runners", "build", "--tasks", "plain:pairs", "--module-import"]
+    run = [sys.executable, "-m", "beam_pipes", "build", "--tasks", "plain:pairs", "--module-import"]
     run += ["tests.support.build_tasks", "--to", str(tmp_path / "caches"), "--workers", "1"]
 
     killed = subprocess.run(run, env=env, capture_output=True)

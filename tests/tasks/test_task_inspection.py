@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from beam_pipes import tasks
+from beam_pipes.commands.inspect import parse_lengths
+from beam_pipes.commands.inspect_task import feature_lines, inspect_task, trace_task
 from beam_pipes.errors import DeclarationError, UnknownNameError
-from beam_pipes.runners.commands.inspect import parse_lengths
-from beam_pipes.runners.inspect_task import feature_lines, inspect_task, trace_task
 
 ROOT = Path(__file__).parents[2]
 BYTES = tasks.ByteVocabulary()
@@ -136,9 +136,7 @@ def test_lengths_on_the_command_line() -> None:
 def run(arguments: list[str], tmp_path: Path) -> subprocess.CompletedProcess[str]:
     (tmp_path / "train.tsv").write_text("ab\tc\n[b]\t:one:\n")
     env = {**os.environ, "TASKS_DATA": str(tmp_path), "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", "beam_pipes.runners", *arguments], env=env, capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, "-m", "beam_pipes", *arguments], env=env, capture_output=True, text=True)
 
 
 def test_the_command_shows_tasks_and_writes_pages(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from beam_pipes.cache.framing import RecordWriter, read_records
-from beam_pipes.cache.messages import Example, SequenceExample
 from beam_pipes.errors import (
     CorruptRecordError,
     DeclarationError,
@@ -18,6 +16,8 @@ from beam_pipes.errors import (
     InvalidTypeSignatureException,
     SourceError,
 )
+from beam_pipes.format.framing import RecordWriter, read_records
+from beam_pipes.format.messages import Example, SequenceExample
 from beam_pipes.typed import (
     Counter,
     DAGPipeline,

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from beam_pipes import Cache, build
-from beam_pipes.cache.messages import SequenceExample
+from beam_pipes.format.messages import SequenceExample
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import (
     DAGPipeline,

@@ -12,9 +12,9 @@ from beam_pipes.building.analysis.plan import AnalysisPlan, AnalysisTask, plan_a
 from beam_pipes.building.analysis.stored import discard
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import mark_unfinished, writing
-from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.errors import AnalysisError
 from beam_pipes.sources.source import SourcePlan
+from beam_pipes.storage.checked_json import JsonObject
 
 # Runs tasks, whoever does it; afterwards all of their accumulators are stored.
 RunTasks = Callable[[Sequence[AnalysisTask]], None]

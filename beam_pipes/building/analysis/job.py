@@ -27,12 +27,12 @@ from beam_pipes.building.shard_task import NumberedRows
 from beam_pipes.building.workers.fork_server import TELL_EVERY_SECS, run_tasks
 from beam_pipes.building.workers.pool import files_of
 from beam_pipes.building.workers.process import ended_by
-from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.records import Column
 from beam_pipes.errors import AnalysisError, BuildError, WorkerDiedError
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
+from beam_pipes.storage.local import is_remote
 
 # Below the directory of analyses: the tasks of jobs, by launch.
 TASKS = "tasks"

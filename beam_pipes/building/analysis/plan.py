@@ -14,13 +14,13 @@ from beam_pipes.analysis.analyzer import Analyzer, BoundResult
 from beam_pipes.building.analysis.declared import bind_results, bound_results, learned_by
 from beam_pipes.building.analysis.stored import Stored, accumulator_place, find_stored, result_place
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.errors import AnalysisError
 from beam_pipes.identity.canonical import canonical_text, digest_of
 from beam_pipes.identity.fingerprint import Fingerprint, fingerprint
 from beam_pipes.sources.source import SourcePlan, SourceShard
+from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.protocol import FileStatus, in_parallel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,13 +21,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import google_crc32c
 
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.locks import reached
-from beam_pipes.cache.manifest import FileEntry
-from beam_pipes.cache.storage import TEMPORARY_PREFIX, is_remote, storage_for
-from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.errors import CacheNotFoundError
 from beam_pipes.identity.canonical import digest_of
+from beam_pipes.publication.manifest import FileEntry
+from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.local import TEMPORARY_PREFIX, is_remote, storage_for
+from beam_pipes.storage.locks import reached
+from beam_pipes.storage.protocol import FileStatus
 
 # Below the directory of the cache.
 DIRECTORY = "analysis"

@@ -19,13 +19,13 @@ from typing import Any
 
 from beam_pipes.building.care.taken_down_records import SnapshotRecords, TakedownState, require_found, require_known
 from beam_pipes.building.leftovers import writing
-from beam_pipes.cache.manifest import FILE_NAME as MANIFEST
-from beam_pipes.cache.manifest import Manifest
-from beam_pipes.cache.publish import REPORT, SNAPSHOTS, snapshot_directory
-from beam_pipes.cache.storage import existing_directory, storage_for, sync_directory
-from beam_pipes.cache.storage_protocol import write_all
-from beam_pipes.cache.takedown import FILE_NAME, Overlay, Rows, Takedown, read_overlay
 from beam_pipes.errors import CacheBusyError, DeclarationError, logger
+from beam_pipes.lineage.takedown import FILE_NAME, Overlay, Rows, Takedown, read_overlay
+from beam_pipes.publication.manifest import FILE_NAME as MANIFEST
+from beam_pipes.publication.manifest import Manifest
+from beam_pipes.publication.publish import REPORT, SNAPSHOTS, snapshot_directory
+from beam_pipes.storage.local import existing_directory, storage_for, sync_directory
+from beam_pipes.storage.protocol import write_all
 
 AUDIT = "takedowns.jsonl"
 LOCK_NAME = ".takedown.lock"

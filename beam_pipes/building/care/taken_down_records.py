@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from beam_pipes.building.completion import read_completion
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.index import ORDINAL, decode_index, index_path
-from beam_pipes.cache.lineage_reader import Lineage
-from beam_pipes.cache.manifest import Manifest
-from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.takedown import DEAD_LETTERS, Digests, Rows, Takedown, is_removed
 from beam_pipes.errors import CacheNotFoundError, TakenDownNotFoundError
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.index import ORDINAL, decode_index, index_path
+from beam_pipes.lineage.reader import Lineage
+from beam_pipes.lineage.takedown import DEAD_LETTERS, Digests, Rows, Takedown, is_removed
+from beam_pipes.publication.manifest import Manifest
+from beam_pipes.publication.publish import snapshot_directory
+from beam_pipes.storage.local import storage_for
 
 # Of many ids in a message, so many are named.
 SHOWN = 5

@@ -15,16 +15,16 @@ import numpy as np
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.plan import published_results
 from beam_pipes.building.reading import SOURCE
-from beam_pipes.cache.codec import codec_for
-from beam_pipes.cache.lineage import Fate
-from beam_pipes.cache.lineage_reader import DeadLetter, split_id
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.takedown import is_removed
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import Ref
 from beam_pipes.engine.records import Batch, Failure, OneRecord
 from beam_pipes.engine.statistics import Statistic
 from beam_pipes.errors import UnknownRecordError
+from beam_pipes.format.codec import codec_for
+from beam_pipes.lineage.lineage import Fate
+from beam_pipes.lineage.reader import DeadLetter, split_id
+from beam_pipes.lineage.takedown import is_removed
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan, SourceShard
 

@@ -27,9 +27,9 @@ from beam_pipes.building.shard_job import CannotReplayError, Tell, task_output, 
 from beam_pipes.building.shard_output import WRITE
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.building.workers.process import MOST_RECORDS, ProcessFigures, WorkerCell
-from beam_pipes.cache.storage_protocol import write_all
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.storage.protocol import write_all
 
 
 class RecordClock:

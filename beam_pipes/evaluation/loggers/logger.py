@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import Generic, MetricValue, Scalar, Text
 from beam_pipes.evaluation.model_outputs import Inferences
 from beam_pipes.extras import TfDataset
+from beam_pipes.storage.checked_json import strict_json
+from beam_pipes.storage.local import storage_for
 from beam_pipes.tasks.in_python.examples import Example
 
 Metrics: TypeAlias = Mapping[str, MetricValue]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import LoaderError
+from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.order import KeyedPermutation, check_integer
 from beam_pipes.loader.packing.fits import (
     best_fit,

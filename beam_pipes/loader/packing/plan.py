@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.dtypes import Array
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
+from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.loader.state import Identity
+from beam_pipes.storage.checked_json import JsonObject
 
 MAGIC = b"BPPACK01"
 _ALIGNMENT = 64

@@ -212,7 +212,7 @@ def main(_: object = None) -> None:
 
 def _options(pipeline_options: Sequence[str], in_workers: bool) -> LocalOptions | BeamOptions:
     """`["--runner=DataflowRunner", "--project=p"]` → the options of that runner; DirectRunner is the local one."""
-    from beam_pipes.runners.commands.options import Running
+    from beam_pipes.commands.options import Running
 
     named = [option.partition("=")[2] for option in pipeline_options if option.startswith("--runner=")]
     others = [option for option in pipeline_options if not option.startswith("--runner=")]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache import messages
-from beam_pipes.cache.exact import NotExactError, NotNumbersError, cast_exactly, natural_array
-from beam_pipes.cache.spec import Encoding, ExampleSpec, FeatureSpec
 from beam_pipes.errors import DeclarationError, TaskError
+from beam_pipes.format import messages
+from beam_pipes.format.exact import NotExactError, NotNumbersError, cast_exactly, natural_array
+from beam_pipes.format.spec import Encoding, ExampleSpec, FeatureSpec
 from beam_pipes.identity.source_code import import_user_module
 from beam_pipes.tasks.in_python.examples import ExampleValue, dtype_name, rank_of
 from beam_pipes.tasks.in_python.task_examples import as_mapping, stream_shard

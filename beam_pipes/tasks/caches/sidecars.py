@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from beam_pipes.cache import Cache, FeatureSpec, RecordWriter, Split, shard_file_name
-from beam_pipes.cache.exact import NotExactError, cast_exactly
-from beam_pipes.cache.spec import FeatureValue
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import CacheNotFoundError, TaskError
+from beam_pipes.format.exact import NotExactError, cast_exactly
+from beam_pipes.format.spec import FeatureValue
+from beam_pipes.storage.local import storage_for
 from beam_pipes.tasks.caches.places import (
     COMPLETED,
     get_cached_info_path,
@@ -29,7 +29,7 @@ from beam_pipes.tasks.in_tensorflow.dataset_map import tfexample_ragged_length_k
 from beam_pipes.tasks.provider import DType
 
 if TYPE_CHECKING:
-    from beam_pipes.cache import messages
+    from beam_pipes.format import messages
 
 #: Version of the layout that `info.{split}.json` names; readers show it, and do not compare it.
 LAYOUT_VERSION = "0.0.20"
@@ -159,7 +159,7 @@ def _replace(path: str, text: str) -> None:
 
 
 def _write_lists(path: str, examples: Iterator[Mapping[str, object]], split: Split) -> None:
-    from beam_pipes.cache.messages import Example
+    from beam_pipes.format.messages import Example
 
     staged = storage_for(path).stage(path)
     try:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from beam_pipes.cache.spec import owned
 from beam_pipes.errors import BeamPipesError, SourceError, TaskError
+from beam_pipes.format.spec import owned
 from beam_pipes.sources.byte_stream import hash_range
 from beam_pipes.sources.digests import Cut, DigestCache
 from beam_pipes.sources.file_source import Range, group_small_files

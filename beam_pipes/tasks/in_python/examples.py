@@ -14,10 +14,10 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.dtypes import Array
-from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfSpec
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.provider import DType, Feature
 

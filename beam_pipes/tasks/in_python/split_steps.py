@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.caches.offline import cached_spec

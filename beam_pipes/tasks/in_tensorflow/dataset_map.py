@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipes.cache.exact import NotExactError, cast_exactly
 from beam_pipes.errors import TaskError
+from beam_pipes.format.exact import NotExactError, cast_exactly
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
 from beam_pipes.tasks.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.signatures import function_name

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from beam_pipes.cache import Cache, Split
-from beam_pipes.cache.framing import read_records
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SourceError
+from beam_pipes.format.framing import read_records
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.order import KeyedPermutation
 from beam_pipes.tasks.caches.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
@@ -229,7 +229,7 @@ class CachedDataSource(FileDataSource):
     # Natively.
 
     def read_shard(self, split: str, shard: str) -> Iterator[dict[str, object]]:
-        from beam_pipes.cache.messages import Example
+        from beam_pipes.format.messages import Example
 
         self._shard_index(split, shard)
         for number, payload in enumerate(read_records(shard)):

@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeGuard
 
-from beam_pipes.cache.exact import brief
-from beam_pipes.cache.spec import owned
 from beam_pipes.errors import TaskError
+from beam_pipes.format.exact import brief
+from beam_pipes.format.spec import owned
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import ShardInfo

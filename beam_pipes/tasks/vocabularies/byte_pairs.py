@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from beam_pipes.cache.checked_json import JsonObject
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
+from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
 

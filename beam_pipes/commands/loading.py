@@ -1,0 +1,319 @@
+"""Commands about loading: `who`, `when` and `doctor-loader`.
+
+They query a loader made from a saved state, or from equivalent options:
+
+beam-pipes who cache --state state.json          → the loader that wrote the state
+beam-pipes who cache --batch-size 32 --seed 7    → a loader with these options
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+from rich.table import Table
+
+from beam_pipes.cache import Cache, Split
+from beam_pipes.commands.caches import console
+from beam_pipes.commands.options import with_groups
+from beam_pipes.engine.graph import brief
+from beam_pipes.errors import BeamPipesError, CacheNotFoundError, LoaderError
+from beam_pipes.identity.source_code import import_user_module
+from beam_pipes.loader import Loader, LoaderState, Mixture, PackingPlan, RowPlace
+from beam_pipes.loader.batches import Batch
+from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
+from beam_pipes.loader.mixture import RowSource
+from beam_pipes.loader.steps import Last
+from beam_pipes.storage.checked_json import strict_json
+from beam_pipes.telemetry import diagnose_loader
+
+if TYPE_CHECKING:
+    from beam_pipes.on_device.lambda_loader import ConvertedLoader
+
+Paths = Annotated[list[str], typer.Argument(help="cache directory; for a mixture, several in the mixture's order")]
+BatchSize = Annotated[int, typer.Option("--batch-size", help="number of rows in a global batch")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """The options that say which run a loader belongs to."""
+
+    state: Annotated[Path | None, typer.Option("--state", help="JSON file with the loader's state")] = None
+    host_count: Annotated[int, typer.Option("--host-count", help="number of hosts that share a global batch")] = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The options that say what a loader reads of its caches, and in which order."""
+
+    last: Annotated[
+        str, typer.Option("--last", help="how to handle the last, incomplete batch: drop, pad, partial")
+    ] = "drop"
+    plan: Annotated[list[Path] | None, typer.Option("--plan", help="packing plan file; one per source")] = None
+    split: Annotated[
+        str | None, typer.Option("--split", help="split of each cache [the only one] (without --state)")
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", help="seed of the order (without --state)")] = 0
+    shuffle: Annotated[str, typer.Option("--shuffle", help="global, stored or blocks/<window> (without --state)")] = (
+        "global"
+    )
+    rate: Annotated[
+        list[float] | None, typer.Option("--rate", help="rate of each source of a mixture (without --state)")
+    ] = None
+    exhausted: Annotated[
+        str,
+        typer.Option(
+            "--exhausted", help="when a source of a mixture is exhausted: repeat, stop or drop (without --state)"
+        ),
+    ] = "repeat"
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where", help="condition that the loader's records meet; for a mixture, one per cache, or empty"
+        ),
+    ] = None
+
+
+def make_loader(
+    paths: list[str],
+    reading: Reading,
+    run: Run,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    transform: Callable[[Batch], Batch] | None = None,
+) -> Loader:
+    """A loader over the caches; reads no records."""
+    last_rows = cast("Last", reading.last)  # the loader checks it
+    state, rate, plans, conditions = run.state, reading.rate, reading.plan or [], reading.where or []
+    if conditions and len(conditions) != len(paths):
+        raise LoaderError(f"pass one --where for each of the {len(paths)} caches, got {len(conditions)}.")
+    if state is not None:
+        if not state.is_file():
+            raise LoaderError(f"expected the state of a loader at {str(state)!r}, but there is no such file.")
+        saved = LoaderState.from_json(state.read_bytes())
+        return loader_from_state(
+            saved,
+            paths,
+            batch_size=batch_size,
+            host_count=run.host_count,
+            last=last_rows,
+            plans=plans,
+            conditions=conditions,
+        )
+    if plans and len(plans) != len(paths):
+        raise LoaderError(f"pass one --plan for each of the {len(paths)} caches, got {len(plans)}.")
+    sources: list[RowSource] = []
+    for index, path in enumerate(paths):
+        found = split_of(Cache.open(path), reading.split)
+        if conditions and conditions[index]:
+            found = found.where(conditions[index])
+        sources.append(PackingPlan.load(plans[index], found) if plans else found)
+    source: RowSource | Mixture
+    if len(sources) == 1 and not rate:
+        source = sources[0]
+    else:
+        if len(rate or ()) != len(sources):
+            raise LoaderError(f"a mixture of {len(sources)} caches needs one --rate for each, got {len(rate or ())}.")
+        source = Mixture(list(zip(sources, rate or (), strict=True)), exhausted=reading.exhausted)
+    return Loader(
+        source,
+        batch_size=batch_size,
+        seed=reading.seed,
+        epochs=None,
+        shuffle=shuffle_of_label(reading.shuffle),
+        host_index=0,
+        host_count=run.host_count,
+        last=last_rows,
+        workers=workers,
+        transform=transform,
+    )
+
+
+def split_of(cache: Cache, split: str | None) -> Split:
+    """The split of that name, or the only one if none is named. Raises `CacheNotFoundError` with the choices."""
+    if split is not None:
+        return cache[split]
+    if len(cache.splits) != 1:
+        raise CacheNotFoundError(f"{cache.path} has the splits {', '.join(cache.splits)}: choose one with --split.")
+    return cache[cache.splits[0]]
+
+
+@with_groups
+def who_command(
+    paths: Paths,
+    step: Annotated[int, typer.Option("--step", help="training step, from 0")],
+    batch_size: BatchSize,
+    run: Run,
+    reading: Reading,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """List the source records of a training step, using only the cache's index and the loader's state.
+
+    Example: beam-pipes who .demo/python_source --split train --step 100 --batch-size 32 --seed 1
+
+    Example: beam-pipes who .demo/python_source --split train --where "len(tokens) > 200" --step 10 --batch-size 32
+    """
+    loader = make_loader(paths, reading, run, batch_size=batch_size)
+    found = loader.who(step)
+    if as_json:
+        console.print_json(strict_json([dataclasses.asdict(each) for each in found]))
+        return
+    table = Table("host", "row", "segment", "source record", title_justify="left")
+    if len(paths) > 1:
+        table.add_column("source")
+    for heading in ("split", "record", "note"):
+        table.add_column(heading)
+    for each in found:
+        note = ""
+        if each.taken_down:
+            note = f"taken down; in its place: {each.stands_in}" if each.stands_in else "taken down; left out"
+        segment = "" if each.segment is None else str(each.segment)
+        source = [str(each.source)] if len(paths) > 1 else []
+        place = [str(each.host_index), str(each.index), segment, each.record_id, *source, each.split, str(each.record)]
+        table.add_row(*place, note)
+    console.print(table)
+    for number, path in enumerate(paths if len(paths) > 1 else []):
+        console.print(f"source {number}: {path}", markup=False)
+    rows = len({each.position for each in found})
+    epoch = f"epoch {found[0].epoch}" if found else "no epoch"
+    gone = sum(each.taken_down for each in found)
+    taken_down = f", {gone} of them taken down" if gone else ""
+    console.print(f"step {step} ({epoch}): {len(found)} records in {rows} rows{taken_down}.")
+
+
+@with_groups
+def when_command(
+    record: Annotated[str, typer.Argument(help="id of a source record, such as books/emma.txt@1024")],
+    paths: Paths,
+    batch_size: BatchSize,
+    epochs: Annotated[
+        int,
+        typer.Option("--epochs", min=1, help="number of epochs to search, from the first; not for an endless mixture"),
+    ] = 1,
+    last_step: Annotated[
+        int | None, typer.Option("--last-step", min=0, help="last step to search; required for an endless mixture")
+    ] = None,
+    *,
+    run: Run,
+    reading: Reading,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """List the training steps that deliver a source record: the inverse of `who`.
+
+    Example: beam-pipes when abc.py@0 .demo/python_source --split train --batch-size 32 --seed 1 --epochs 3
+    """
+    loader = make_loader(paths, reading, run, batch_size=batch_size)
+    found = loader.when_record(record, epochs=epochs, last_step=last_step)
+    if as_json:
+        console.print_json(strict_json([dataclasses.asdict(each) for each in found]))
+        return
+    for each in found:
+        place = f"epoch {each.epoch}, step {each.step}: host {each.host_index}, row {each.index} of its batch"
+        source = f", source {each.source} ({paths[each.source]})" if len(paths) > 1 else ""
+        note = f"; in the place of {each.stands_in_for}, which is taken down" if each.stands_in_for else ""
+        note = "; not any more: taken down" if each.taken_down else note
+        console.print(f"{place}{source}{note}", markup=False)
+    console.print(_in_words(record, found, loader, epochs, last_step), markup=False)
+
+
+def _in_words(record: str, found: list[RowPlace], loader: Loader, epochs: int, last_step: int | None) -> str:
+    """A sentence with the count: `a.txt@0: delivered 3 times in epochs 0 to 2.`"""
+    delivered = sum(not each.taken_down for each in found)
+    if loader.steps_per_epoch is None:
+        where = f"in steps {loader.first_known_step} to {last_step}"
+    else:
+        where = "in epoch 0" if epochs == 1 else f"in epochs 0 to {epochs - 1}"
+        where += "" if last_step is None else f" up to step {last_step}"
+        where += f" from step {loader.first_known_step} on" if loader.first_known_step else ""
+    text = f"{record}: delivered {delivered} time{'' if delivered == 1 else 's'} {where}"
+    if loader.first_known_step:
+        text += "; earlier steps cannot be computed, because the rates of the mixture changed there"
+    if len(found) > delivered:
+        text += f"; {len(found) - delivered} more before it was taken down"
+    return text + "."
+
+
+FRAMEWORKS = {"jax": "JaxDataLoader", "torch": "TorchDataLoader", "numpy": "NumpyDataLoader"}
+
+
+@with_groups
+def doctor_loader_command(
+    paths: Paths,
+    batch_size: BatchSize = 32,
+    step_ms: Annotated[
+        float | None, typer.Option("--step-ms", help="duration of a training step without input, in milliseconds")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help=f"convert batches: {', '.join(FRAMEWORKS)}")] = None,
+    prefetch: Annotated[
+        int, typer.Option("--prefetch", help="with --to: number of batches to prefetch to the device")
+    ] = 0,
+    workers: Annotated[int, typer.Option("--workers", help="number of threads that prepare batches ahead")] = 0,
+    transform: Annotated[
+        str | None, typer.Option("--transform", help="package.module:function applied to each batch")
+    ] = None,
+    batches: Annotated[int, typer.Option("--batches", help="number of batches to measure")] = 20,
+    *,
+    reading: Reading,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Report whether training from a cache would be input-bound, and which loading stage costs most.
+
+    Example: beam-pipes doctor-loader .demo/python_source --split train --batch-size 32 --step-ms 20
+    """
+    loader = make_loader(
+        paths,
+        reading,
+        Run(),
+        batch_size=batch_size,
+        workers=workers,
+        transform=None if transform is None else _function(transform),
+    )
+    if to is None and prefetch:
+        raise LoaderError("--prefetch keeps batches ready on a device: choose one with --to, or use --workers.")
+    read = loader if to is None else _converted(loader, to, prefetch)
+    found = diagnose_loader(read, step_ms=step_ms, batches=batches)
+    if as_json:
+        console.print_json(strict_json(found.to_json()))
+    else:
+        console.print(str(found), markup=False)
+
+
+def _converted(loader: Loader, to: str, prefetch: int) -> Iterable[object]:
+    if to not in FRAMEWORKS:
+        raise LoaderError(f"unknown framework --to {to}; choose one of: {', '.join(FRAMEWORKS)}.")
+    made: ConvertedLoader = getattr(importlib.import_module("beam_pipes.on_device"), FRAMEWORKS[to])(loader)
+    if not prefetch:
+        return made
+    if to == "numpy":
+        raise LoaderError("--prefetch needs --to jax or torch; use --workers to prepare NumPy batches ahead.")
+    prefetched: Iterable[object] = made.prefetch_to_devices(prefetch)
+    return prefetched
+
+
+def _function(reference: str) -> Callable[[Batch], Batch]:
+    name, colon, attribute = reference.partition(":")
+    function = getattr(import_user_module(name, reference=reference), attribute, None) if colon and name else None
+    if not callable(function):
+        raise LoaderError(f"expected --transform to name a function as package.module:function, got {reference!r}.")
+
+    def transformed(batch: Batch) -> Batch:
+        try:
+            made: Batch = function(batch)
+        except BeamPipesError:
+            raise
+        except Exception as error:
+            raise LoaderError(
+                f"--transform {reference} fails on a batch of {len(next(iter(batch.values()), ()))} rows: "
+                f"{type(error).__name__}: {error}. It should take a dict of arrays, also one without rows, and "
+                "return one."
+            ) from error
+        if not isinstance(made, Mapping):
+            raise LoaderError(f"--transform {reference} should return a dict of arrays, got {brief(made)}.")
+        return made
+
+    return transformed

@@ -1,0 +1,300 @@
+"""The options of `build`, `plan` and recipes that choose the runner and how it runs, and the options object of a
+runner.
+
+Options of several commands are declared once, as a dataclass: `Running` has those that choose a runner,
+`Building` those of every command that builds, `Declaring` those of every recipe. `with_groups` adds them to a command.
+
+What the commands for tasks have in common: how tasks are selected and reported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, get_type_hints
+
+import typer
+
+from beam_pipes.building.declaration import Declaration, MaxBad
+from beam_pipes.building.leftovers import DEFAULT_KEEP
+from beam_pipes.engine.execute import BUILD_POLICIES
+from beam_pipes.errors import DeclarationError
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
+from beam_pipes.runners.progress import KINDS
+
+if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin sooner without them
+    from _typeshed import DataclassInstance
+
+    from beam_pipes.recipes.written import CommonOptions
+    from beam_pipes.runners.cache_tasks import TaskCache
+
+RUNNERS = ("local", "direct", "dataflow", "portable", "prism", "flink")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Running:
+    """The options that choose the runner and how it works. A field is an option: its name, its help and its default."""
+
+    runner: Annotated[str, typer.Option(help=f"runner: {', '.join(RUNNERS)}")] = "local"
+    workers: Annotated[int | None, typer.Option(help="number of worker processes, local runner only [all cores]")] = (
+        None
+    )
+    job_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT of a running job server [portable, flink]")] = None
+    environment_type: Annotated[
+        str | None, typer.Option(help=f"how workers are started: {', '.join(ENVIRONMENT_TYPES)} [LOOPBACK]")
+    ] = None
+    environment_config: Annotated[
+        str | None, typer.Option(help="worker pool HOST:PORT (EXTERNAL), image (DOCKER) or JSON (PROCESS)")
+    ] = None
+    parallelism: Annotated[int | None, typer.Option(help="worker processes per machine; on Flink, task slots")] = None
+    shared_files: Annotated[
+        bool, typer.Option("--shared-files", help="remote workers see this machine's files at the same paths")
+    ] = False
+    prism_location: Annotated[
+        str | None, typer.Option(help="path of the prism binary [next to Python, or on PATH]")
+    ] = None
+    flink_master: Annotated[str | None, typer.Option(help="HOST:PORT of the Flink cluster [the job server's own]")] = (
+        None
+    )
+    flink_job_server_jar: Annotated[
+        str | None, typer.Option(help="Beam's Flink job server to start: a jar, or a directory of jars")
+    ] = None
+
+    def options(self, beam_args: Sequence[str]) -> LocalOptions | BeamOptions:
+        """The options object of the runner. Raises `DeclarationError`."""
+        if self.runner not in RUNNERS:
+            raise DeclarationError(f"unknown runner {self.runner!r}; choose one of: {', '.join(RUNNERS)}.")
+        names = [field.name for field in dataclasses.fields(Running) if field.name not in ("runner", "workers")]
+        of_servers = {name: getattr(self, name) for name in names}
+        given = {name: value for name, value in of_servers.items() if value is not None and value is not False}
+        _require_own(self.runner, list(given))
+        if self.runner == "local":
+            if beam_args:
+                raise DeclarationError(
+                    f"options after -- go to Beam, which the local runner does not use: {' '.join(beam_args)}. "
+                    "Choose --runner direct, or leave them out."
+                )
+            return LocalOptions(workers=self.workers)
+        if self.workers is not None:
+            raise DeclarationError(
+                f"--workers belongs to --runner local; {self.runner!r} takes Beam's options after --."
+            )
+        if self.runner == "dataflow":
+            from beam_pipes.runners.dataflow import DataflowOptions
+
+            return DataflowOptions.from_args(beam_args)
+        if self.runner != "direct":
+            named = [f"--{name}={value}" for name, value in given.items()]
+            return portable_options()[self.runner].from_args([*named, *beam_args])
+        return BeamOptions(runner="DirectRunner", beam_args=tuple(beam_args))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Building(Running):
+    """The options of every command that builds."""
+
+    accept_code_change: Annotated[
+        bool, typer.Option("--accept-code-change", help="build even if a stage's code changed but its version did not")
+    ] = False
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="rebuild everything; keep the present snapshot until done")
+    ] = False
+    report: Annotated[bool | None, typer.Option(help="write report.html next to the manifest [for local caches]")] = (
+        None
+    )
+    progress: Annotated[
+        str | None,
+        typer.Option(help=f"progress display: {', '.join(KINDS)} [stages on a terminal, log elsewhere]"),
+    ] = None
+    attempts: Annotated[
+        int,
+        typer.Option(min=1, help="maximum number of jobs to submit if workers or servers are lost; not local"),
+    ] = 1
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="return once the job runs; see `beam-pipes jobs` [portable, flink, dataflow]"),
+    ] = False
+    plan: Annotated[
+        str | None, typer.Option(help="plan saved by `beam-pipes plan --save`; refuse to build anything else")
+    ] = None
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="number of old snapshots to keep besides the published one")
+    ] = DEFAULT_KEEP
+
+    def options(self, beam_args: Sequence[str]) -> LocalOptions | BeamOptions:
+        """The options object of the runner. Raises `DeclarationError`."""
+        options = super().options(beam_args)
+        if self.attempts == 1 and not self.detach:
+            return options
+        if isinstance(options, LocalOptions):
+            raise DeclarationError(
+                f"{'--detach' if self.detach else '--attempts'} belongs to jobs of Beam's runners; 'local' runs in "
+                "this process. Leave it out; a build that was stopped is run again by the same command."
+            )
+        return dataclasses.replace(options, attempts=self.attempts, detach=self.detach)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Declaring:
+    """The options of every recipe. A field is an option: its name, its help and its default."""
+
+    to: Annotated[str | None, typer.Option("--to", help="cache directory")] = None
+    name: Annotated[
+        str | None, typer.Option(help="name of the declaration and of the cache's files [the recipe's]")
+    ] = None
+    split: Annotated[str | None, typer.Option(help="split fractions, such as train=0.99,eval=0.01 [all in train]")] = (
+        None
+    )
+    by: Annotated[
+        str | None, typer.Option(help="keep examples with equal values of this field in one split; also store it")
+    ] = None
+    seed: Annotated[int, typer.Option(help="seed for assigning splits")] = 0
+    on_error: Annotated[str, typer.Option(help=f"how to handle a failing record: {', '.join(BUILD_POLICIES)}")] = "fail"
+    max_bad: Annotated[
+        str | None, typer.Option(help="how many records may fail: a count, a fraction such as 0.5, or all [a tenth]")
+    ] = None
+    print_python: Annotated[
+        bool, typer.Option("--print-python", help="print the equivalent Python module without building")
+    ] = False
+
+    def of_recipe(self, recipe: str) -> CommonOptions:
+        """The arguments of all recipes. Raises `DeclarationError`."""
+        splits = None if self.split is None else _shares(self.split)
+        name = self.name or recipe
+        options: CommonOptions = {"name": name, "splits": splits, "by": self.by, "seed": self.seed}
+        max_bad = "tenth" if self.max_bad is None else _max_bad(self.max_bad)
+        return {**options, "on_error": self.on_error, "max_bad": max_bad}
+
+
+def _max_bad(told: str) -> MaxBad:
+    """`100` → 100, `0.5` → 0.5, `all` → None."""
+    if told == "all":
+        return None
+    try:
+        return int(told) if told.isdecimal() else float(told)
+    except ValueError:
+        raise DeclarationError(
+            f"--max-bad should be a count of records, a fraction such as 0.5, or all; got {told!r}."
+        ) from None
+
+
+def _shares(told: str) -> dict[str, float]:
+    """`train=0.99,eval=0.01` → `{"train": 0.99, "eval": 0.01}`."""
+    shares: dict[str, float] = {}
+    for each in told.split(","):
+        name, _, share = each.partition("=")
+        try:
+            if name.strip() in shares:
+                raise ValueError
+            shares[name.strip()] = float(share)
+        except ValueError:
+            raise DeclarationError(
+                f"--split should be names and shares, such as train=0.99,eval=0.01; got {told!r}."
+            ) from None
+    return shares
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as typer sees it: a parameter of a dataclass, such as `Building`, is replaced by the options in it."""
+    groups: dict[str, type[DataclassInstance]] = {}
+    shown: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        group = parameter.annotation
+        if not isinstance(group, type) or not dataclasses.is_dataclass(group):
+            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[name] = group
+        hints = get_type_hints(group, include_extras=True)
+        shown += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in dataclasses.fields(group)
+        ]
+
+    @functools.wraps(command)
+    def taking_options(**given: object) -> None:
+        grouped: dict[str, object] = {}
+        for name, group in groups.items():
+            make: Callable[..., object] = group
+            grouped[name] = make(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        command(**grouped, **given)
+
+    taking_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    taking_options.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    del taking_options.__wrapped__  # typer would look at the command's own parameters
+    return taking_options
+
+
+def portable_options() -> Mapping[str, type[PortableOptions]]:
+    """Name on the command line → the options of the runners that take jobs through Beam's Job API."""
+    # Imported where they are asked for: the local runner's builds begin sooner without them.
+    from beam_pipes.runners.flink import FlinkOptions
+    from beam_pipes.runners.servers import PrismOptions
+
+    return {"portable": PortableOptions, "prism": PrismOptions, "flink": FlinkOptions}
+
+
+def _require_own(runner: str, names: Sequence[str]) -> None:
+    """Raises `DeclarationError` for an option that is another runner's."""
+    for name in names:
+        owners = [
+            other
+            for other, options in portable_options().items()
+            if any(field.init and field.name == name for field in dataclasses.fields(options))
+        ]
+        if runner not in owners:
+            raise DeclarationError(
+                f"--{name.replace('_', '-')} belongs to --runner {', '.join(owners)}; {runner!r} does not take it."
+            )
+
+
+def require_one_of(declaration: str | None, tasks: Sequence[str]) -> None:
+    """Raises `DeclarationError` unless either a declaration or tasks are named."""
+    if (declaration is None) == (not tasks):
+        raise DeclarationError(
+            "name what to build: either package.module:name of a Declaration, or --tasks REGEX with --module-import."
+        )
+
+
+def declarations_of(
+    tasks: Sequence[str], excluded: Sequence[str], modules: Sequence[str], to: str, *, base_seed: int, encoding: str
+) -> Iterator[tuple[Declaration, str]]:
+    """The declaration and the directory of each task that matches and can be cached; the others are named."""
+    from beam_pipes.runners.cache_tasks import TaskCache, matching_tasks, task_declaration
+    from beam_pipes.tasks.caches.offline import import_modules
+    from beam_pipes.tasks.caches.places import get_task_dir_from_name
+
+    import_modules(modules)
+    for task in matching_tasks(tasks, excluded):
+        path = os.path.join(to, get_task_dir_from_name(task.name))
+        if not task.supports_caching:
+            show_outcome(TaskCache(task=task.name, path=path, outcome="skipped", reason="no CacheDatasetPlaceholder"))
+            continue
+        declaration = task_declaration(
+            task.name,
+            modules_to_import=modules,
+            base_seed=base_seed,
+            encoding="raw" if encoding == "raw" else "list",
+        )
+        yield declaration, path
+
+
+def show_outcome(cached: TaskCache) -> None:
+    """One line for one task."""
+    from beam_pipes.commands.caches import console
+
+    line = str(cached)
+    if cached.result is not None and not cached.result.up_to_date:
+        account = cached.result.account
+        reused = f", {cached.result.reused_shards} of them reused" if cached.result.reused_shards else ""
+        counts = ", ".join(f"{split} {count:,}" for split, count in account.outputs.items())
+        line += (
+            f": {account.read:,} read, {counts} written, {account.dropped:,} dropped, {account.dead:,} dead letters; "
+            f"{cached.result.num_shards} source shards{reused}; {cached.result.secs:.1f} s"
+        )
+    console.print(line, markup=False)

@@ -1,0 +1,452 @@
+"""Codecs: values ↔ record payloads. One for examples, one for messages of any class, one for bytes."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NoReturn, Protocol
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from beam_pipes.errors import CacheError, CorruptRecordError, SpecError
+from beam_pipes.format import dtypes, messages
+from beam_pipes.format.decoding import Decoder, OwnRecords, decoder_of, own_array
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.encoding import Converter, Headers, Prefixes, converter_of, gap_before
+from beam_pipes.format.framing import FRAME_BYTES
+from beam_pipes.format.layout import (
+    MAX_PAYLOAD_BYTES,
+    FixedLayout,
+    fields_of,
+    has_length_column,
+    start_columns,
+)
+from beam_pipes.format.messages import FILLER
+from beam_pipes.format.spec import DecodedExample, Example, ExampleSpec, FeatureSpec, Record
+
+RecordKind = Literal["example", "proto", "bytes"]
+IndexRow = tuple[int, ...]  # what the index keeps of a record beside offset, size and ordinal
+
+
+class RecordCodec(Protocol):
+    """Values ↔ payloads of one kind of record."""
+
+    kind: RecordKind
+    index_columns: tuple[str, ...]
+
+    def encode(self, value: Record) -> bytes: ...
+
+    def encode_indexed(self, value: Record) -> tuple[bytes, IndexRow]: ...
+
+    def decode(self, payload: bytes) -> Record: ...
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None: ...
+
+
+class ExampleCodec:
+    """Examples ↔ serialized `tf.train.Example`, deterministic: equal examples give equal bytes.
+
+        codec = ExampleCodec(ExampleSpec({"tokens": FeatureSpec("int32", shape=(None,))}))
+        codec.decode(codec.encode({"tokens": [7, 8, 9]}))  →  {"tokens": array([7, 8, 9], dtype=int32)}
+
+    The payload is a multiple of 8 bytes long, and the raw bytes of each tensor start at 4 modulo 8 in it, which is
+    an aligned offset of the file after a frame's header of 12 bytes. Thread-safe.
+    """
+
+    kind: RecordKind = "example"
+
+    def __init__(self, spec: ExampleSpec) -> None:
+        self.spec = spec
+        self.fields = fields_of(spec)
+        self._num_features = len(spec)
+        starting = start_columns(self.fields)
+        self.index_columns = tuple(
+            column
+            for field in self.fields
+            for column, present in (
+                (f"length/{field.feature}", has_length_column(field, spec)),
+                (f"start/{field.name}", field.name in starting),
+            )
+            if present
+        )
+        self._starting = frozenset(starting)
+        self.constant_starts: dict[str, int] = self._constant_starts()
+        self.fixed_layout = self._fixed_layout() if spec.fixed else None
+
+    # Resolved once for each spec, since they are used for every record; not before, as few codecs do all of it, and
+    # wide tables have 100,000 features.
+
+    @functools.cached_property
+    def _steps(self) -> list[tuple[str, Converter, Prefixes, bool, bool]]:
+        return [
+            (
+                field.feature,
+                converter_of(field, self.spec[field.feature]),
+                Prefixes(Headers(field), field.alignment),
+                has_length_column(field, self.spec),
+                field.name in self._starting,
+            )
+            for field in self.fields
+        ]
+
+    @functools.cached_property
+    def _decoders(self) -> list[tuple[str, str, Decoder]]:
+        return [(field.feature, field.name, decoder_of(field, self.spec[field.feature])) for field in self.fields]
+
+    @functools.cached_property
+    def _own_records(self) -> OwnRecords:
+        return OwnRecords(self.spec, self.fields)
+
+    @functools.cached_property
+    def _template(self) -> tuple[list[bytes], list[tuple[int, str, Converter]]] | None:
+        return self._make_template() if self.spec.fixed else None
+
+    @functools.cached_property
+    def _fixed_values(self) -> list[tuple[str, np.dtype, int, int, Callable[[Array], object]]]:
+        return self._make_fixed_values() if self.spec.fixed else []
+
+    @functools.cached_property
+    def _fixed_bytes(self) -> list[tuple[int, bytes, int, int]]:
+        return self._make_fixed_bytes(self._template[0]) if self._template is not None else []
+
+    def encode(self, value: Example) -> bytes:
+        """The serialized example.
+
+        Raises `SpecError`, naming the feature, where `value` has other features than declared, or a value does not
+        match its spec exactly.
+        """
+        if self._template is not None:
+            return self._encode_fixed(self._template, value)
+        return self.encode_indexed(value)[0]
+
+    def encode_indexed(self, value: Example) -> tuple[bytes, IndexRow]:
+        """The serialized example, and its values in the `index_columns`."""
+        if self._template is not None:
+            return self._encode_fixed(self._template, value), ()
+        parts: list[bytes] = []
+        row: list[int] = []
+        position = 0
+        try:
+            for feature, convert, prefixes, has_length, has_start in self._steps:
+                payload, length = convert(value[feature])
+                size = len(payload)
+                prefix = prefixes[size << 3 | position & 7]
+                parts += (prefix, payload)
+                position += len(prefix) + size
+                if has_length:
+                    row.append(length)
+                if has_start:
+                    row.append(position - size)
+        except KeyError as error:
+            # Names are compared only after a failure, and not before each record.
+            self._check_names(value)
+            raise error  # not a missing feature, but from within the value
+        # All declared features were found, so a different number means others beside them.
+        if len(value) != self._num_features:
+            self._check_names(value)
+        # Frames have 16 bytes: payloads of a multiple of 8 keep the next record in the same phase.
+        gap = -position & 7
+        if gap:
+            parts.append(FILLER[gap if gap > 1 else 9])
+        if position > MAX_PAYLOAD_BYTES - 9:
+            raise SpecError(
+                f"an example should take less than 2 GiB, the most that protocol buffers parse, got {position} bytes. "
+                "Split it into several."
+            )
+        return b"".join(parts), tuple(row)
+
+    def _encode_fixed(self, template: tuple[list[bytes], list[tuple[int, str, Converter]]], value: Example) -> bytes:
+        constants, slots = template
+        parts = constants.copy()
+        try:
+            for slot, feature, convert in slots:
+                parts[slot] = convert(value[feature])[0]
+        except KeyError as error:
+            self._check_names(value)
+            raise error
+        if len(value) != len(slots):
+            self._check_names(value)
+        return b"".join(parts)
+
+    def decode(self, payload: bytes) -> DecodedExample:
+        """The example from any legal serialization, whoever wrote it. Arrays are independent copies.
+
+        Raises:
+            CorruptRecordError: `payload` is not a serialized Example.
+            SpecError: the Example does not hold the declared features.
+        """
+        # A record that we wrote, as nearly all are, is read where its values must be. One that differs in a single byte
+        # between them is parsed: other writers are free in the order of fields, and in how they pack lists.
+        if self._template is not None and self.fixed_layout is not None:
+            if len(payload) == self.fixed_layout.payload_bytes and self._is_ours(payload):
+                return {
+                    feature: own(np.frombuffer(payload, dtype, count, start))
+                    for feature, dtype, count, start, own in self._fixed_values
+                }
+        else:
+            ours = self._own_records.decode(payload)
+            if ours is not None:
+                return ours
+        try:
+            features = messages.Example.FromString(payload).features.feature
+        except DecodeError as error:
+            raise CorruptRecordError(
+                f"expected a serialized Example, got {len(payload)} bytes that do not parse: {error}. Is the record of "
+                'another kind ("proto", "bytes")?',
+                problem="payload",
+            ) from error
+        if len(features) != len(self.fields) or any(field.name not in features for field in self.fields):
+            expected, found = sorted(field.name for field in self.fields), sorted(features)
+            differing = sorted(set(expected) ^ set(found))
+            raise SpecError(
+                f"feature {differing[0]!r}: expected a record with the features {expected}, found {found}. The "
+                "record was written with a different spec.",
+                feature=differing[0],
+                expected=expected,
+                found=found,
+            )
+        # The shape of a tensor of several dimensions is a feature of its own, which its values are decoded with.
+        shapes = {
+            feature: tuple(decode(features[name], None).tolist())
+            for feature, name, decode in self._decoders
+            if name != feature
+        }
+        return {
+            feature: decode(features[name], shapes.get(feature))
+            for feature, name, decode in self._decoders
+            if name == feature
+        }
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
+        """The layout of a record with this size and index row; None if a field needs parsing."""
+        if any(not field.direct or field.kind == "shape" for field in self.fields):
+            return None
+        columns = dict(zip(self.index_columns, row, strict=True))
+        fields: dict[str, tuple[int, int]] = {}
+        for field in self.fields:
+            start = self.constant_starts.get(field.name)
+            fields[field.name] = (
+                columns[f"start/{field.name}"] if start is None else start,
+                columns[f"length/{field.feature}"] * field.row_bytes if field.num_bytes is None else field.num_bytes,
+            )
+        return FixedLayout(stride=payload_bytes + FRAME_BYTES, fields=fields)
+
+    def _constant_starts(self) -> dict[str, int]:
+        starts: dict[str, int] = {}
+        position = 0
+        for field in self.fields:
+            # Where the first field of varying length ends, the places of all others vary with it.
+            if field.num_bytes is None:
+                break
+            start = position + len(Headers(field)[field.num_bytes])
+            starts[field.name] = start = start + gap_before(start, field.alignment)
+            position = start + field.num_bytes
+        return starts
+
+    def _fixed_layout(self) -> FixedLayout:
+        end = 0
+        for field in self.fields:
+            end = self.constant_starts[field.name] + (field.num_bytes or 0)
+        gap = -end & 7
+        layout = self.layout_of(end + gap + (8 if gap == 1 else 0), ())
+        assert layout is not None
+        return layout
+
+    def _make_template(self) -> tuple[list[bytes], list[tuple[int, str, Converter]]]:
+        assert self.fixed_layout is not None
+        # All records of a fixed spec are equal but for the values: encoding fills them into a list of constant parts.
+        constants: list[bytes] = []
+        slots: list[tuple[int, str, Converter]] = []
+        position = 0
+        for field, (feature, convert, *_) in zip(self.fields, self._steps, strict=True):
+            start, size = self.fixed_layout.fields[field.name]
+            header = Headers(field)[size]
+            constants.append(FILLER[start - position - len(header)] + header)
+            slots.append((len(constants), feature, convert))
+            constants.append(b"")
+            position = start + size
+        constants.append(FILLER[self.fixed_layout.payload_bytes - position])
+        return constants, slots
+
+    def _make_fixed_values(self) -> list[tuple[str, np.dtype, int, int, Callable[[Array], object]]]:
+        assert self.fixed_layout is not None
+        made = []
+        for field in self.fields:
+            spec, (start, size) = self.spec[field.feature], self.fixed_layout.fields[field.name]
+            dtype = dtypes.numpy_dtype(field.dtype)
+            shape = tuple(extent for extent in spec.shape if extent is not None)
+            count = size // dtype.itemsize
+            # A vector in its own dtype, the usual case, is one call.
+            plain = dtype == spec.numpy_dtype and shape == (count,)
+            own = operator.methodcaller("copy") if plain else _owned(field.feature, spec, shape)
+            made.append((field.feature, dtype, count, start, own))
+        return made
+
+    def _make_fixed_bytes(self, constants: list[bytes]) -> list[tuple[int, bytes, int, int]]:
+        """The bytes before the values of each field, their offsets, and where booleans are."""
+        made, position = [], 0
+        for field, constant in zip(self.fields, constants[::2], strict=False):
+            begin = position + len(constant)
+            end = begin + (field.num_bytes or 0)
+            made.append((position, constant, begin, end if field.dtype == dtypes.BOOL else begin))
+            position = end
+        return [*made, (position, constants[-1], 0, 0)]
+
+    def _is_ours(self, payload: bytes) -> bool:
+        """Whether all bytes between the values are those that we write, and booleans are 0 or 1."""
+        for position, constant, begin, end in self._fixed_bytes:
+            if not payload.startswith(constant, position):
+                return False
+            # Any other byte viewed as bool would be a value that is neither True nor False.
+            if begin < end and max(payload[begin:end]) > 1:
+                return False
+        return True
+
+    def _check_names(self, value: Example) -> None:
+        missing = sorted(self.spec.keys() - set(value))
+        extra = sorted(set(value) - self.spec.keys(), key=repr)
+        if not missing and not extra:
+            return
+        problems = [f"{word} {names}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
+        raise SpecError(
+            f"feature {(missing or extra)[0]!r}: expected an example with the features {list(self.spec)}, got "
+            f"{sorted(value, key=repr)}: {', '.join(problems)}. Give every example all declared features, or change "
+            "the spec.",
+            feature=(missing or extra)[0],
+            expected=list(self.spec),
+            found=sorted(value, key=repr),
+        )
+
+
+def _owned(name: str, spec: FeatureSpec, shape: tuple[int, ...]) -> Callable[[Array], object]:
+    return lambda values: own_array(name, values, spec, shape)
+
+
+class ProtoCodec:
+    """Messages of one protocol buffer class ↔ their deterministic serialization."""
+
+    kind: RecordKind = "proto"
+    index_columns: tuple[str, ...] = ()
+
+    def __init__(self, proto: type[Message]) -> None:
+        self.proto = proto
+
+    def encode(self, value: object) -> bytes:
+        """Raises `SpecError` if `value` is not a message of the class."""
+        if not isinstance(value, self.proto):
+            raise SpecError(f"expected a record of {self.proto.__name__}, got {type(value).__name__}", found=value)
+        # Maps have no order of their own: without this equal messages would give different bytes, and shards.
+        return bytes(value.SerializeToString(deterministic=True))
+
+    def encode_indexed(self, value: object) -> tuple[bytes, IndexRow]:
+        return self.encode(value), ()
+
+    def decode(self, payload: bytes) -> Message:
+        """Raises `CorruptRecordError` if `payload` does not parse."""
+        try:
+            return self.proto.FromString(payload)
+        except DecodeError as error:
+            raise CorruptRecordError(
+                f"expected a serialized {self.proto.__name__}, got {len(payload)} bytes that do not parse: {error}",
+                problem="payload",
+            ) from error
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
+        return None
+
+
+class UnknownProtoCodec:
+    """Protos of an unknown class: their bytes can be read, but not their fields."""
+
+    kind: RecordKind = "proto"
+    index_columns: tuple[str, ...] = ()
+
+    def __init__(self, full_name: str, where: str) -> None:
+        self._full_name = full_name
+        self._where = where
+
+    def encode(self, value: bytes) -> bytes:
+        return bytes(value)
+
+    def encode_indexed(self, value: bytes) -> tuple[bytes, tuple[int, ...]]:
+        return bytes(value), ()
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> None:
+        return None
+
+    def decode(self, payload: bytes) -> NoReturn:
+        raise CacheError(
+            f"{self._where}: the records are {self._full_name}, but no such message class is loaded. Import its "
+            "module, or pass the class: Cache.open(path, proto=TheClass). record_bytes(i) works without it.",
+            proto=self._full_name,
+        )
+
+
+class BytesCodec:
+    """Records that are plain bytes; an object with `SerializeToString` is serialized by it."""
+
+    kind: RecordKind = "bytes"
+    index_columns: tuple[str, ...] = ()
+
+    def encode(self, value: object) -> bytes:
+        """Raises `SpecError` if `value` is not bytes."""
+        serialize = getattr(value, "SerializeToString", None)
+        if callable(serialize):
+            value = serialize()
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise SpecError(f"expected a record of bytes, got {type(value).__name__}", found=value)
+        return bytes(value)
+
+    def encode_indexed(self, value: object) -> tuple[bytes, IndexRow]:
+        return self.encode(value), ()
+
+    def decode(self, payload: bytes) -> bytes:
+        return payload
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
+        return None
+
+
+def codec_for(
+    kind: str, *, spec: ExampleSpec | Mapping[str, FeatureSpec] | None = None, proto: type[Message] | None = None
+) -> RecordCodec:
+    """The codec of a kind of record: "example" needs `spec`, "proto" needs `proto`, "bytes" neither."""
+    if kind == "example" and spec is not None:
+        return ExampleCodec(spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
+    if kind == "proto" and proto is not None:
+        return ProtoCodec(proto)
+    if kind == "bytes":
+        return BytesCodec()
+    raise SpecError(
+        f'expected kind "example" with a spec, "proto" with a message class, or "bytes", got {kind!r} with '
+        f"spec={spec!r} and "
+        f"proto={proto!r}"
+    )
+
+
+def codec_of_records(
+    kind: str, *, spec: ExampleSpec | None, full_name: str | None, proto: type[Message] | None, where: str
+) -> RecordCodec:
+    """The codec that reads the records of a split: examples of `spec`, bytes, or messages of the class `full_name`.
+
+    `proto` is the class that the caller gave, or None for the loaded one. Raises `CacheError` if it is a different one.
+    """
+    if kind == "example":
+        assert spec is not None
+        return ExampleCodec(spec)
+    if kind == "bytes":
+        return BytesCodec()
+    assert full_name is not None
+    if proto is None:
+        proto = messages.find_message_class(full_name)
+        return UnknownProtoCodec(full_name, where) if proto is None else ProtoCodec(proto)
+    found = proto.DESCRIPTOR.full_name
+    if found != full_name:
+        raise CacheError(
+            f"{where}: the records are {full_name}, got proto={found}. Pass the class they were written with.",
+            expected=full_name,
+            found=found,
+        )
+    return ProtoCodec(proto)

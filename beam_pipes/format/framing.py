@@ -1,0 +1,287 @@
+"""TFRecord framing: `length u64 | masked crc of the length u32 | payload | masked crc of the payload u32`, per record.
+
+All numbers are little-endian. A file is its records one after the other, nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+import google_crc32c
+
+from beam_pipes.errors import CacheNotFoundError, CorruptRecordError
+from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.protocol import RecordSink, write_all
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+
+# Records are joined into writes of this size: 1.2-1.6 µs a record, where one write each costs 3-4 µs.
+WRITE_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
+
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_HEADER = struct.Struct("<QI")
+_pack_crc = _CRC.pack
+_crc32c = google_crc32c.value
+
+
+def masked_crc32c(data: bytes) -> int:
+    """The crc32c of `data` as TFRecord stores it: rotated by 15 bits, plus a constant."""
+    crc: int = _crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def header_of(length: int) -> bytes:
+    """The 12 bytes in front of a payload of `length` bytes."""
+    packed = _LENGTH.pack(length)
+    return packed + _pack_crc(masked_crc32c(packed))
+
+
+class HeaderTable(dict[int, bytes]):
+    """Payload length → header, computed once each."""
+
+    def __missing__(self, length: int) -> bytes:
+        if len(self) >= 1 << 16:
+            self.clear()
+        made = self[length] = header_of(length)
+        return made
+
+
+class RecordWriter:
+    """Writes records to a TFRecord file, joined into large writes. Usable in a `with` block.
+
+    `target` is a path, which is created or truncated, or a binary file, which stays open on `close`. Not thread-safe;
+    use `ShardWriter` for a file that appears complete or not at all.
+    """
+
+    def __init__(self, target: str | os.PathLike[str] | RecordSink) -> None:
+        self._owned = isinstance(target, (str, os.PathLike))
+        self._file: RecordSink = open(target, "wb", buffering=0) if self._owned else target  # type: ignore[assignment, arg-type]
+        self._headers = HeaderTable()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._flushed = 0
+        self._crc = 0
+        self._closed = False
+
+    def write(self, payload: bytes) -> None:
+        """Appends one record."""
+        size = len(payload)
+        crc = _crc32c(payload)
+        self._pending += (
+            self._headers[size],
+            payload,
+            _pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF),
+        )
+        self._pending_bytes += size + FRAME_BYTES
+        if self._pending_bytes >= WRITE_BYTES:
+            self.flush()
+
+    def write_all(self, payloads: Iterable[bytes]) -> None:
+        """Appends these records: as `write` for each, written out."""
+        headers, pending, waiting = self._headers, self._pending, self._pending_bytes
+        for payload in payloads:
+            size, crc = len(payload), _crc32c(payload)
+            masked = _pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+            pending += (headers[size], payload, masked)
+            waiting += size + FRAME_BYTES
+            if waiting >= WRITE_BYTES:
+                self._pending_bytes = waiting
+                self.flush()
+                pending, waiting = self._pending, self._pending_bytes
+        self._pending_bytes = waiting
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of all records so far."""
+        return self._flushed + self._pending_bytes
+
+    @property
+    def crc32c(self) -> int:
+        """The crc32c of all bytes so far."""
+        self.flush()
+        return self._crc
+
+    def flush(self) -> None:
+        """Writes what is pending to the file."""
+        if not self._pending:
+            return
+        joined = b"".join(self._pending)
+        write_all(self._file, joined)
+        self._pending = []
+        self._pending_bytes = 0
+        self._crc = google_crc32c.extend(self._crc, joined)
+        self._flushed += len(joined)
+
+    def close(self) -> None:
+        """Flushes, and closes a file that was opened by path. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.flush()
+        finally:
+            if self._owned:
+                self._file.close()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def read_records(path: str | os.PathLike[str], *, verify: bool = True) -> Iterator[bytes]:
+    """Yields the payloads of a TFRecord file in order.
+
+    Every length and checksum is checked before a payload is yielded (`verify=False` leaves out the payload's checksum,
+    never the length's: no memory is allocated for a damaged length).
+
+    Raises:
+        CacheNotFoundError: there is no such file.
+        CorruptRecordError: naming file and offset.
+    """
+    with _open(path) as file:
+        name = os.fspath(path)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        for offset, payload, footer in _scan(file, name, size):
+            if verify:
+                crc = _crc32c(payload)
+                if _pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF) != footer:
+                    _check_payload(name, offset, payload, footer)
+            yield payload
+
+
+def scan_records(path: str | os.PathLike[str]) -> Iterator[tuple[int, int]]:
+    """Yields (offset of the frame, payload bytes) for each record of a TFRecord file; checks lengths, not payloads."""
+    with _open(path) as file:
+        name = os.fspath(path)
+        size = os.fstat(file.fileno()).st_size
+        offset = 0
+        while offset < size:
+            header = os.pread(file.fileno(), HEADER_BYTES, offset)
+            length = check_header(name, offset, header, size - offset)
+            yield offset, length
+            offset += length + FRAME_BYTES
+
+
+def check_header(name: str, offset: int, header: bytes, available: int) -> int:
+    """The payload length in a header, or `CorruptRecordError`; `available` counts from the frame's start."""
+    if len(header) < HEADER_BYTES:
+        raise CorruptRecordError(
+            f"{name}: the record at offset {offset} is cut short: expected a header of {HEADER_BYTES} bytes, found "
+            f"{len(header)}. The file was truncated; rebuild or copy it again.",
+            path=name,
+            offset=offset,
+            problem="truncated",
+        )
+    length, crc = _HEADER.unpack(header)
+    expected = masked_crc32c(header[:8])
+    if crc != expected:
+        raise CorruptRecordError(
+            f"{name}: the length of the record at offset {offset} is damaged: expected checksum {expected:#010x}, "
+            "found "
+            f"{crc:#010x}. This is not a TFRecord file, or its bytes have changed; rebuild or copy it again.",
+            path=name,
+            offset=offset,
+            problem="length",
+        )
+    if length + FRAME_BYTES > available:
+        raise CorruptRecordError(
+            f"{name}: the record at offset {offset} is cut short: expected {length + FRAME_BYTES} bytes, found "
+            f"{available}. The file was truncated; rebuild or copy it again.",
+            path=name,
+            offset=offset,
+            problem="truncated",
+        )
+    return int(length)
+
+
+_headers = HeaderTable()
+
+
+def intact_payload(frame: bytes) -> bytes | None:
+    """The payload of one complete frame, its length and both checksums checked; None if `check_frame` raises."""
+    end = len(frame) - FOOTER_BYTES
+    payload = frame[HEADER_BYTES:end]
+    if end < HEADER_BYTES or not frame.startswith(_headers[len(payload)]):
+        return None
+    crc = _crc32c(payload)
+    whole = frame.endswith(_pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF))
+    return payload if whole else None
+
+
+def check_frame(name: str, offset: int, frame: bytes) -> bytes:
+    """The payload of one complete frame, after checking its length and both checksums, or `CorruptRecordError`."""
+    length = check_header(name, offset, frame[:HEADER_BYTES], len(frame))
+    payload = frame[HEADER_BYTES : HEADER_BYTES + length]
+    _check_payload(name, offset, payload, frame[HEADER_BYTES + length : FRAME_BYTES + length])
+    return payload
+
+
+def _check_payload(name: str, offset: int, payload: bytes, footer: bytes) -> None:
+    expected = masked_crc32c(payload)
+    (found,) = _CRC.unpack(footer)
+    if found != expected:
+        raise CorruptRecordError(
+            f"{name}: the payload of the record at offset {offset} ({len(payload)} bytes) is damaged: it has checksum "
+            f"{expected:#010x}, and {found:#010x} is stored. Its bytes have changed; rebuild or copy the file again.",
+            path=name,
+            offset=offset,
+            problem="payload",
+        )
+
+
+def _open(path: str | os.PathLike[str]) -> IO[bytes]:
+    try:
+        return storage_for(path).open_read(os.fspath(path))
+    except FileNotFoundError as error:
+        raise CacheNotFoundError(
+            f"expected a TFRecord file at {os.fspath(path)!r}, but there is none in {str(Path(path).parent)!r}",
+            path=os.fspath(path),
+        ) from error
+
+
+def _scan(file: IO[bytes], name: str, size: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yields (offset, payload, footer) of each record; reads in large pieces, and checks every length."""
+    headers = HeaderTable()
+    unpack_length = _LENGTH.unpack_from
+    buffer = b""
+    at = 0  # where the next frame starts in `buffer`
+    offset = 0
+    while offset < size:
+        if len(buffer) - at < HEADER_BYTES:
+            buffer = buffer[at:] + file.read(_READ_BYTES)
+            at = 0
+        start = at + HEADER_BYTES
+        header = buffer[at:start]
+        # Most records of a file have one of few lengths, whose headers were computed before.
+        if len(header) == HEADER_BYTES and headers[length := unpack_length(header)[0]] == header:
+            if length + FRAME_BYTES > size - offset:
+                check_header(name, offset, header, size - offset)  # raises
+        else:
+            length = check_header(name, offset, header, size - offset)
+        end = start + length
+        missing = end + FOOTER_BYTES - len(buffer)
+        if missing > 0:
+            pieces = [buffer[at:]]
+            while missing > 0:
+                piece = file.read(max(missing, _READ_BYTES))
+                if not piece:
+                    check_header(name, offset, header, size - offset - missing)  # raises: it shrank while it was read
+                pieces.append(piece)
+                missing -= len(piece)
+            buffer = b"".join(pieces)
+            start -= at
+            end -= at
+        at = end + FOOTER_BYTES
+        yield offset, buffer[start:end], buffer[end:at]
+        offset += length + FRAME_BYTES

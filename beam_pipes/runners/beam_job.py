@@ -1,0 +1,508 @@
+"""A build, or a round of an analysis, as a job of a Beam runner, in this process or elsewhere.
+
+The pipeline runs on the runner that the options name, in an environment that suits Beam. A job server reports a failed
+job as text with a worker's traceback in it; our own error is found in it and raised.
+
+Before a job is submitted, the jobs on record are looked at: if one still does this very work, the build waits for it
+instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+from beam_pipes.building.analysis.job import TASKS as ANALYSIS_TASKS
+from beam_pipes.building.analysis.job import remove_analysis_tasks
+from beam_pipes.building.analysis.plan import AnalysisTask
+from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
+from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.plan import BuildPlan
+from beam_pipes.building.reading import SOURCE
+from beam_pipes.building.references import DeclarationHandle
+from beam_pipes.building.shard_task import DIRECTORY as TASKS
+from beam_pipes.errors import (
+    AnalysisError,
+    BeamPipesError,
+    BuildError,
+    DeclarationError,
+    JobLostError,
+    StageError,
+    visible,
+)
+from beam_pipes.extras import require
+from beam_pipes.identity.source_code import python_path
+from beam_pipes.runners.jobs import (
+    AGAIN,
+    LOOK_EVERY_SECS,
+    Follower,
+    LaunchRecord,
+    all_records,
+    error_in_words,
+    error_of,
+    follow,
+    forget,
+    last_words,
+    lost,
+    records_in,
+    step_of,
+    unlike,
+)
+from beam_pipes.runners.options import BeamOptions, JobState, without_secrets
+from beam_pipes.runners.progress import Counts, Progress
+from beam_pipes.storage.locks import in_words, this_process
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.runners.runner import PipelineResult
+
+
+def run_beam(
+    handle: DeclarationHandle,
+    plan: BuildPlan,
+    *,
+    options: BeamOptions,
+    keep: int | None,
+    counts: Counts,
+    progress: Progress,
+) -> dict[str, object]:
+    """Runs the build as a Beam pipeline; returns the live metrics of the run, for the build record.
+
+    If a live job builds this very snapshot, waits for it; else submits one, and up to `options.attempts` if jobs
+    are lost. Progress comes from the completions of source shards, which are the same on every runner.
+    Ctrl-C cancels the job.
+    """
+    directory = plan.header.directory
+    look = Follower(directory, counts, progress).look
+    tell_of_other_builds(plan, options.NAME)
+
+    def add(pipeline: object) -> None:
+        from beam_pipes.beam import build_graph
+
+        build_graph(pipeline, handle, plan.header, plan.tasks_left())
+
+    figures = _attempted(options, _of_build(handle, plan, options, keep=keep), add, look)
+    forget(directory, TASKS)
+    remove_temporaries(plan.path)  # of workers that were lost
+    counts.set_to(plan.read_account())
+    counts.done_shards = counts.num_shards
+    progress.update(counts)
+    return figures
+
+
+def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, keep: int | None) -> LaunchRecord:
+    """Submits the build and returns once its job runs; returns the record of the job, or of the one already running."""
+    tell_of_other_builds(plan, options.NAME)
+    draft = _of_build(handle, plan, options, keep=keep)
+    if (living := living_job(draft)) is not None:
+        return living
+    with beam_pipeline(options.named(draft.name, draft.snapshot)) as (pipeline, beam_args):
+        from beam_pipes.beam import build_graph
+
+        build_graph(pipeline, handle, plan.header, plan.tasks_left())
+        record = _put_on_record(draft, submitted(pipeline), beam_args)
+        assert record is not None  # what runs in this process is refused by the options
+        deadline = time.monotonic() + _START_SECS
+        while (state := record.state()).name == "starting" and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if state.ended and state.name != "done":
+            record.remove()
+            raise error_of(record, state)
+    return record
+
+
+def write_template(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions) -> None:
+    """Writes the job of the build where `options.template` says; whoever launches it builds and publishes the plan."""
+    with beam_pipeline(options.named(plan.header.name, plan.snapshot)) as (pipeline, _):
+        from beam_pipes.beam import build_graph
+
+        build_graph(pipeline, handle, plan.header, plan.tasks_left())
+        submitted(pipeline)
+
+
+# How long a job may take to begin before its launcher leaves it alone.
+_START_SECS = 120.0
+
+
+def _of_build(handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, *, keep: int | None) -> LaunchRecord:
+    """The record of a build's job, without the facts known only at submission."""
+    from beam_pipes.building.shard_output import WRITE
+
+    return LaunchRecord(
+        directory=plan.header.directory,
+        runner=options.NAME,
+        launcher=this_process(),
+        needs_launcher=options.needs_this_process() is not None,
+        fingerprints=dict(plan.header.fingerprints),
+        num_shards=plan.header.num_shards,
+        stages=(SOURCE, *(unit.name for unit in plan.declaration.graph.units), WRITE),
+        started_at=time.time(),
+        declaration=handle.reference,
+        keep=keep,
+        name=plan.header.name,
+    )
+
+
+def submitted(pipeline: beam.Pipeline) -> PipelineResult:
+    """Runs the pipeline. Once it returns, there was a job, which can be lost; before, it can only be refused."""
+    result = pipeline.run()
+    pipeline.has_had_a_job = True
+    return result
+
+
+def _put_on_record(draft: LaunchRecord, result: object, beam_args: Sequence[str]) -> LaunchRecord | None:
+    """Keeps a record of a job that runs elsewhere; None for one that ran in this process."""
+    job = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
+    if job is None:
+        return None
+    name = str(job() if callable(job) else job)
+    record = dataclasses.replace(draft, job=name, beam_args=tuple(without_secrets(beam_args)), started_at=time.time())
+    record.write()
+    return record
+
+
+def _attempted(
+    options: BeamOptions, draft: LaunchRecord, add: Callable[[object], None], look: Callable[[], None] = lambda: None
+) -> dict[str, object]:
+    """Runs the pipeline that `add` makes as a job, or waits for the one that already does this work; returns its
+    metrics.
+
+    If a job is lost, submits another one while attempts remain.
+    """
+    submitted = 0
+    while True:
+        try:
+            living = living_job(draft)
+            if living is not None:
+                return _attached(living, look)
+            submitted += 1
+            return _run(options, draft, add, look)
+        except JobLostError as error:
+            attempt = max(submitted, 1)
+            if any(record.state().lives for record in records_in(draft.directory)):
+                _say(f"{_what_happened(error)}, but its job still runs: waiting for it.")
+                continue  # what was lost is a server that told of it
+            if attempt >= options.attempts:
+                raise
+            _say(f"{_what_happened(error)}. That was attempt {attempt} of {options.attempts}; starting the next one.")
+            _pause(options, attempt)
+
+
+def _what_happened(error: BeamPipesError) -> str:
+    return error.message.partition(". Nothing was")[0]
+
+
+# Between attempts: what a supervisor restarts (a pool, a task manager, a server) needs some time to be there again.
+_PAUSE_SECS = 2.0
+_LONGEST_PAUSE_SECS = 60.0
+_SERVER_SECS = 300.0
+
+
+def _pause(options: BeamOptions, attempt: int) -> None:
+    """Waits before the next attempt, until the server for it answers."""
+    time.sleep(min(_PAUSE_SECS * 2 ** (attempt - 1), _LONGEST_PAUSE_SECS))
+    deadline = time.monotonic() + _SERVER_SECS
+    while True:
+        try:
+            return options.require_server()
+        except BuildError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECS)
+
+
+def _run(
+    options: BeamOptions, draft: LaunchRecord, add: Callable[[object], None], look: Callable[[], None]
+) -> dict[str, object]:
+    """Submits the pipeline that `add` makes, waits for its end, and returns its metrics."""
+    record: LaunchRecord | None = None
+    end: JobState | None = None
+    try:
+        with beam_pipeline(options.named(draft.name, draft.snapshot)) as (pipeline, beam_args):
+            add(pipeline)
+            with _on_a_thread(look):  # a runner in this process returns when everything is done
+                result = submitted(pipeline)
+            record = _put_on_record(draft, result, beam_args)
+            try:
+                state = _followed(result, look, cancel=_cancelling(record, result))
+                done = is_done(state)
+                counters = result.metrics().query()["counters"] if done else []
+            finally:
+                if record is not None:  # while its server is there; one that does not answer says nothing of the job
+                    end = record.state()
+                    if end.ended:
+                        record.remove()
+    except JobLostError:
+        if record is not None and end is not None and end.name == "cancelled":
+            raise error_of(record, end) from None
+        raise
+    if not done and draft.snapshot is None:
+        raise AnalysisError(
+            f"the Beam job of the analysis ended as {state}: finished accumulators are kept. Run the build again to "
+            "continue."
+        )
+    if not done:
+        raise BuildError(f"the Beam job ended as {state}: nothing was published. {AGAIN}")
+    return {"beam_metrics": {metric.key.metric.name: metric.result for metric in counters}}
+
+
+def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, object]:
+    """Waits for a job that another process launched, and returns what is known about it instead of its metrics."""
+    _say(f"{record} already does this work, launched by {in_words(record.launcher)}: waiting for it.")
+    try:
+        state = follow(record, look)
+    except KeyboardInterrupt:
+        _cancel(_cancelling(record, None))
+        raise
+    if state.ended:
+        record.remove()
+    if state.name != "done":
+        raise error_of(record, state)
+    return {"job": record.job, "launcher": dict(record.launcher)}
+
+
+def living_job(draft: LaunchRecord) -> LaunchRecord | None:
+    """The job on record that does the work of `draft` on its runner; removes records of ended jobs.
+
+    Prints a line about other jobs that may still write to the same directory.
+    """
+    found = None
+    for record in records_in(draft.directory):
+        state = record.state()
+        if state.ended:
+            record.remove()
+            continue
+        differs = ["runner"] if record.runner != draft.runner else unlike(record, draft.fingerprints)
+        if state.lives and found is None and not differs:
+            found = record
+            continue
+        why = f"its {' and '.join(differs)} differs" if differs else f"{state.words}: it may still run"
+        _say(
+            f"{record} was launched for {record.work} by {in_words(record.launcher)}, and its end was not recorded "
+            f"({why}). Shards that it finishes are reused, and the jobs do not disturb each other. `beam-pipes cancel "
+            f"{record.root}` ends it, so that the work is not done twice."
+        )
+    return found
+
+
+def tell_of_other_builds(plan: BuildPlan, runner: str) -> None:
+    """Prints why this build does not wait for jobs on record for the same cache."""
+    for record in all_records(plan.path):
+        is_same = record.snapshot == plan.snapshot
+        if record.snapshot is None or is_same and record.runner == runner or record.state().ended:
+            continue
+        differs = [f"runner ({record.runner})"] if is_same else unlike(record, plan.header.fingerprints)
+        _say(
+            f"{record} builds {record.work}, and this build does not wait for it: another {', '.join(differs)}. "
+            f"`beam-pipes attach {plan.path}` waits for it, `beam-pipes cancel {plan.path}` ends it."
+        )
+
+
+def _say(words: str) -> None:
+    print(visible(f"beam-pipes: {words}"), file=sys.stderr, flush=True)
+
+
+def _cancelling(record: LaunchRecord | None, result: PipelineResult) -> Callable[[], None]:
+    remote = None if record is None else record.remote()
+    return result.cancel if remote is None else remote.cancel
+
+
+@contextlib.contextmanager
+def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
+    """Polls from a thread during the block; a failure to poll does not fail the job."""
+    ended = threading.Event()
+
+    def follow_job() -> None:
+        while not ended.wait(LOOK_EVERY_SECS):
+            with contextlib.suppress(BeamPipesError, OSError):
+                look()
+
+    thread = threading.Thread(target=follow_job, name="follow the Beam job", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def wait_for_end(result: PipelineResult) -> object:
+    """Waits for a job of which no record is kept; returns how it ended. Ctrl-C cancels it."""
+    return _followed(result, lambda: None, cancel=result.cancel)
+
+
+def is_done(state: object) -> bool:
+    """Whether a job that ended so has done all of its work; None for a runner that tells no state."""
+    return state is None or str(state) in ("DONE", "UPDATED")
+
+
+def _followed(result: PipelineResult, look: Callable[[], None], *, cancel: Callable[[], None]) -> object:
+    """Shows progress until the job has ended; returns how it ended."""
+    # A job's own state is no way to see its end: Beam's runners keep it up to date only for one who waits.
+    with ThreadPoolExecutor(1, thread_name_prefix="wait for the Beam job") as pool:
+        ended: Future[object] = pool.submit(result.wait_until_finish)
+        try:
+            while not wait([ended], timeout=LOOK_EVERY_SECS).done:
+                look()
+        except KeyboardInterrupt:
+            _cancel(cancel)
+            raise
+        return ended.result()
+
+
+def _cancel(cancel: Callable[[], None]) -> None:
+    """Cancels the job; if its server refuses, one line says so, and the interrupt continues."""
+    try:
+        cancel()
+    except Exception as error:
+        told = str(error).strip().splitlines() or ["no message"]
+        _say(
+            f"the job could not be cancelled ({type(error).__name__}: {told[-1]}): it may still run. Cancel it where "
+            "it runs, or let it end: it writes what the next build would write."
+        )
+
+
+# `DirectRunner` tries to download Prism from the network first, and hangs behind a network that never answers; by
+# its own name Beam's in-process runner starts in 0.4 s and opens no port.
+IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+
+
+@contextlib.contextmanager
+def beam_pipeline(options: BeamOptions) -> Iterator[tuple[beam.Pipeline, tuple[str, ...]]]:
+    """An empty `beam.Pipeline` and the arguments that it was made with; the servers it needs run during the block.
+
+    Raises the error of ours inside what Beam raises in the block, or a `BuildError` with Beam's own words.
+    """
+    beam = require("apache_beam", purpose=f"the runner {options.runner}")
+    pipeline_options = require("apache_beam.options.pipeline_options", purpose="the runner").PipelineOptions
+    runner = IN_PROCESS_RUNNER if options.runner == "DirectRunner" else options.runner
+    with _surroundings(), options.running() as beam_args:
+        pipeline = None
+        try:
+            pipeline = beam.Pipeline(runner=runner, options=pipeline_options(list(beam_args)))
+            yield pipeline, beam_args
+        except Exception as error:
+            refused = not getattr(pipeline, "has_had_a_job", False)
+            raise _ours(error, in_process=runner == IN_PROCESS_RUNNER, refused=refused) from error
+
+
+def _ours(error: BaseException, *, in_process: bool, refused: bool) -> Exception:
+    """The error of ours inside what Beam raised, or a `BuildError` with Beam's own words.
+
+    What a step raises in this process, or in its workers, would be raised again: nothing was lost. Nor was a job that
+    has not been there, because it was `refused`, or could not be sent.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, BeamPipesError):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    told = error_in_words(str(error))
+    if told is not None:
+        return told
+    words = last_words(str(error)) or "no message"
+    step = step_of(words) if in_process else None
+    if step is not None:
+        where, what = step
+        if "Traceback (most recent call last)" not in str(error):  # else all of it comes from another process, as text
+            what = f"{type(error).__name__}: {what.rstrip('.') or 'no message'}"
+        return StageError(
+            f"the step {where!r} of the pipeline failed: {what.rstrip('.')}. Nothing was published. Correct the step, "
+            "or what it is given, and run the build again.",
+            stage=where,
+        )
+    what = f"{type(error).__name__}: {words.rstrip('.')}"
+    if refused and not _may_pass(error):
+        return BuildError(
+            f"the Beam job was not accepted: {what}. Nothing was published, and the same request would be refused "
+            "again. Correct what the message names (options, permissions, packages), and run the build again."
+        )
+    return lost(f"the Beam job failed: {what}")
+
+
+# Answers after which the same request may be taken: HTTP's and gRPC's.
+_BUSY = frozenset({408, 425, 429, *range(500, 600)})
+_BUSY_CODES = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN"})
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether an error of a submission is one of the network, or of a server that may take it later."""
+    seen: BaseException | None = error
+    while seen is not None:
+        code = getattr(seen, "status_code", None) or getattr(seen, "code", None)  # apitools; google.api_core and gRPC
+        code = code() if callable(code) else code
+        if code is not None:
+            return code in _BUSY or getattr(code, "name", None) in _BUSY_CODES
+        if (
+            isinstance(seen, (OSError, RuntimeError))
+            or "Transport" in type(seen).__name__
+            or "httplib2" in type(seen).__module__
+        ):
+            return True
+        seen = seen.__cause__
+    return False
+
+
+@contextlib.contextmanager
+def _surroundings() -> Iterator[None]:
+    """The process state that Beam reads: `sys.argv`, not meant for it, and PYTHONPATH, which its workers need."""
+    arguments, path = sys.argv, os.environ.get("PYTHONPATH")
+    sys.argv = arguments[:1]
+    os.environ["PYTHONPATH"] = python_path()
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+        if path is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = path
+
+
+def run_analysis_on_beam(
+    handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], *, options: BeamOptions
+) -> None:
+    """Stores the accumulators of all tasks; raises the error of ours inside what Beam raised.
+
+    If a live job runs the same analyzers, waits for it. Ctrl-C cancels the job.
+    """
+    if options.template is not None:
+        raise DeclarationError(
+            f"{options.NAME}: a template holds one job, and the analyzers of {handle.get().name!r} need one before it. "
+            "Build once without template_location, or with another runner; results that are there are not made again."
+        )
+    directory = f"{root}/{ANALYSES}"
+    launches: list[str] = []
+
+    def add(pipeline: object) -> None:
+        from beam_pipes.beam.shards import analysis_graph
+
+        launches.append(secrets.token_hex(8))
+        analysis_graph(pipeline, handle, root, tasks, launch=launches[-1])
+
+    draft = LaunchRecord(
+        directory=directory,
+        runner=options.NAME,
+        launcher=this_process(),
+        needs_launcher=options.needs_this_process() is not None,
+        fingerprints={name: place.rpartition("/")[0] for task in tasks for name, place in task.places.items()},
+        num_shards=len(tasks),
+        started_at=time.time(),
+        declaration=handle.reference,
+        name=handle.get().name,
+    )
+    try:
+        _attempted(options, draft, add)
+    finally:
+        if not records_in(directory):  # a job that goes on reads its tasks
+            for each in launches:
+                remove_analysis_tasks(root, each)
+    forget(directory, ANALYSIS_TASKS)

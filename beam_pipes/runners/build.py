@@ -1,0 +1,405 @@
+"""`build`: plan a declaration, run what is missing, publish the snapshot.
+
+Runs the tasks of a plan, publishes the snapshot, and records how.
+
+A `RegroupedDeclaration` is one Beam pipeline, which computes all records each time: see `regrouped.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from beam_pipes.building.care.takedown import look_up_published
+from beam_pipes.building.checks import require_apart
+from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
+from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
+from beam_pipes.building.declaration_fingerprint import require_new_versions
+from beam_pipes.building.leftovers import (
+    DEFAULT_KEEP,
+    build_lock,
+    collect_while_locked,
+    has_launches,
+    mark_finished,
+    remove_snapshot,
+    remove_temporaries,
+    with_launches,
+)
+from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare, require_same_classes
+from beam_pipes.building.reading import SOURCE
+from beam_pipes.building.references import DeclarationHandle, load_any_declaration
+from beam_pipes.building.shard_task import ShardReport, ShardTask
+from beam_pipes.cache import Cache
+from beam_pipes.engine.account import Account
+from beam_pipes.errors import (
+    BeamPipesError,
+    CacheNotFoundError,
+    CorruptManifestError,
+    DeclarationError,
+    StageError,
+    visible,
+)
+from beam_pipes.identity.source_code import about_to_build
+from beam_pipes.publication.publish import published_id
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.preflight import Draft
+from beam_pipes.runners.progress import Counts, Progress, Silent
+from beam_pipes.runners.regrouped import check_regrouped, refuse_of_builds, run_regrouped
+from beam_pipes.storage.local import directory_path
+from beam_pipes.storage.protocol import HeldLock
+
+if TYPE_CHECKING:
+    from beam_pipes.building.analysis.analyse import Analysed
+    from beam_pipes.building.forecast import SavedPlan
+    from beam_pipes.runners.jobs import LaunchRecord
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuildResult:
+    """The outcome of a build. `up_to_date`: the snapshot already existed and nothing was run; `analysis` is None for a
+    declaration without analyzers. `job`: the job was detached, still runs, and has published nothing yet (`manifest_id`
+    and `account` are empty). `template`: the job was written there, and nothing was run.
+    `regrouped`: all records were computed, as for every declaration with PTransforms; `up_to_date` then means that they
+    are those of the snapshot that was there."""
+
+    path: str
+    snapshot: str
+    manifest_id: str
+    up_to_date: bool
+    num_shards: int
+    reused_shards: int
+    account: Account
+    secs: float
+    analysis: Analysed | None = None
+    removed: tuple[str, ...] = ()
+    job: LaunchRecord | None = None
+    template: str | None = None
+    regrouped: bool = False
+
+
+def build(
+    declaration: Declaration | RegroupedDeclaration | str,
+    to: str | os.PathLike[str],
+    *,
+    options: LocalOptions | BeamOptions | None = None,
+    accept_code_change: bool = False,
+    overwrite: bool = False,
+    saved_plan: SavedPlan | None = None,
+    keep: int | None = DEFAULT_KEEP,
+    progress: Progress | None = None,
+) -> BuildResult:
+    """Builds the cache of `declaration` (or of its reference, `package.module:name`) in the directory `to`.
+
+    Source shards already built, by this or an earlier build of the same input and declaration, are reused. After any
+    interruption, call it again to continue. If a job that outlived its launcher builds this very snapshot on a runner
+    elsewhere, it waits for that job. The published snapshot does not depend on `options`.
+
+    If the code of a stage differs from that of the published snapshot, but its `version` does not, the build
+    stops with `CodeChangedError` unless `accept_code_change` is set.
+
+    With `overwrite` every shard is rebuilt even if no change is visible (the data behind a function, an installed
+    library). The published snapshot stays until the new one replaces it.
+
+    With `saved_plan`, the build stops with `StalePlanError` if the input or the declaration has changed since the
+    plan.
+
+    When the new snapshot is published, all others but the `keep` most recent ones are removed, as `gc`
+    does; None keeps all. `removed` of the result names them.
+
+    A `RegroupedDeclaration` is built by one Beam pipeline, which computes all records each time; see docs/beam.md.
+
+    Raises a `BeamPipesError` that says what to do; then nothing is published, and the published snapshot stays.
+    """
+    about_to_build()
+    if keep is not None and keep < 0:
+        raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
+    started = time.monotonic()
+    root = directory_path(to)  # before anything of the user's runs, which may change the working directory
+    options = options if options is not None else LocalOptions()
+    progress = progress if progress is not None else Silent()
+    reference = declaration if isinstance(declaration, str) else None
+    resolved = load_any_declaration(declaration) if isinstance(declaration, str) else declaration
+    require_apart(resolved, root)
+    if not overwrite:
+        _require_same_name(resolved, root)
+    if isinstance(resolved, RegroupedDeclaration):
+        return _build_regrouped(
+            resolved, root, options=options, overwrite=overwrite, saved_plan=saved_plan, keep=keep, progress=progress
+        )
+    handle = DeclarationHandle(resolved, reference)
+    if isinstance(options, BeamOptions) and published_id(root) is None:
+        # There is something to run: asked for before input is read, and before anything is written.
+        options.check(Draft(path=root, declaration=resolved), handle)
+        options.require_server()
+    with build_lock(root) as lock, _naming_trace(handle, root):
+        planned = plan_input(resolved, root, overwrite=overwrite)
+        analysis = None
+        if resolved.analyzers:
+            if isinstance(options, BeamOptions):
+                options.check(Draft(path=planned.root, declaration=resolved), handle)
+            from beam_pipes.runners.local import run_analysis
+
+            analysis = run_analysis(handle, planned, options=options, progress=progress)
+        plan = make_plan(resolved, root, planned_input=planned)
+        if saved_plan is not None:
+            saved_plan.require_fresh(plan)
+        if isinstance(options, BeamOptions):
+            options.check(plan, handle)
+        template = options.template if isinstance(options, BeamOptions) else None
+        # A template is asked for whatever is there: who launches it wants a job.
+        if plan.published_manifest_id is not None and not plan.tasks_left() and template is None:
+            if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
+                link_assets(plan.header)  # what was damaged is remade
+            if analysis is not None:
+                mark_finished(plan.path)
+            if has_launches(plan.header.directory):
+                from beam_pipes.runners.jobs import records_in, settle
+
+                for record in records_in(plan.header.directory):
+                    settle(record)  # a job that nobody followed has published
+            remove_temporaries(root)
+            look_up_published(root)
+            return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)
+        previous = plan.previous_fingerprint()
+        if not overwrite:
+            require_same_classes(plan)
+        if previous is not None and not accept_code_change and not overwrite:
+            require_new_versions(previous, plan.fingerprint, path=plan.path)
+        if isinstance(options, BeamOptions):
+            options.require_server()
+        tasks = prepare(plan)
+        more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
+        if isinstance(options, BeamOptions) and template is not None:
+            from beam_pipes.runners.beam_job import write_template
+
+            write_template(handle, plan, options=options)
+            return _result(plan, "", started, up_to_date=False, analysis=analysis, template=template)
+        if isinstance(options, BeamOptions) and options.detach:
+            from beam_pipes.runners.beam_job import launch
+
+            job = launch(handle, plan, options=options, keep=keep)
+            return _result(plan, "", started, up_to_date=False, analysis=analysis, job=job)
+        done = execute(handle, plan, tasks, lock=lock, options=options, keep=keep, progress=progress, more=more)
+        removed = () if keep is None else _without_old(root, keep)
+    return _result(
+        done.plan,
+        done.manifest_id,
+        started,
+        up_to_date=False,
+        reused=done.reused_shards,
+        analysis=analysis,
+        removed=removed,
+    )
+
+
+def _require_same_name(declaration: Declaration | RegroupedDeclaration, root: str) -> None:
+    """Raises `DeclarationError` if the directory holds a cache that another declaration has built."""
+    try:
+        published = Cache.open(root).manifest.name
+    except (CacheNotFoundError, CorruptManifestError):
+        return
+    if published != declaration.name:
+        replace = (
+            "" if isinstance(declaration, RegroupedDeclaration) else " Pass overwrite=True (--overwrite) to do so."
+        )
+        raise DeclarationError(
+            f"{root!r} holds the cache {published!r}, and the declaration is called {declaration.name!r}: the build "
+            "would replace what others read there. Build to another directory, or call the declaration what the cache "
+            f"is called.{replace}",
+            path=root,
+        )
+
+
+def _without_old(root: str, keep: int) -> tuple[str, ...]:
+    """Removes old snapshots; if that fails, the new one is still published, and a line says so."""
+    try:
+        return collect_while_locked(root, keep=keep).removed
+    except (BeamPipesError, OSError) as error:
+        told = visible(str(error))
+        print(f"beam-pipes: old snapshots in {root} were not removed: {told}", file=sys.stderr)
+        return ()
+
+
+@contextlib.contextmanager
+def _naming_trace(handle: DeclarationHandle, root: str) -> Iterator[None]:
+    """Adds to a record's error the command that shows what each stage makes of it."""
+    try:
+        yield
+    except StageError as error:
+        record = error.attributes.get("record")
+        if record is not None and handle.reference is not None:
+            cache = f" --cache {shlex.quote(root)}" if handle.get().analyzers else ""
+            command = f"beam-pipes trace {shlex.quote(str(record))} {handle.reference}{cache}"
+            error.add(f"To see what each stage makes of it: {command}")
+        raise
+
+
+def _result(
+    plan: BuildPlan,
+    manifest_id: str,
+    started: float,
+    *,
+    up_to_date: bool,
+    reused: int | None = None,
+    analysis: Analysed | None = None,
+    removed: tuple[str, ...] = (),
+    job: LaunchRecord | None = None,
+    template: str | None = None,
+) -> BuildResult:
+    return BuildResult(
+        path=plan.path,
+        snapshot=plan.snapshot,
+        manifest_id=manifest_id,
+        up_to_date=up_to_date,
+        num_shards=plan.header.num_shards,
+        reused_shards=plan.header.num_shards if reused is None else reused,
+        account=plan.read_account() if manifest_id else Account(),
+        secs=time.monotonic() - started,
+        analysis=analysis,
+        removed=removed,
+        job=job,
+        template=template,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Execution:
+    """What was published. `plan` is that of the published snapshot; `reports` are the local runner's."""
+
+    plan: BuildPlan
+    manifest_id: str
+    reports: Sequence[ShardReport]
+    reused_shards: int
+
+
+def execute(
+    handle: DeclarationHandle,
+    plan: BuildPlan,
+    tasks: list[ShardTask],
+    *,
+    lock: HeldLock,
+    options: LocalOptions | BeamOptions,
+    progress: Progress,
+    keep: int | None = None,
+    more: Mapping[str, object] | None = None,
+) -> Execution:
+    """Runs `tasks`, the rest of a prepared plan, while `lock` is held. `more` goes into the build record."""
+    from beam_pipes.building.shard_output import WRITE  # a build of what is up to date begins sooner without these
+
+    counts = Counts(
+        num_shards=plan.header.num_shards,
+        done_shards=plan.header.num_shards - len(tasks),
+        stages=[SOURCE, *(unit.name for unit in plan.declaration.graph.units), WRITE],
+    )
+    started_at = time.time()
+    reports: Sequence[ShardReport] = ()
+    try:
+        if isinstance(options, LocalOptions):
+            from beam_pipes.runners.local import run_local
+
+            if with_launches(plan.path):
+                from beam_pipes.runners.beam_job import tell_of_other_builds
+
+                tell_of_other_builds(plan, "local")
+            reports = run_local(
+                handle,
+                plan.header,
+                tasks,
+                workers=options.num_workers,
+                counts=counts,
+                progress=progress,
+                stall_secs=options.stall_secs,
+            )
+            lock.check()
+            manifest_id = commit(plan.declaration, plan.header)
+            figures: Mapping[str, object] = {"shards": [report.to_json() for report in reports]}
+        else:
+            from beam_pipes.runners.beam_job import run_beam
+
+            figures = run_beam(handle, plan, options=options, keep=keep, counts=counts, progress=progress)
+            manifest_id = Cache.open(plan.path).manifest.id
+    finally:
+        progress.close(counts)
+    record = {
+        "options": options.to_json(),
+        "previous": _previous_snapshot(plan),
+        "started_at": started_at,
+        "ended_at": time.time(),
+        "reused_shards": counts.reused_shards,
+        **figures,
+        **(more or {}),
+    }
+    plan = _as_published(plan)
+    write_build_record(plan.header, record)
+    return Execution(plan=plan, manifest_id=manifest_id, reports=reports, reused_shards=counts.reused_shards)
+
+
+def _previous_snapshot(plan: BuildPlan) -> str | None:
+    """The id of the snapshot that readers saw before this build, unless it was this very one."""
+    previous = None if plan.previous is None else plan.previous.rpartition("/")[2]
+    return None if previous == plan.snapshot else previous
+
+
+def _as_published(plan: BuildPlan) -> BuildPlan:
+    """The plan of the published snapshot, which differs if records went into quarantine."""
+    snapshot = Cache.open(plan.path).manifest.snapshot
+    if snapshot == plan.snapshot:
+        return plan
+    remove_snapshot(plan.path, plan.snapshot)
+    return dataclasses.replace(plan, snapshot=snapshot, header=dataclasses.replace(plan.header, snapshot=snapshot))
+
+
+def _build_regrouped(
+    declaration: RegroupedDeclaration,
+    root: str,
+    *,
+    options: LocalOptions | BeamOptions,
+    overwrite: bool,
+    saved_plan: SavedPlan | None,
+    keep: int | None,
+    progress: Progress,
+) -> BuildResult:
+    """Runs the job, which publishes by itself if the records differ from those that are there; tells what came of it.
+
+    Raises a `BeamPipesError` that says what to do; then the published snapshot stays.
+    """
+    started = time.monotonic()
+    refuse_of_builds(declaration, options, overwrite=overwrite, saved_plan=saved_plan)
+    on_beam = check_regrouped(declaration, root, options=options)
+    from beam_pipes.building.shard_output import WRITE
+
+    counts = Counts(num_shards=declaration.num_shards, stages=[*declaration.words, WRITE])
+    removed: tuple[str, ...] = ()
+    with build_lock(root):
+        remove_temporaries(root)
+        before = published_id(root)
+        try:
+            run_regrouped(declaration, root, on_beam)
+            manifest = Cache.open(root).manifest
+            account = Account.from_json(manifest.accounting)
+            counts.set_to(account)
+            counts.done_shards = counts.num_shards
+            progress.update(counts)
+        finally:
+            progress.close(counts)
+        up_to_date = manifest.id == before
+        if keep is not None and not up_to_date:
+            removed = _without_old(root, keep)
+    return BuildResult(
+        path=root,
+        snapshot=manifest.snapshot,
+        manifest_id=manifest.id,
+        up_to_date=up_to_date,
+        num_shards=declaration.num_shards,
+        reused_shards=declaration.num_shards if up_to_date else 0,
+        account=account,
+        secs=time.monotonic() - started,
+        removed=removed,
+        regrouped=True,
+    )

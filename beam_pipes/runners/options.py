@@ -1,0 +1,262 @@
+"""One options object for each runner; the user's choices are printed, and stored beside the snapshot.
+
+A client for a job on a runner elsewhere, by its id: whether it runs, its messages, cancelling it.
+
+It also finds what is only on this machine: local files that workers elsewhere cannot see, and whether a HOST:PORT is
+this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal, Protocol
+
+from beam_pipes.errors import DeclarationError
+from beam_pipes.sources.file_source import FileSource
+from beam_pipes.sources.source import Source, SplitSources
+from beam_pipes.storage.local import is_remote
+
+
+class WithSource(Protocol):
+    """What runners look at of a declaration."""
+
+    @property
+    def source(self) -> Source: ...
+
+
+class Planned(Protocol):
+    """The input of a runner's own checks: a `BuildPlan`, or what exists before one is made."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def declaration(self) -> WithSource: ...
+
+
+class Sendable(Protocol):
+    """What has to reach workers: a `DeclarationHandle`."""
+
+    def require_portable(self) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalOptions:
+    """The local runner: worker processes on this machine.
+
+    `workers`: how many; None takes as many as there are cores for this process. With 1 everything runs in the calling
+    process, which also works for declarations that cannot be imported (a notebook).
+
+    `stall_secs`: the seconds without a sign of life from a shard after which a line on standard error names it. A sign
+    of life comes with every batch of records, so the default of five minutes is far above what expensive stages take.
+    """
+
+    workers: int | None = None
+    stall_secs: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise DeclarationError(f"workers should be at least 1, got {self.workers}.")
+        if not self.stall_secs > 0:
+            raise DeclarationError(f"stall_secs should be positive, got {self.stall_secs}.")
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers, resolved."""
+        return self.workers if self.workers is not None else len(os.sched_getaffinity(0))
+
+    def to_json(self) -> dict[str, object]:
+        return {"runner": "local", "workers": self.num_workers}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobState:
+    """The state of a job. `words` are the server's own name for the state, or why nothing is known.
+
+    | name | the job |
+    | --- | --- |
+    | `starting` | was accepted by its server and does no work yet |
+    | `running` | is at work |
+    | `done`, `failed`, `cancelled` | has ended |
+    | `gone` | has ended: its server answers, but does not know it |
+    | `unreachable` | may run: nothing answers |
+    """
+
+    name: Literal["starting", "running", "done", "failed", "cancelled", "gone", "unreachable"]
+    words: str
+
+    @property
+    def lives(self) -> bool:
+        """Whether the job is known to run."""
+        return self.name in ("starting", "running")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is known to have ended."""
+        return not self.lives and self.name != "unreachable"
+
+
+class RemoteJob(Protocol):
+    """A job on a runner elsewhere, by its id."""
+
+    def state(self) -> JobState: ...
+
+    def told(self) -> str:
+        """The server's message about its failure, including a worker's traceback; empty if there is none."""
+
+    def cancel(self) -> None:
+        """Cancels it. Raises what the server's client raises, or a `BuildError` if that does not end it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """A Beam runner, by name, and options that are passed to Beam unchanged (`--name=value`).
+
+    Runners with their own options have a subclass (`DataflowOptions`, `PortableOptions`).
+
+    Args:
+        attempts: the maximum number of jobs to submit. With more than one, a job lost with a worker or task manager is
+            followed by another one for the unfinished shards. Errors of stages are never retried.
+        detach: return as soon as the job runs, instead of waiting for its end; its record is `job` of the result.
+
+    Raises:
+        DeclarationError: `attempts` is less than one, the job could not continue without this process, or both are
+            given.
+    """
+
+    runner: str = "DirectRunner"
+    beam_args: tuple[str, ...] = ()
+    attempts: int = 1
+    detach: bool = False
+
+    # The runner's name on the command line.
+    NAME: ClassVar[str] = "direct"
+    # Where CPU time is billed: what must hold for the CPU hours of a forecast to be the vCPU hours of the bill.
+    BILLS: ClassVar[str | None] = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attempts, int) or self.attempts < 1:
+            raise DeclarationError(f"{self.NAME}: attempts should be a number, at least 1, got {self.attempts!r}.")
+        if self.detach and (needs_us := self.needs_this_process()) is not None:
+            raise DeclarationError(f"{self.NAME}: a job cannot be detached here: {needs_us}")
+        if self.detach and self.attempts > 1:
+            raise DeclarationError(
+                f"{self.NAME}: attempts={self.attempts} needs this process to submit the next job, but detach "
+                "lets it exit. Omit one of them; on Flink, the cluster's restart-strategy restarts detached jobs too."
+            )
+
+    def needs_this_process(self) -> str | None:
+        """Why a job with these options ends with this process, and what to do about it; None if it does not."""
+        return "it runs in this process. Choose --runner portable, flink or dataflow."
+
+    @classmethod
+    def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
+        """The job with this id, which was submitted with `beam_args`; None if jobs run in this process."""
+        return None
+
+    def pipeline_args(self) -> tuple[str, ...]:
+        """All options for Beam."""
+        return self.beam_args
+
+    def check(self, plan: Planned, handle: Sendable) -> None:
+        """Raises `DeclarationError` if this runner cannot run the plan."""
+
+    @property
+    def template(self) -> str | None:
+        """Where the job is written as a template instead of being submitted; None: it is submitted."""
+        return None
+
+    def named(self, name: str, snapshot: str | None) -> BeamOptions:
+        """These options for a job of the declaration `name`, by which runners that show names show it."""
+        return self
+
+    def require_server(self) -> None:
+        """Raises `BuildError` if the server for the job is missing."""
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[tuple[str, ...]]:
+        """Held while a job runs: provides what the runner needs. Yields all options for Beam."""
+        yield self.pipeline_args()
+
+    def to_json(self) -> dict[str, object]:
+        return {"runner": self.runner, "beam_args": without_secrets(self.pipeline_args())}
+
+
+def job_name_of(name: str, snapshot: str | None) -> str:
+    """What a job is called that nobody has named: at most 45 lower-case letters, digits and `-`, a letter first.
+
+    job_name_of("My books, 2nd", "3f9a5b21c04d77e6")  →  "my-books-2nd-3f9a5b21"
+    """
+    words = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+    words = words if words[:1].isalpha() else f"cache-{words}"
+    return f"{words[:36].rstrip('-')}-{'analysis' if snapshot is None else snapshot[:8]}"
+
+
+def joined(args: Sequence[str]) -> list[str]:
+    """Options in one spelling: `["--project", "books", "--no_auth"]` → `["--project=books", "--no_auth"]`."""
+    found: list[str] = []
+    for arg in args:
+        if not arg.startswith("-") and found and found[-1].startswith("--") and "=" not in found[-1]:
+            found[-1] += f"={arg}"
+        else:
+            found.append(arg)
+    return found
+
+
+_SECRET = re.compile(r"secret|token|password|access_key|connection_string|credential", re.IGNORECASE)
+
+
+def without_secrets(beam_args: Sequence[str]) -> list[str]:
+    """Options for Beam that are safe to store: `--s3_secret_access_key=x` → `--s3_secret_access_key=…`.
+
+    Caches are shared, and hold a record of each build.
+    """
+    found: list[str] = []
+    hidden = False
+    for arg in beam_args:
+        name, equals, _ = arg.partition("=")
+        is_option = name.startswith("-")
+        found.append("…" if hidden and not is_option else arg)
+        hidden = is_option and not equals and bool(_SECRET.search(name))
+        if is_option and equals and _SECRET.search(name):
+            found[-1] = f"{name}=…"
+    return found
+
+
+def local_cache(plan: Planned) -> str | None:
+    """The directory of the cache if it is on this machine, else None."""
+    return None if is_remote(plan.path) else plan.path
+
+
+def local_input(plan: Planned) -> str | None:
+    """The first file or directory of the input that is local, else None."""
+    source = plan.declaration.source
+    sources = source.sources.values() if isinstance(source, SplitSources) else [source]
+    entries = [entry for each in sources if isinstance(each, FileSource) for entry in each.selection().entries]
+    return next((entry for entry in entries if not is_remote(entry)), None)
+
+
+# As gRPC takes it: a name or an IPv4 address, or an IPv6 address in brackets.
+_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+
+
+def require_endpoint(runner: str, name: str, value: object, *, example: str) -> str:
+    """`value` if it is HOST:PORT, such as `localhost:8099`; otherwise raises `DeclarationError`."""
+    found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not 0 < int(found["port"]) < 65536:
+        raise DeclarationError(f"{runner}: {name} should be HOST:PORT, such as {example!r}, got {value!r}.")
+    return found[0]
+
+
+def is_this_machine(endpoint: str) -> bool:
+    """Whether HOST:PORT is a loopback address or has this machine's own name; without a DNS lookup."""
+    host = endpoint.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in ("localhost", socket.gethostname())

@@ -1,0 +1,413 @@
+"""Files of web servers and of the Hugging Face Hub as inputs: `https://` and `hf://`, read-only.
+
+    https://host/books/emma.txt                     one file; a web server has no listing
+    hf://datasets/owner/name@revision/data/         files of a repository, listed by huggingface_hub
+
+They are `ObjectStorage`s whose writing is refused, so readers, retries and selections are those of `gs://` and `s3://`.
+A file is bound by its strong ETag, or else by Last-Modified, and its size: an answer with other ones is an error, and
+never a mixture of two files. A file of the Hub is bound by the digest that git or LFS has of it, and is read from the
+commit in which it was found. Where a server ignores ranges, the whole file is copied to a temporary one, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import functools
+import hashlib
+import http.client
+import re
+import ssl
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from abc import abstractmethod
+from collections.abc import Mapping
+from datetime import datetime
+from types import SimpleNamespace
+from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
+
+from beam_pipes.errors import CacheNotFoundError, StorageError, StorageForbiddenError
+from beam_pipes.extras import require
+from beam_pipes.storage.objects import ObjectStorage
+from beam_pipes.storage.requests import RequestOptions, Service, in_short, pieces, refused_anywhere, require_range
+from beam_pipes.storage.requests import status_of as code_of
+from beam_pipes.storage.transfer import ObjectReader, ObjectStatus, Page
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from types import ModuleType
+
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class WebOptions(RequestOptions):
+    """`RequestOptions` of web servers and of the Hub, from variables `BEAM_PIPES_WEB_<OPTION>`."""
+
+    PREFIX: ClassVar[str] = "BEAM_PIPES_WEB_"
+
+
+class _Refusal(Exception):
+    """An answer that is no success; `response.headers` is where retries look for Retry-After."""
+
+    def __init__(self, code: int, reason: str, headers: Mapping[str, str]) -> None:
+        super().__init__(f"{code} {reason}")
+        self.code = code
+        self.response = SimpleNamespace(headers=headers)
+
+
+class Found(NamedTuple):
+    """A file as a server has it now. `binding` is what every answer has to say again; None if it says nothing."""
+
+    url: str
+    size: int
+    binding: str | None
+    modified_ns: int
+
+
+class _ReadOnly(ObjectStorage):
+    """What both have in common: reading by ranges of a URL, and the refusal to write."""
+
+    options: RequestOptions
+
+    def __init__(self, options: RequestOptions | None = None) -> None:
+        self.options = WebOptions.from_environment() if options is None else options
+        self.parallel = self.options.num_threads
+
+    @abstractmethod
+    def _look(self, path: str) -> Found:
+        """Where a file is, and what it is bound by. Raises `CacheNotFoundError` if there is none."""
+
+    def _headers(self) -> dict[str, str]:
+        """Headers for the server itself, which no redirection takes elsewhere."""
+        return {}
+
+    def status(self, path: str) -> ObjectStatus:
+        found = self._look(path)
+        return _status(path, found.size, found.binding, found.modified_ns)
+
+    def open_read(self, path: str) -> IO[bytes]:
+        found = self._look(path)
+        return _WebReader(_WebFile(self, path, found), _status(path, found.size, found.binding, 0), self.options)  # type: ignore[return-value]
+
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        with contextlib.closing(self.open_read(path)) as file:
+            file.seek(offset)
+            return file.read(size)
+
+    def _read_whole(self, path: str) -> tuple[bytes, int]:
+        with contextlib.closing(self.open_read(path)) as file:
+            return file.read(), 0
+
+    # Requests.
+
+    def _service(self, path: str, doing: str) -> Service:
+        return Service(code_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
+
+    def request(self, url: str, ranges: str) -> HTTPResponse:
+        """The open answer to a GET of a range; raises `_Refusal` if it is no success."""
+        request = urllib.request.Request(url, headers={"Range": f"bytes={ranges}", "Accept-Encoding": "identity"})
+        for name, value in self._headers().items():
+            request.add_unredirected_header(name, value)
+        try:
+            answer: HTTPResponse = urllib.request.urlopen(request, timeout=self.options.attempt_timeout_secs)
+            return answer
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _Refusal(error.code, error.reason, dict(error.headers.items())) from error
+
+    # Writing.
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise StorageError(
+            f"{path}: cannot write: {self.SCHEME} is for inputs, and nothing is written or deleted there. Build into a "
+            "local directory, gs://, s3:// or az://.",
+            path=path,
+        )
+
+    def put(
+        self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
+    ) -> int:
+        self._refuse(path)
+
+    def _upload(self, path: str, file: IO[bytes], size: int, crc32c: int) -> None:
+        self._refuse(path)
+
+    def link_or_copy(self, source: str, target: str) -> None:
+        self._refuse(target)
+
+    def delete(self, path: str) -> None:
+        self._refuse(path)
+
+    def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
+        self._refuse(path)
+
+    def makedirs(self, path: str) -> None:
+        self._refuse(path)
+
+    def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
+        self._refuse(path)
+
+
+class _WebFile:
+    """Ranges of one file, whose answers are all bound to what was found when it was opened."""
+
+    def __init__(self, storage: _ReadOnly, path: str, found: Found) -> None:
+        self._storage, self._path, self._found = storage, path, found
+        self._lock = threading.Lock()
+        self._copy: IO[bytes] | None = None  # of the whole file, where the server ignores ranges
+
+    def fetch(self, start: int, size: int) -> bytes:
+        with self._lock:
+            data = None if self._copy else self._read_range(start, size)
+            if data is None:
+                assert self._copy is not None
+                self._copy.seek(start)
+                data = self._copy.read(size)
+            return data
+
+    def close(self) -> None:
+        if self._copy is not None:
+            self._copy.close()
+
+    def _read_range(self, start: int, size: int) -> bytes | None:
+        return self._storage._retrying(functools.partial(self._range, start, size), self._path, "read")
+
+    def _range(self, start: int, size: int) -> bytes | None:
+        """The bytes of a range; None if the answer was the whole file, which is in the copy now."""
+        deadline = time.monotonic() + self._storage.options.attempt_timeout_secs
+        with self._storage.request(self._found.url, f"{start}-{start + size - 1}") as answer:
+            self._require_same(answer)
+            if answer.status == 206:
+                told, total = answer.headers.get("Content-Range"), self._found.size
+                require_range(told, path=self._path, start=start, size=size, total=total)
+                return b"".join(pieces(answer.read1, size, deadline=deadline))
+            copy = tempfile.TemporaryFile()  # noqa: SIM115
+            # As long as bytes come: a whole file may take longer than the time of a range.
+            try:
+                for piece in pieces(answer.read1, self._found.size, deadline=None):
+                    copy.write(piece)
+            except BaseException:
+                copy.close()
+                raise
+            self._copy = copy
+            return None
+
+    def _require_same(self, answer: HTTPResponse) -> None:
+        found = _found_in(answer, self._found.url)
+        binding = self._found.binding
+        if found.size != self._found.size or (binding and binding.startswith(_HTTP) and found.binding != binding):
+            raise StorageError(
+                f"{self._path}: changed while it was read: expected {self._found.size} bytes of "
+                f"{binding or 'an unnamed version'}, found {found.size} of {found.binding or 'an unnamed version'}. "
+                "Plan again.",
+                path=self._path,
+            )
+
+
+class _WebReader(ObjectReader):
+    """A reader that ends with the copy that it may have made."""
+
+    def __init__(self, file: _WebFile, status: ObjectStatus, options: RequestOptions) -> None:
+        super().__init__(
+            file.fetch,
+            path=status.path,
+            size=status.size,
+            crc32c=None,
+            content_digest=status.content_digest,
+            chunk_bytes=options.chunk_bytes,
+        )
+        self._file = file
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+# What a binding of HTTP begins with, and one of the Hub does not.
+_HTTP = ("etag:", "modified:")
+
+
+def _found_in(answer: HTTPResponse, url: str) -> Found:
+    """What an answer says of the file that it is of."""
+    headers = answer.headers
+    if headers.get("Content-Encoding", "identity") != "identity":
+        raise StorageError(
+            f"{url}: the server compresses it on the way ({headers['Content-Encoding']}), so that its bytes have no "
+            "fixed places. Download it.",
+            path=url,
+        )
+    total = headers.get("Content-Range", "").rpartition("/")[2] if answer.status == 206 else headers["Content-Length"]
+    if not (total or "").isdigit():
+        raise StorageError(f"{url}: the server does not say how long it is. Download it.", path=url)
+    etag, modified = headers.get("ETag", ""), headers.get("Last-Modified")
+    binding = f"modified:{modified}" if modified else None
+    if etag and not etag.startswith("W/"):  # a weak one may stay while bytes change
+        binding = f"etag:{etag.strip(chr(34))}"
+    parsed = email.utils.parsedate_to_datetime(modified).timestamp() if modified else 0
+    return Found(url, int(total), binding, int(parsed) * 1_000_000_000)
+
+
+def _status(path: str, size: int, binding: str | None, modified_ns: int) -> ObjectStatus:
+    if binding is None:
+        # Read and hashed as a file is; no other look finds the same generation, so no digest of it is kept.
+        return ObjectStatus(path, size, time.time_ns(), None, None, modified_ns)  # type: ignore[arg-type]
+    digest = f"{binding}:{size}"
+    number = int.from_bytes(hashlib.sha256(digest.encode()).digest()[:7], "big")
+    return ObjectStatus(path, size, number, None, digest, modified_ns)
+
+
+class HttpsStorage(_ReadOnly):
+    """The `Storage` protocol over web servers, for inputs; `http://` from this machine alone, where nobody listens."""
+
+    SCHEME = "https://"
+
+    @classmethod
+    def split_path(cls, path: str) -> tuple[str, str]:
+        """(host, path): `https://host/a/b` → `("host", "a/b")`."""
+        return super().split_path(re.sub("^http://", cls.SCHEME, path))
+
+    def _look(self, path: str) -> Found:
+        parts = urllib.parse.urlsplit(path)
+        if parts.query:
+            raise self._no_listing(path)
+        if parts.scheme == "http" and parts.netloc.rpartition(":")[0] not in _LOOPBACK:
+            raise StorageError(
+                f"{path}: anyone on the way could change what http:// gives. Give it as https://.", path=path
+            )
+
+        def attempt() -> Found:
+            try:
+                with self.request(path, "0-0") as answer:
+                    if answer.status == 206:
+                        require_range(answer.headers.get("Content-Range"), path=path, start=0, size=1, total=None)
+                    return _found_in(answer, path)
+            except _Refusal as error:
+                if error.code != 416:
+                    raise
+                # No first byte: an empty file.
+                total = error.response.headers.get("Content-Range", "").rpartition("/")[2]
+                if total != "0":
+                    raise
+                return Found(path, 0, None, 0)
+
+        return self._retrying(attempt, path, "read")
+
+    def _page(
+        self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
+    ) -> Page:
+        raise self._no_listing(path)
+
+    @staticmethod
+    def _no_listing(path: str) -> StorageError:
+        return StorageError(
+            f"{path}: there is no file of this name, and a web server has no listing: directories, globs and URLs with "
+            "a query (?…) cannot be read. Name each file: ['https://host/a.txt', 'https://host/b.txt'].",
+            path=path,
+        )
+
+
+class HubStorage(_ReadOnly):
+    """The `Storage` protocol over repositories of the Hugging Face Hub, for inputs.
+
+    `hf://datasets/owner/name@revision/data/train.parquet`; a model's repository is `hf://owner/name/…`, the revision is
+    `main` by default. Token, endpoint and cache of credentials are huggingface_hub's (`HF_TOKEN`, `HF_ENDPOINT`).
+    """
+
+    SCHEME = "hf://"
+    _PATH = re.compile(
+        r"hf://((?:datasets|spaces|models)/)?([^/@]+/[^/@]+)(?:@(refs/(?:pr|convert)/[^/]+|[^/]+))?(?:/(.*))?"
+    )
+
+    def _named(self, path: str) -> tuple[dict[str, str], str]:
+        """Repository, its kind and revision as huggingface_hub takes them, and the path within."""
+        found = self._PATH.fullmatch(path)
+        if found is None:
+            raise StorageError(
+                f"expected a path hf://datasets/owner/name/file, or with a revision hf://datasets/owner/name@v1/file, "
+                f"got {path!r}",
+                path=path,
+            )
+        kind = (found[1] or "models/").rstrip("s/")
+        revision = urllib.parse.unquote(found[3]) if found[3] else "main"
+        return {"repo_id": found[2], "repo_type": kind, "revision": revision}, found[4] or ""
+
+    @property
+    def _hub(self) -> ModuleType:
+        return require("huggingface_hub", purpose="hf:// paths")
+
+    def _headers(self) -> dict[str, str]:
+        token = False if self.options.anonymous else None
+        return dict(self._hub.utils.build_hf_headers(token=token, library_name="beam-pipes"))
+
+    def _look(self, path: str) -> Found:
+        hub, (where, name) = self._hub, self._named(path)
+        if not name:
+            raise CacheNotFoundError(f"expected a file at {path!r}, and there is none", path=path)
+
+        def attempt() -> Found:
+            url = hub.hf_hub_url(where["repo_id"], name, repo_type=where["repo_type"], revision=where["revision"])
+            told = hub.get_hf_file_metadata(
+                url, token=False if self.options.anonymous else None, timeout=self.options.attempt_timeout_secs
+            )
+            if told.etag is None or told.size is None:
+                raise StorageError(f"{path}: the Hub does not say what it holds. Try again later.", path=path)
+            fixed = hub.hf_hub_url(
+                where["repo_id"], name, repo_type=where["repo_type"], revision=told.commit_hash or where["revision"]
+            )
+            return Found(fixed, int(told.size), f"hub:{told.etag}", 0)
+
+        return self._retrying(attempt, path, "read")
+
+    def _page(
+        self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
+    ) -> Page:
+        # `prefix` is what follows the first part of the path, as for a bucket; ours is asked for as a whole.
+        where, name = self._named(f"{self.SCHEME}{self.split_path(path)[0]}/{prefix}".rstrip("/"))
+        top = f"{self.SCHEME}{self.split_path(path)[0]}/{prefix}".rstrip("/").removesuffix(name).rstrip("/")
+
+        def attempt() -> Page:
+            api = self._hub.HfApi(token=False if self.options.anonymous else None)
+            objects, directories = [], []
+            for entry in api.list_repo_tree(path_in_repo=name or None, recursive=delimiter is None, **where):
+                if not hasattr(entry, "blob_id"):
+                    directories.append(f"{entry.path}/")
+                    continue
+                digest = entry.lfs.sha256 if entry.lfs else entry.blob_id
+                objects.append(_status(f"{top}/{entry.path}", entry.size, f"hub:{digest}", 0))
+            return Page(objects, directories, None)
+
+        try:
+            return self._retrying(attempt, path, "list")
+        except CacheNotFoundError:
+            return Page([], [], None)
+
+
+def _is_transient(error: BaseException, code: int | None) -> bool:
+    if code is not None:
+        return False
+    reason = getattr(error, "reason", error) if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return False
+    if isinstance(error, http.client.HTTPException | urllib.error.URLError):
+        return True
+    # huggingface_hub speaks through httpx, whose errors all have this base.
+    return any(cls.__name__ == "TransportError" for cls in type(error).__mro__)
+
+
+def _refused(error: BaseException, code: int | None, *, path: str, doing: str) -> BaseException:
+    if code in (404, 410):
+        return CacheNotFoundError(f"expected a file at {path!r}, and there is none ({in_short(error)})", path=path)
+    if code in (401, 403):
+        advice = "Set HF_TOKEN, or accept the conditions of the repository." if path.startswith("hf://") else (
+            "Only files that need no credentials are read: download it."
+        )  # fmt: skip
+        return StorageForbiddenError(
+            f"{path}: the server does not let an anonymous caller {doing} it ({in_short(error)}). {advice}",
+            path=path,
+            status=code,
+        )
+    return refused_anywhere(error, code, path=path, doing=doing)

@@ -1,0 +1,1 @@
+"""The library of things done to examples; it knows declarations, not sockets."""

@@ -1,0 +1,451 @@
+"""Chat data: messages to token ids, with a mask of what the assistant said.
+
+    {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
+    ── template ──►  <|user|>2+2?<|end|><|assistant|>4<|end|>
+    ── tokenizer ─►  tokens        [7, 21, 14, 21, 30, 9, 8, 23, 9]
+                     loss_weights  [0,  0,  0,  0,  0, 0, 0,  1, 1]
+
+Templates are those of Hugging Face: Jinja, in a sandbox, with `messages`, `tools`, special tokens, `raise_exception`
+and `tojson`. What the assistant said is what the template writes within `{% generation %}` … `{% endgeneration %}`.
+Where it has no such block, it is what each message of the assistant adds to the text before it; a template that writes
+earlier turns otherwise once a later one follows is refused, because no mask would be right.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import TaskError
+from beam_pipes.format.dtypes import FLOATS
+from beam_pipes.tasks.vocabularies.pretrained import (
+    num_ids,
+    open_json,
+    read_pretrained,
+    tell_dropout,
+    tokenizer_file,
+)
+from beam_pipes.tasks.vocabularies.vocabulary import as_text
+from beam_pipes.transforms.chat_templates import (
+    CompiledTemplate,
+    Message,
+    completed,
+    is_null_answer,
+    listed,
+    refuse_other_shapes,
+    require_roles,
+    require_written,
+    strings_in,
+)
+from beam_pipes.typed import count, drop, stage
+
+if TYPE_CHECKING:
+    import tokenizers
+
+__all__ = ["ChatTemplate", "chat_tokens", "conversation_text"]
+
+# An answer that no template and no conversation has.
+_PROBE = "\ue0f0\ue0f1\ue0f2"
+
+
+class ChatTemplate:
+    """A tokenizer and the template that writes messages for it, read as `transformers` reads them.
+
+    `ChatTemplate("model")` reads `model/tokenizer.json`, and the templates and tokens of the files next to it. Of
+    several named templates, "tool_use" writes conversations with tools, and "default" the others.
+
+    Args:
+        tokenizer: a directory with `tokenizer.json`, or that file.
+        template: the text of a template, or the name of one of the tokenizer's, for all conversations.
+        date: what `strftime_now` gives in templates that ask for today's date, such as "26 Jul 2024". There is no
+            default: a cache whose bytes depend on the day it was built could be neither resumed nor compared.
+        special_as_text: whether special tokens that messages or tools spell are text. `apply_chat_template` takes them
+            for tokens, so that a user who writes `<|im_end|>` ends his turn. The template's own are always tokens.
+
+    Fingerprints cover the content of all files and the template, never paths. Raises `TaskError` if there is no
+    tokenizer or template, `MissingExtraError` without `tokenizers` and `jinja2` (extras `text` and `cli`).
+    """
+
+    def __init__(
+        self,
+        tokenizer: str | os.PathLike[str],
+        *,
+        template: str | None = None,
+        date: str | None = None,
+        special_as_text: bool = False,
+    ) -> None:
+        found = read_pretrained(tokenizer)
+        self._json, self._special, self._splits_special = found.tokenizer_json, found.special, found.special_as_text
+        if template is not None:
+            self._templates = {"default": found.templates.get(template, template)}
+        else:
+            self._templates = {
+                name: found.templates[name] for name in ("default", "tool_use") if name in found.templates
+            }
+        if "default" not in self._templates:
+            there = f", only {', '.join(map(repr, found.templates))}" if found.templates else ""
+            raise TaskError(
+                f"there is no chat template next to {tokenizer_file(tokenizer)!r}{there}: neither chat_template.jinja "
+                "nor chat_template in tokenizer_config.json. Pass template=… (--chat-template)."
+            )
+        self.date, self.special_as_text = date, special_as_text
+        if special_as_text and '"first"' in json.dumps(json.loads(self._json).get("pre_tokenizer")):
+            raise TaskError(
+                "special_as_text=True (--no-parse-special) needs a tokenizer that encodes each part of a text alike, "
+                "and this one puts a space before the first alone (Metaspace, prepend_scheme first). Leave it out."
+            )
+        _ = self._library, [self._compiled(name) for name in self._templates]  # mistakes show now
+        tell_dropout(self._dropout)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_library", "_plain", "_by_name")}
+
+    def fingerprint_config(self) -> Mapping[str, object]:
+        """What tokens and masks depend on, as JSON."""
+        return {
+            "version": 2,  # 1 wrote null as None, and knew one template and one file of special tokens
+            "tokenizer": hashlib.sha256(self._json.encode()).hexdigest(),
+            "templates": self._templates,
+            "special": {**self._special},
+            "special_as_text": [self.special_as_text, self._splits_special],
+            "date": self.date,
+        }
+
+    @property
+    def template(self) -> str:
+        """The template of conversations without tools."""
+        return self._templates["default"]
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are, unused ones included."""
+        return num_ids(self._library)
+
+    @property
+    def marks_generation(self) -> bool:
+        """Whether the template says itself what the assistant generates."""
+        return self._compiled("default").marks_generation
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[object] | None = None,
+        add_generation_prompt: bool = False,
+    ) -> str:
+        """The text of a conversation, as `apply_chat_template(tokenize=False)` gives it."""
+        return self._template_for(tools).text(self._variables(messages, tools, add_generation_prompt))
+
+    def spans(
+        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """The text, and the ranges of characters that the assistant said: `("…4<|end|>", [(35, 43)])`.
+
+        Raises `TaskError` if the template has no generation block and earlier turns change as later ones follow.
+        """
+        if self._template_for(tools).marks_generation:
+            return self._template_for(tools).spans(self._variables(messages, tools, False))
+        text, spans = self.render(messages, tools=tools), []
+        for at, message in enumerate(messages):
+            if message.get("role") == "assistant":
+                after = self.render(messages[: at + 1], tools=tools)
+                start = self._start(messages, at, tools, after)
+                if start is None or not text.startswith(after):
+                    raise TaskError(
+                        f"the template writes message {at} otherwise once others follow, so what the assistant said "
+                        "there has no fixed place in the text. Put {% generation %} and {% endgeneration %} around it "
+                        "in the template, and pass it as template=… (--chat-template)."
+                    )
+                spans.append((start, len(after)))
+        return text, spans
+
+    def _start(self, messages: Sequence[Message], at: int, tools: Sequence[object] | None, after: str) -> int | None:
+        """Where, in the text `after` an answer, the answer starts; None if there is no such place."""
+        before = self._tried(messages[:at], tools, prompt=True)
+        if before is not None and after.startswith(before):
+            return len(before)
+        # The prompt for an answer is not what stands before this one: there may be none before the first message, empty
+        # answers may lack a line of it, it may begin a thought. What stands before another answer is compared instead.
+        probed = self._tried([*messages[:at], {"role": "assistant", "content": _PROBE}], tools)
+        earlier = self._tried(messages[:at], tools) if at else ""
+        if probed is None or _PROBE not in probed or earlier is None or not after.startswith(earlier):
+            return None
+        start = len(os.path.commonprefix([probed.partition(_PROBE)[0], after]))
+        return start if start >= len(earlier) else None
+
+    def _tried(
+        self, messages: Sequence[Message], tools: Sequence[object] | None, *, prompt: bool = False
+    ) -> str | None:
+        """The text; None if the template refuses such messages, for example none at all."""
+        try:
+            return self.render(messages, tools=tools, add_generation_prompt=prompt)
+        except TaskError:
+            return None
+
+    def encode(
+        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, only_last: bool = False
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+        """(ids, mask): int32 and uint8 of equal length; 1 where the assistant said it, of its `only_last` turn."""
+        mark = ""
+        if self.special_as_text:
+            messages, tools, mark = self._broken(messages, tools)
+        text, spans = self.spans(messages, tools=tools)
+        require_written(messages, self._template_for(tools).source, text)
+        encoding = self._library.encode(as_text(text), add_special_tokens=False)
+        ids = np.asarray(encoding.ids, np.int32)
+        offsets = np.asarray(encoding.offsets, np.int64).reshape(-1, 2)
+        if mark:
+            ids, offsets = self._mended(text, ids, offsets, mark)
+        mask = np.zeros(len(ids), np.uint8)
+        for start, end in spans[-1:] if only_last else spans:
+            mask[(offsets[:, 0] < end) & (offsets[:, 1] > start)] = 1
+        return ids, mask
+
+    def _broken(
+        self, messages: Sequence[Message], tools: Sequence[object] | None
+    ) -> tuple[Sequence[Message], Sequence[object] | None, str]:
+        """Messages and tools with a mark within each special token that they spell, and the mark; "" if none is."""
+        pattern = self._spelling
+        given = "".join((*self._templates.values(), *strings_in([messages, tools])))
+        if not self._spelled or pattern.search(given) is None:
+            return messages, tools, ""
+        mark = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in given)
+
+        def broken(value: Any) -> Any:
+            if isinstance(value, str):
+                return pattern.sub(mark, value)
+            if isinstance(value, Mapping):
+                return {key: broken(item) for key, item in value.items()}
+            return [*map(broken, value)] if isinstance(value, list | tuple) else value
+
+        return broken(messages), broken(tools), mark
+
+    def _mended(
+        self, text: str, ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], mark: str
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Ids and offsets without marks: of the special tokens that were found, and of the texts between them."""
+        found, places, start = list[int](), list[tuple[int, int]](), 0
+        is_special = np.isin(ids, [*self._spelled.values()])
+        for number, (begin, end) in [
+            *zip(ids[is_special], offsets[is_special].tolist(), strict=True),
+            (-1, (len(text),) * 2),
+        ]:
+            kept = [at for at in range(start, begin) if text[at] != mark]
+            piece = self._plain.encode("".join(text[at] for at in kept), add_special_tokens=False)
+            found += piece.ids
+            places += [(kept[a], kept[b - 1] + 1) if b > a else (start, start) for a, b in piece.offsets]
+            if number >= 0:
+                found.append(int(number))
+                places.append((begin, end))
+            start = end
+        return np.array(found, np.int32), np.array(places, np.int64).reshape(-1, 2)
+
+    @functools.cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        """The tokenizer to which special tokens are text."""
+        tokenizer, _ = open_json(self._json)
+        tokenizer.encode_special_tokens = True
+        return tokenizer
+
+    @functools.cached_property
+    def _spelling(self) -> re.Pattern[str]:
+        """Finds the place behind the first character of each special token."""
+        return re.compile("|".join(f"(?<={re.escape(each[0])})(?={re.escape(each[1:])})" for each in self._spelled))
+
+    @functools.cached_property
+    def _spelled(self) -> dict[str, int]:
+        """Spelling → id of the special tokens; one of a single character cannot be broken."""
+        tokens = self._library.get_added_tokens_decoder().items()
+        return {token.content: number for number, token in tokens if token.special and len(token.content) > 1}
+
+    def _variables(
+        self, messages: Sequence[Message], tools: Sequence[object] | None, prompt: bool
+    ) -> dict[str, object]:
+        given = {"messages": [*map(completed, messages)], "tools": tools, "add_generation_prompt": prompt}
+        return {**self._special, "documents": None, **given}
+
+    def _template_for(self, tools: Sequence[object] | None) -> CompiledTemplate:
+        return self._compiled("tool_use" if tools is not None and "tool_use" in self._templates else "default")
+
+    def _compiled(self, name: str) -> CompiledTemplate:
+        by_name: dict[str, CompiledTemplate] = self.__dict__.setdefault("_by_name", {})
+        if name not in by_name:
+            by_name[name] = CompiledTemplate(self._templates[name], now=self._now)
+        return by_name[name]
+
+    @functools.cached_property
+    def _library(self) -> tokenizers.Tokenizer:
+        tokenizer, self._dropout = open_json(self._json)
+        tokenizer.encode_special_tokens = self._splits_special
+        return tokenizer
+
+    def _now(self, format: str) -> str:
+        if self.date is None:
+            raise TaskError(
+                "the chat template asks for today's date, and a cache should not depend on the day of its build. Pass "
+                "ChatTemplate(…, date='26 Jul 2024') (--date '26 Jul 2024')."
+            )
+        return self.date
+
+
+@stage(batched=True)
+def chat_tokens(
+    records: list[object],
+    *,
+    chat: ChatTemplate,
+    field: str = "messages",
+    tools_field: str | None = None,
+    only_last: bool = False,
+    max_tokens: int | None = None,
+    drop_nulls: bool = False,
+    keep: Mapping[str, str] | None = None,
+    sparse: bool = False,
+) -> list[dict[str, object] | None]:
+    """Records with messages to ids and weights of the loss.
+
+    `{"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}` →
+    `{"tokens": int32 (9,), "loss_weights": uint8 (9,)}`: 1 where the assistant said it, 0 elsewhere.
+
+    Args:
+        chat: tokenizer and template.
+        field: where the messages are: a list of dicts with `role` and `content`, or the same as JSON text.
+        tools_field: where the descriptions of tools are, likewise.
+        only_last: train on the last turn of the assistant only.
+        max_tokens: longer conversations are dropped as `too_long`. Those in which the assistant says nothing, or one
+            of whose answers is null without a tool call, are dropped as `no_answer`.
+        drop_nulls: whether keys of dicts whose value is null are left out of tools, of arguments, wherever they are,
+            except in JSON text. Parquet gives every dict the keys of all.
+        keep, sparse: further fields to store, each with its dtype, see `kept_fields`.
+
+    Raises `TaskError` for a record without the field, with other values in it, or that the template refuses.
+    """
+    examples: list[dict[str, object] | None] = []
+    num_tokens = num_trained = 0
+    for record in records:
+        messages, tools = _conversation(record, field, tools_field, drop_nulls=drop_nulls)
+        if not messages or any(map(is_null_answer, messages)):
+            examples.append(drop("no_answer"))
+            continue
+        ids, mask = chat.encode(messages, tools=tools or None, only_last=only_last)
+        if not mask.any():
+            examples.append(drop("no_answer"))
+        elif max_tokens is not None and len(ids) > max_tokens:
+            examples.append(drop("too_long"))
+        else:
+            examples.append({"tokens": ids, "loss_weights": mask, **kept_fields(record, keep, sparse=sparse)})
+            num_tokens += len(ids)
+            num_trained += int(mask.sum())
+    count("tokens", num_tokens)
+    count("trained_tokens", num_trained)
+    return examples
+
+
+def field_of(record: object, field: str, *, what: str = "its messages", option: str | None = None) -> object:
+    """The value of a field: `field_of({"json": {"text": "to be"}}, "json.text")` → `"to be"`.
+
+    Raises `TaskError` if it is missing; the message says `what` the field is, and which `option` names another one.
+    """
+    if isinstance(record, Mapping):
+        if field in record:
+            return record[field]
+        outer, dot, inner = field.partition(".")
+        if dot and isinstance(record.get(outer), Mapping) and inner in record[outer]:
+            return record[outer][inner]
+    there = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
+    advice = (
+        "Name a different one as field=…."
+        if option is None
+        else (f"Name a different one ({option}), add it, or leave out such records (--on-error drop).")
+    )
+    raise TaskError(
+        f"a record should have the field {field!r}, which is {what}, and has {there}. {advice}",
+        field=field,
+    )
+
+
+def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool = False) -> dict[str, Any]:
+    """Fields of a record as stored, by their dtypes: `{"n": 7, "url": None}` with `{"n": "int64", "url": "str"}` →
+    `{"n": 7, "url": ""}`.
+
+    "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. A missing float is NaN; a
+    missing integer is a `TaskError`, and so is a field that the record does not have, unless records are `sparse`: a
+    field that is not there is then a missing value. Files have `path`.
+    """
+    kept: dict[str, object] = {}
+    for name, dtype in (keep or {}).items():
+        try:
+            value = field_of(record, name) if isinstance(record, Mapping) else getattr(record, name)
+        except (AttributeError, TaskError):
+            if not sparse:
+                there = f" It has {', '.join(map(str, record))}." if isinstance(record, Mapping) else ""
+                raise TaskError(
+                    f"the field {name!r} is to be kept, and a record does not have it.{there} Correct its name in "
+                    "keep, or let records lack it (sparse=True): it is then stored as a missing value.",
+                    field=name,
+                ) from None
+            value = None
+        if value is None and dtype != "str":
+            value = _missing(name, dtype)
+        if dtype == "str" and isinstance(value, bytes):
+            try:
+                value = value.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise TaskError(
+                    f"the field {name!r} holds bytes that are not UTF-8: {error}. Keep them as they are: --keep-field "
+                    f"{name}:bytes."
+                ) from None
+        if dtype == "str" and not isinstance(value, str):
+            value = "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+        kept[name] = value
+    return kept
+
+
+def _missing(name: str, dtype: str) -> object:
+    """What is stored in place of a missing value: NaN, or no bytes."""
+    if dtype in FLOATS or dtype == "bytes":
+        return b"" if dtype == "bytes" else math.nan
+    raise TaskError(
+        f"the field {name!r} is {dtype} and has no value in this record. Keep it as a float, which is then NaN "
+        f"(--keep-field {name}:float64), or as text (--keep-field {name}), or drop such records (--on-error drop)."
+    )
+
+
+@stage
+def conversation_text(
+    record: object, *, field: str = "messages", tools_field: str | None = None, drop_nulls: bool = False
+) -> str | None:
+    """Messages and tools as JSON with sorted keys, by which conversations are compared; None if there are none.
+
+    Options are those of `chat_tokens`, which says what is wrong with a record.
+    """
+    try:
+        messages, tools = _conversation(record, field, tools_field, drop_nulls=drop_nulls)
+    except TaskError:
+        return None
+    if not messages:
+        return None
+    compared = [[*map(completed, messages)], *([tools] if tools else [])]
+    return json.dumps(compared, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def _conversation(
+    record: object, field: str, tools_field: str | None, *, drop_nulls: bool
+) -> tuple[list[Message], list[Message]]:
+    """The messages and the tools of a record. Raises `TaskError` for anything else, by the name that it goes by."""
+    refuse_other_shapes(record, field)
+    value = field_of(record, field, what="a list of messages", option="--text-field")
+    messages = listed(value, field, what="messages", drop_nulls=drop_nulls)
+    require_roles(messages, field)
+    if tools_field is None:
+        return messages, []
+    value = field_of(record, tools_field, what="a list of tools", option="--tools-field")
+    return messages, listed(value, tools_field, what="tools", drop_nulls=drop_nulls)
