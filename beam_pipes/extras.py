@@ -102,7 +102,8 @@ def loaded_on_first_use(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
 
-    `names`: submodule → the names that it gives, with spaces between them; those of `""` are submodules themselves.
+    `names`: submodule → the names that it gives, with spaces between them; those of `""` are submodules themselves. A
+    module of another room is written in full, as `beam_pipes.graph.tf_dataset`.
     """
     home_of = {name: home for home, listed in names.items() for name in listed.split()}
 
@@ -111,7 +112,8 @@ def loaded_on_first_use(
             raise AttributeError(
                 f"module {package!r} has no attribute {name!r}; it offers {', '.join(sorted(home_of))}"
             )
-        module = importlib.import_module(f"{package}.{home_of[name] or name}")
+        home = home_of[name] or name
+        module = importlib.import_module(home if home.startswith("beam_pipes.") else f"{package}.{home}")
         return getattr(module, name) if home_of[name] else module
 
     return __getattr__, lambda: sorted(home_of)

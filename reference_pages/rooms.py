@@ -23,6 +23,8 @@ class Room(NamedTuple):
     lines: int
     holds: str
     may_import: set[str]
+    #: Rooms whose names its `__init__` gives on, each loaded when it is first used.
+    offers: frozenset[str] = frozenset()
 
 
 BASE = {"errors", "extras"}
@@ -48,6 +50,13 @@ ROOMS: dict[str, Room] = {
     "sources": Room(1, 6300, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 400, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 8900, "cache → batches of NumPy arrays", CACHE),
+    "on_device": Room(
+        1,
+        4350,
+        "tf.data, JAX, torch; the only room that imports JAX and torch, but for `graph/device_iterator.py`",
+        {"loader"} | CACHE,
+        offers=frozenset({"graph"}),
+    ),
     "typed": Room(1, 2450, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
@@ -55,14 +64,6 @@ ROOMS: dict[str, Room] = {
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
-    "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
-    "graph": Room(
-        2, 7100, "declaring by a graph of operators; running it", ENGINE | SOURCES | {"typed", "loader", "building"}
-    ),
-    "tasks": Room(
-        2, 11800, "declaring by tasks and mixtures", ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft"}
-    ),
-    "evaluation": Room(2, 2200, "evaluator, metrics, loggers", {"tasks"} | CACHE),
     "beam": Room(
         1,
         2400,
@@ -70,14 +71,50 @@ ROOMS: dict[str, Room] = {
         "and `seqio/beam_utils.py`",
         ENGINE | SOURCES | {"typed", "analysis", "building"},
     ),
+    "runners": Room(
+        1,
+        4250,
+        "who runs a build: local, Flink, Dataflow, job servers",
+        ENGINE | SOURCES | {"typed", "analysis", "building", "beam"},
+        offers=frozenset({"tasks"}),
+    ),
+    "face": Room(
+        1,
+        400,
+        "`declare` and `build`: from a source and functions to a cache",
+        ENGINE | SOURCES | {"analysis", "typed", "building", "beam", "runners"},
+    ),
+    "beam_pipes": Room(
+        1,
+        100,
+        "names of the package, loaded when they are first used",
+        {"cache", "face", "loader", "building", "on_device", "typed"},
+    ),
+    "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
+    "graph": Room(
+        2,
+        7650,
+        "declaring by a graph of operators; running it",
+        ENGINE | SOURCES | {"typed", "loader", "building", "on_device"},
+    ),
+    "tasks": Room(
+        2,
+        12200,
+        "declaring by tasks and mixtures; their caches",
+        ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft", "building", "beam", "runners"},
+    ),
+    "evaluation": Room(2, 2200, "evaluator, metrics, loggers", {"tasks"} | CACHE),
     "map_style": Room(
         2, 2900, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
-    "on_device": Room(
-        1, 4800, "tf.data, JAX, torch; the only room that imports JAX and torch", {"loader", "graph"} | CACHE
-    ),
     "transforms": Room(
         2, 16200, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+    ),
+    "seqio": Room(
+        2,
+        850,
+        "the names of SeqIO, converters, evaluation and `seqio_cache_tasks` included",
+        DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "runners", "commands"},
     ),
     "recipes": Room(
         3,
@@ -101,12 +138,6 @@ ROOMS: dict[str, Room] = {
     "telemetry": Room(
         3, 900, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
-    "runners": Room(
-        1,
-        4650,
-        "who runs a build: local, Flink, Dataflow, job servers",
-        ENGINE | SOURCES | {"typed", "tasks", "analysis", "building", "beam", "tft"},
-    ),
     "commands": Room(
         3,
         3300,
@@ -119,24 +150,6 @@ ROOMS: dict[str, Room] = {
     ),
     "cli": Room(3, 120, "the entry point: arguments, signals, exit codes", {"commands"} | BASE),
     "__main__": Room(3, 10, "`python -m beam_pipes`", {"cli"}),
-    "seqio": Room(
-        2,
-        850,
-        "the names of SeqIO, converters, evaluation and `seqio_cache_tasks` included",
-        DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "runners", "commands"},
-    ),
-    "face": Room(
-        1,
-        400,
-        "`declare` and `build`: from a source and functions to a cache",
-        ENGINE | SOURCES | {"analysis", "typed", "building", "beam", "runners"},
-    ),
-    "beam_pipes": Room(
-        1,
-        100,
-        "names of the package, loaded when they are first used",
-        {"cache", "face", "loader", "building", "on_device", "typed"},
-    ),
 }
 
 
