@@ -33,7 +33,7 @@ TORCH = ["torch>=2.5"]
 GCS = ["google-cloud-storage>=2.18"]
 # Conditional writes, and checksums by default.
 S3 = ["boto3>=1.36"]
-AZURE = ["azure-identity>=1.19", "azure-storage-blob>=12.23"]
+AZURE = ["azure-identity>=1.19", "azure-storage-blob>=12.31"]
 HUB = ["huggingface-hub>=1.0"]
 AUDIO = ["soundfile>=0.12", "soxr>=0.5"]
 CHINESE = ["pypinyin>=0.50"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,9 +68,15 @@ def messages() -> list[Message]:
 
 
 def messages_in(source: str, file: str, classes: set[str]) -> Iterator[Message]:
-    """The messages of one file: the first argument of each call of one of the classes, or of what makes one."""
+    """The messages of one file: the first argument of each call of one of the classes, or of what makes one.
+
+    `Refusal(Class, text)` makes one later, with what stands in the braces of its text.
+    """
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id == "Refusal" and isinstance(node.args[0], ast.Name):
+            yield Message(node.args[0].id, re.sub(r"\{\w+(!r)?\}", "…", _spelled(node.args[1])), file)
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         made = MAKING.get(called) if isinstance(node.func, ast.Attribute) else None

@@ -38,7 +38,7 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 ROOMS: dict[str, Room] = {
     "errors": Room(1, 550, "every exception, and what makes text from data safe to print", set()),
     "extras": Room(1, 150, "optional dependencies: what to install when one is missing", {"errors"}),
-    "storage": Room(1, 4150, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
+    "storage": Room(1, 3650, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3600, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1000, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE

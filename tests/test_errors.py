@@ -10,8 +10,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from beam_pipes import errors
-from beam_pipes.errors import BeamPipesError
-from beam_pipes.storage.s3 import _refused
+from beam_pipes.errors import BeamPipesError, StorageForbiddenError
+from beam_pipes.storage.s3 import S3Options, S3Storage
 
 CLASSES = [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, BeamPipesError)]
 
@@ -114,7 +114,13 @@ def test_what_is_added_to_an_error_is_part_of_it_everywhere(message: str, said: 
 
 def test_credentials_that_have_expired_are_called_that() -> None:
     answer = {"Error": {"Code": "ExpiredToken", "Message": "The provided token has expired."}}
-    error = _refused(ClientError(answer, "GetObject"), 400, path="s3://b/f", doing="read")
+
+    def refused() -> None:
+        raise ClientError({**answer, "ResponseMetadata": {"HTTPStatusCode": 400}}, "GetObject")
+
+    with pytest.raises(StorageForbiddenError) as found:
+        S3Storage(S3Options()).retrying(refused, "s3://b/f", "read")
+    error = found.value
 
     assert "s3://b/f: cannot read: the credentials have expired (" in str(error)
     assert "Get new ones (aws sso login, or what gave you AWS_SESSION_TOKEN)" in str(error)

@@ -1,214 +1,224 @@
-"""`GcsStorage`: objects of Google Cloud Storage as the files of caches and inputs."""
+"""Google Cloud Storage as a place for caches and inputs, through google-cloud-storage.
+
+    write_new       upload with ifGenerationMatch=0     only where there is no object
+    replace_if      upload with ifGenerationMatch       only over the object that was read
+    large objects   resumable upload                    nothing is visible before its last chunk
+    readers         download of a range, generation     one generation, never a mixture of two
+
+Credentials are found quickly or not at all, and connections serve many threads. Each process makes its own client, so
+that forked workers may read. The crc32c of what goes out is announced, and that of what comes in is compared.
+"""
 
 from __future__ import annotations
 
 import base64
-import contextlib
+import dataclasses
 import functools
+import os
 import struct
+import urllib.request
+from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, ClassVar, Protocol
 from urllib.parse import quote
 
 import google_crc32c
 
-from beam_pipes.errors import CacheNotFoundError, StorageError
-from beam_pipes.storage.locks import reached
-from beam_pipes.storage.objects import ObjectStorage, date_of
+from beam_pipes.errors import BucketNotFoundError, StorageError, StorageForbiddenError
+from beam_pipes.extras import require
+from beam_pipes.storage.objects import Answer, ObjectStorage, date_of
 from beam_pipes.storage.requests import (
-    GcsOptions,
-    HttpError,
+    FIRST_BACKOFF_SECS,
     Incomplete,
-    Service,
-    Session,
-    is_transient,
-    refused,
-    session_for,
-    status_of,
+    Kind,
+    Refusal,
+    RequestOptions,
+    answer_of,
+    body_of,
+    in_short,
 )
-from beam_pipes.storage.transfer import Blob, ObjectReader, ObjectStatus, Page, ResumableUpload, get_range
+from beam_pipes.storage.transfer import ObjectStatus, Page
 
 if TYPE_CHECKING:
     import requests
 
 _FIELDS = "size,generation,crc32c,md5Hash,updated,name"
+_CONTENT_TYPE = "application/octet-stream"
 _CRC = struct.Struct(">I")
 
 
-class GcsStorage(ObjectStorage):
-    """The `Storage` protocol over Google Cloud Storage; paths are `gs://bucket/directory/file`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GcsOptions(RequestOptions):
+    """`RequestOptions` of Google Cloud Storage, from variables `BEAM_PIPES_GCS_<OPTION>`."""
 
-    A reader continues with the generation that it has opened. Thread-safe, picklable, safe to fork.
-    """
+    PREFIX: ClassVar[str] = "BEAM_PIPES_GCS_"
+
+
+class Blob(Protocol):
+    """What we use of a `google.cloud.storage.Blob`, which has no types."""
+
+    name: str
+    size: int
+    generation: int
+    crc32c: str
+    md5_hash: str | None
+    updated: datetime | None
+    chunk_size: int
+
+    def reload(self, *, client: object, timeout: object, retry: None) -> None: ...
+    def delete(self, *, client: object, timeout: object, retry: None) -> None: ...
+    def rewrite(
+        self, source: Blob, *, token: str | None, client: object, timeout: object, retry: None
+    ) -> tuple[str | None, int, int]: ...
+    def upload_from_string(
+        self,
+        data: bytes,
+        *,
+        content_type: str,
+        client: object,
+        timeout: object,
+        if_generation_match: int | None,
+        checksum: str,
+        retry: None,
+    ) -> None: ...
+    def upload_from_file(
+        self,
+        file: IO[bytes],
+        *,
+        size: int,
+        content_type: str,
+        client: object,
+        timeout: object,
+        checksum: None,
+        retry: object,
+    ) -> None: ...
+
+
+EMULATOR = "STORAGE_EMULATOR_HOST"
+SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+
+# Google's own look-up asks a machine that is not there for 25 seconds. On its machines the answer takes a millisecond.
+METADATA_SECS = 1.0
+
+
+class Session:
+    """A `google.cloud.storage.Client` and the HTTP session it speaks through. Thread-safe; not for a forked child."""
+
+    def __init__(self, options: RequestOptions) -> None:
+        storage = require("google.cloud.storage", purpose="gs:// paths")
+        from google.auth.transport.requests import AuthorizedSession
+        from requests.adapters import HTTPAdapter
+
+        self.emulator = os.environ.get(EMULATOR)
+        self.credentials, project = _credentials(anonymous=options.anonymous or bool(self.emulator))
+        authorized: Callable[[object], requests.Session] = AuthorizedSession
+        self.http = authorized(self.credentials)
+        for scheme in ("http://", "https://"):
+            self.http.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=2 * options.num_threads))
+        self.client = storage.Client(project=project or "<none>", credentials=self.credentials, _http=self.http)
+        self.timeout = (min(10.0, options.attempt_timeout_secs), options.attempt_timeout_secs)
+
+    @property
+    def endpoint(self) -> str:
+        """`https://storage.googleapis.com`, or the emulator."""
+        return str(self.client.api_endpoint).rstrip("/")
+
+
+def session_for(options: RequestOptions) -> Session:
+    """The session of this process; a forked child gets one of its own, because connections cannot be shared."""
+    return _session(options, os.getpid(), os.environ.get(EMULATOR))
+
+
+@functools.lru_cache(maxsize=8)
+def _session(options: RequestOptions, pid: int, emulator: str | None) -> Session:
+    return Session(options)
+
+
+def _credentials(*, anonymous: bool) -> tuple[object, str | None]:
+    """(credentials, project). Raises `StorageError` if there are none, within a second or so."""
+    import google.auth
+    from google.auth import _cloud_sdk, environment_vars
+    from google.auth.credentials import AnonymousCredentials
+    from google.auth.exceptions import DefaultCredentialsError
+
+    if anonymous:
+        return AnonymousCredentials(), None  # type: ignore[no-untyped-call]
+    file = os.environ.get(environment_vars.CREDENTIALS)
+    login: Callable[[], str] = _cloud_sdk.get_application_default_credentials_path
+    try:
+        if file or os.path.isfile(login()) or _on_google_cloud():
+            found, project = google.auth.default(scopes=[SCOPE])
+            return found, project
+    except DefaultCredentialsError as error:
+        raise StorageError(
+            f"the credentials for gs:// paths cannot be used: {error}. Name a key file in "
+            f"{environment_vars.CREDENTIALS}, or run: gcloud auth application-default login"
+        ) from error
+    raise StorageError(
+        "there are no credentials for gs:// paths on this machine. Run: gcloud auth application-default login; or name "
+        f"a key file in {environment_vars.CREDENTIALS}; or, for public buckets, set BEAM_PIPES_GCS_ANONYMOUS=1."
+    )
+
+
+def _on_google_cloud() -> bool:
+    """Whether a metadata server of Google's gives this machine credentials."""
+    if os.environ.get("NO_GCE_CHECK", "").lower() == "true":
+        return False
+    host = os.environ.get("GCE_METADATA_HOST", "169.254.169.254")
+    request = urllib.request.Request(f"http://{host}/", headers={"Metadata-Flavor": "Google"})
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=METADATA_SECS) as response:
+            return bool(response.headers.get("Metadata-Flavor") == "Google")
+    except OSError:
+        return False
+
+
+class HttpError(Exception):
+    """An answer that is no success, of a request that we made ourselves."""
+
+    def __init__(self, response: requests.Response) -> None:
+        super().__init__(f"{response.status_code} {response.reason}: {response.text[:200]}")
+        self.response = response
+
+
+class GcsStorage(ObjectStorage):
+    """The `Storage` protocol over Google Cloud Storage; paths are `gs://bucket/directory/file`."""
 
     SCHEME = "gs://"
-    options: GcsOptions
+    OPTIONS = GcsOptions
+    REFUSALS = {
+        Kind.NO_BUCKET: Refusal(
+            BucketNotFoundError,
+            "{path}: cannot {doing}: there is no bucket {bucket!r}. Check its name, or create it: gcloud storage "
+            "buckets create gs://{bucket}",
+        ),
+        Kind.FORBIDDEN: Refusal(
+            StorageForbiddenError,
+            "{path}: {who} may not {doing} there ({said}). Reading needs the role roles/storage.objectViewer on the "
+            "bucket, building roles/storage.objectUser: gcloud storage buckets add-iam-policy-binding gs://{bucket} "
+            "--member=… --role=roles/storage.objectUser",
+        ),
+    }
 
-    def __init__(self, options: GcsOptions | None = None) -> None:
-        self.options = GcsOptions.from_environment() if options is None else options
-        self.parallel = self.options.num_threads
+    def __init__(self, options: RequestOptions | None = None) -> None:
+        super().__init__(options)
         self._known_buckets: set[str] = set()
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"options": self.options}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__(state["options"])  # type: ignore[misc]
-
-    # Reading.
-
-    def open_read(self, path: str) -> IO[bytes]:
-        """A `ObjectReader` of the present generation; it goes on reading it when another one is written."""
-        status = self.status(path)
-        url = self._media_url(path)
-
-        def fetch(start: int, size: int) -> bytes:
-            def attempt() -> bytes:
-                total_secs = self.options.attempt_timeout_secs
-                return get_range(self._session, url, status, start, size, total_secs=total_secs)
-
-            return self._retrying(attempt, path, "read")
-
-        return ObjectReader(  # type: ignore[return-value]
-            fetch,
-            path=path,
-            size=status.size,
-            crc32c=status.crc32c,
-            content_digest=status.content_digest,
-            chunk_bytes=self.options.chunk_bytes,
-        )
-
-    def read_range(self, path: str, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer at the end of the object."""
-        status = self.status(path)
-        size = min(size, status.size - offset)
-        if size <= 0:
-            return b""
-        url = self._media_url(path)
-
-        def attempt() -> bytes:
-            total_secs = self.options.attempt_timeout_secs
-            return get_range(self._session, url, status, offset, size, total_secs=total_secs)
-
-        return self._retrying(attempt, path, "read")
-
-    def status(self, path: str) -> ObjectStatus:
-        """Size, generation and checksums of an object. Raises `CacheNotFoundError` if there is none."""
-        blob = self._blob(path)
-
-        def attempt() -> Blob:
-            blob.reload(client=self._session.client, timeout=self._session.timeout, retry=None)
-            return blob
-
-        return _status(path, self._retrying(attempt, path, "read"))
-
-    # Writing.
-
-    def put(
-        self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
-    ) -> int:
-        """Writes an object with one request; its generation. The service checks the checksum that goes with it.
-
-        Raises `ChangedMeanwhileError` if the present generation (0: no object) is another one: also where an
-        earlier attempt has written it, and its answer was lost.
-        """
-        blob = self._blob(path)
-        crc32c = google_crc32c.value(data)
-
-        def attempt() -> Blob:
-            blob.upload_from_string(
-                data,
-                content_type="application/octet-stream",
-                client=self._session.client,
-                timeout=self._session.timeout,
-                if_generation_match=if_generation_match,
-                checksum="crc32c",
-                retry=None,
-            )
-            return blob
-
-        made = _status(path, self._retrying(attempt, path, "write", deadline_secs=deadline_secs))
-        self._require(path, made.size == len(data) and made.crc32c == crc32c, made)
-        reached("object/put")
-        return made.generation
-
-    def _upload(self, path: str, file: IO[bytes], size: int, crc32c: int) -> None:
-        blob = self._blob(path)
-        blob.crc32c = base64.b64encode(_CRC.pack(crc32c)).decode()
-        upload = ResumableUpload(
-            self._session, blob, file, size, options=self.options, retrying=self._retrying, path=path
-        )
-        upload.run(is_whole=lambda made: int(made["size"]) == size and _crc_of(made.get("crc32c")) == crc32c)
-
-    def delete(self, path: str) -> None:
-        with contextlib.suppress(CacheNotFoundError):
-            self._delete(self._blob(path), path)
-
-    def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
-        """Deletes an object if it is this generation of it; it is not an error if it is not."""
-        with contextlib.suppress(CacheNotFoundError):
-            self._delete(self._blob(path, generation), path, deadline_secs=deadline_secs)
-
-    def link_or_copy(self, source: str, target: str) -> None:
-        """A copy inside the service: no byte comes here."""
-        blob, origin = self._blob(target), self._blob(source)
-        token: str | None = None
-
-        def attempt() -> tuple[str | None, int, int]:
-            return blob.rewrite(
-                origin, token=token, client=self._session.client, timeout=self._session.timeout, retry=None
-            )
-
-        while True:
-            token, _, _ = self._retrying(attempt, source, "copy")
-            if token is None:
-                reached("object/copied")
-                return
-
-    # The build lock.
-
-    def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
-        """Content, generation, when it was written, and the time now: both by the service's clock."""
-        bucket, key = self.split_path(path)
-        url = f"{self._session.endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
-
-        def attempt() -> requests.Response:
-            answer = self._session.http.request("GET", url, timeout=self._session.timeout)
-            if answer.status_code != 200:
-                raise HttpError(answer)
-            return answer
-
-        for _ in range(5):
-            answer = self._retrying(attempt, path, "read")
-            fields = answer.json()
-            try:
-                data, generation = self._read_whole(path)
-            except CacheNotFoundError:
-                break
-            if generation == int(fields["generation"]):
-                updated = datetime.fromisoformat(fields["updated"].replace("Z", "+00:00"))
-                return data, generation, updated, date_of(answer.headers["Date"])
-        raise CacheNotFoundError(f"expected an object at {path!r}, and there is none", path=path)
-
-    # Requests.
 
     @property
     def _session(self) -> Session:
         return session_for(self.options)
 
-    def _blob(self, path: str, generation: int | None = None) -> Blob:
-        bucket, key = self.split_path(path)
-        blob: Blob = self._session.client.bucket(bucket).blob(key, generation=generation)
-        return blob
+    @property
+    def who(self) -> str:
+        credentials = self._session.credentials
+        if self._session.emulator or type(credentials).__name__ == "AnonymousCredentials":
+            return "an anonymous caller"
+        return getattr(credentials, "service_account_email", None) or "the account of these credentials"
 
-    def _media_url(self, path: str) -> str:
-        bucket, key = self.split_path(path)
-        return f"{self._session.endpoint}/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
-
-    def _service(self, path: str, doing: str) -> Service:
-        who, bucket_exists = (lambda: self._session.who), (lambda: self._bucket_exists(path))
-        meaning = functools.partial(refused, path=path, doing=doing, who=who, bucket_exists=bucket_exists)
-        return Service(status_of, is_transient, meaning)
+    def kind_of(self, error: BaseException, path: str) -> Kind | None:
+        kind = super().kind_of(error, path)
+        return Kind.NO_BUCKET if kind is Kind.MISSING and not self._bucket_exists(path) else kind
 
     def _bucket_exists(self, path: str) -> bool:
         bucket, _ = self.split_path(path)
@@ -216,52 +226,105 @@ class GcsStorage(ObjectStorage):
             return True
         try:
             # Not the bucket's own properties: who may use its objects often may not see those.
-            self._list_page(bucket, "", None, None, 1)
+            self._page(path, "", None, None, 1)
         except Exception as error:
-            return status_of(error) != 404
+            return answer_of(error)[1] != 404
         self._known_buckets.add(bucket)
         return True
 
-    def _read_whole(self, path: str) -> tuple[bytes, int]:
-        """(bytes, generation), with one request; the checksum is checked."""
-        url = self._media_url(path)
+    def _blob(self, path: str, version: str | None = None) -> Blob:
+        bucket, key = self.split_path(path)
+        generation = None if version is None else int(version)
+        blob: Blob = self._session.client.bucket(bucket).blob(key, generation=generation)
+        return blob
 
-        def attempt() -> tuple[bytes, int]:
-            answer = self._session.http.request(
-                "GET",
-                f"{url}?alt=media",
-                headers={"Accept-Encoding": "identity"},
-                timeout=self._session.timeout,
-            )
-            if answer.status_code != 200:
+    def _head(self, path: str, /) -> tuple[str, ObjectStatus]:
+        blob = self._blob(path)
+        blob.reload(client=self._session.client, timeout=self._session.timeout, retry=None)
+        return str(blob.generation), _status(path, blob)
+
+    def _get(self, path: str, start: int, size: int | None, version: str | None, /) -> Answer:
+        # The client's own download takes the body 8 KiB at a time, for as long as bytes drip, and looks at no range.
+        session, (bucket, key) = self._session, self.split_path(path)
+        url = f"{session.endpoint}/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}?alt=media"
+        headers = {"Accept-Encoding": "identity"}
+        if version is not None:
+            url += f"&generation={version}"
+        if size is not None:
+            headers["Range"] = f"bytes={start}-{start + size - 1}"
+        with session.http.request("GET", url, headers=headers, timeout=session.timeout, stream=True) as answer:
+            if answer.status_code not in (200, 206):
                 raise HttpError(answer)
-            data = bytes(answer.content)
-            expected = answer.headers.get("Content-Length")
-            if expected is not None and len(data) != int(expected):
-                raise Incomplete(f"expected {expected} bytes, found {len(data)}")
-            hashes = dict(part.strip().partition("=")[::2] for part in answer.headers.get("X-Goog-Hash", "").split(","))
-            crc32c = _crc_of(hashes.get("crc32c"))
-            if crc32c is not None and google_crc32c.value(data) != crc32c:
-                raise Incomplete(f"the checksum of {len(data)} bytes differs from the service's")
-            return data, int(answer.headers.get("X-Goog-Generation", -1))
+            told = answer.headers
+            data = body_of(
+                answer.raw.read1,
+                path=path,
+                start=start,
+                size=size,
+                length=int(told["Content-Length"]) if "Content-Length" in told else None,
+                content_range=told.get("Content-Range"),
+                total_secs=self.options.attempt_timeout_secs,
+            )
+        hashes = dict(part.strip().partition("=")[::2] for part in told.get("X-Goog-Hash", "").split(","))
+        crc32c = _crc_of(hashes.get("crc32c"))
+        if size is None and crc32c is not None and google_crc32c.value(data) != crc32c:
+            raise Incomplete(f"the checksum of {len(data)} bytes differs from the service's")
+        modified = date_of(told["Last-Modified"]) if "Last-Modified" in told else None
+        return Answer(data, told.get("X-Goog-Generation", "-1"), modified, date_of(told["Date"]))
 
-        return self._retrying(attempt, path, "read")
-
-    def _delete(self, blob: Blob, path: str, *, deadline_secs: float | None = None) -> None:
-        def attempt() -> None:
-            blob.delete(client=self._session.client, timeout=self._session.timeout, retry=None)
-
-        self._retrying(attempt, path, "delete", deadline_secs=deadline_secs)
-
-    def _page(
-        self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
-    ) -> Page:
-        bucket, _ = self.split_path(path)
-        return self._retrying(
-            lambda: self._list_page(bucket, prefix, delimiter, token, most or self.options.page_names), path, "list"
+    def _put(self, path: str, data: bytes, version: str | None, /) -> str:
+        blob = self._blob(path)
+        blob.upload_from_string(
+            data,
+            content_type=_CONTENT_TYPE,
+            client=self._session.client,
+            timeout=self._session.timeout,
+            if_generation_match=None if version is None else int(version or 0),
+            checksum="crc32c",
+            retry=None,
         )
+        self._require_whole(blob, len(data), google_crc32c.value(data))
+        return str(blob.generation)
 
-    def _list_page(self, bucket: str, prefix: str, delimiter: str | None, token: str | None, most: int) -> Page:
+    def _send(self, path: str, file: IO[bytes], size: int, crc32c: int, /) -> None:
+        policy = require("google.cloud.storage.retry", purpose="gs:// paths").DEFAULT_RETRY
+        options, blob = self.options, self._blob(path)
+        blob.chunk_size = options.chunk_bytes
+        blob.crc32c = base64.b64encode(_CRC.pack(crc32c)).decode()  # announced: the service refuses other bytes
+        try:
+            blob.upload_from_file(
+                file,
+                size=size,
+                content_type=_CONTENT_TYPE,
+                client=self._session.client,
+                timeout=self._session.timeout,
+                checksum=None,
+                retry=policy.with_deadline(options.deadline_secs).with_delay(
+                    FIRST_BACKOFF_SECS, options.most_backoff_secs
+                ),
+            )
+        except Exception as error:
+            # The upload was lost with the server that kept it, or a chunk that came twice was taken for two.
+            status = answer_of(error)[1]
+            if status in (400, 410, 499) or (status == 404 and self._bucket_exists(path)):
+                raise Incomplete(f"the service has lost the upload ({in_short(error)})") from error
+            raise
+        self._require_whole(blob, size, crc32c)
+
+    def _copy(self, source: str, target: str, /) -> None:
+        blob, origin, token = self._blob(target), self._blob(source), None
+        while True:
+            token, _, _ = blob.rewrite(
+                origin, token=token, client=self._session.client, timeout=self._session.timeout, retry=None
+            )
+            if token is None:
+                return
+
+    def _delete(self, path: str, version: str | None, /) -> None:
+        self._blob(path, version).delete(client=self._session.client, timeout=self._session.timeout, retry=None)
+
+    def _page(self, path: str, prefix: str, delimiter: str | None, token: str | None, most: int, /) -> Page:
+        bucket, _ = self.split_path(path)
         found = self._session.client.list_blobs(
             bucket,
             prefix=prefix or None,
@@ -276,13 +339,10 @@ class GcsStorage(ObjectStorage):
         objects = [_status(f"{self.SCHEME}{bucket}/{blob.name}", blob) for blob in page]
         return Page(objects, sorted(found.prefixes), found.next_page_token)
 
-    def _require(self, path: str, holds: bool, found: object) -> None:
-        if not holds:
-            raise StorageError(
-                f"{path}: the service has stored other bytes than it was sent (it says {found!r:.200}). Run again; "
-                "where it comes back, something between here and the service changes bytes.",
-                path=path,
-            )
+    @staticmethod
+    def _require_whole(made: Blob, size: int, crc32c: int) -> None:
+        if int(made.size) != size or _crc_of(made.crc32c) != crc32c:
+            raise Incomplete(f"the service has stored {made.size} bytes with crc32c {made.crc32c}, and was sent others")
 
 
 def _status(path: str, blob: Blob) -> ObjectStatus:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import importlib
 import os
 import re
 import secrets
@@ -20,7 +21,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING
 
 from beam_pipes.errors import (
     BeamPipesError,
@@ -33,7 +34,9 @@ from beam_pipes.errors import (
 from beam_pipes.storage.locks import NOT_OFFERED, held_lock, holder_of, reached
 from beam_pipes.storage.protocol import FileStatus, HeldLock, Storage, copy_all, write_all
 
-OptionsT = TypeVar("OptionsT")
+if TYPE_CHECKING:
+    from beam_pipes.storage.objects import ObjectStorage
+    from beam_pipes.storage.requests import RequestOptions
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -333,22 +336,10 @@ def storage_for(path: str | os.PathLike[str]) -> Storage:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", text)
     if scheme is None:
         return _LOCAL
-    if scheme.group(1) == "gs":
-        from beam_pipes.storage import GcsOptions, GcsStorage
-
-        return _shared(GcsStorage, GcsOptions.from_environment())
-    if scheme.group(1) == "s3":
-        from beam_pipes.storage.s3 import S3Options, S3Storage
-
-        return _shared(S3Storage, S3Options.from_environment())
-    if scheme.group(1) in ("az", "azfs"):
-        from beam_pipes.storage.azure import AzureOptions, AzureStorage
-
-        return _shared(AzureStorage, AzureOptions.from_environment())
-    if scheme.group(1) in ("https", "http", "hf"):
-        from beam_pipes.storage.web import HttpsStorage, HubStorage, WebOptions
-
-        return _shared(HubStorage if scheme.group(1) == "hf" else HttpsStorage, WebOptions.from_environment())
+    if scheme.group(1) in _SERVICES:
+        module, name = _SERVICES[scheme.group(1)]
+        service: type[ObjectStorage] = getattr(importlib.import_module(module), name)
+        return _shared(service, service.OPTIONS.from_environment())
     raise CacheError(
         f"{text!r}: caches and inputs are on file systems, gs://, s3:// or az://, got the scheme {scheme.group(1)!r}. "
         "Give a local path, gs://bucket/directory, s3://bucket/directory or az://container/directory (an input may be "
@@ -359,9 +350,20 @@ def storage_for(path: str | os.PathLike[str]) -> Storage:
 
 _LOCAL = LocalStorage()
 
+# Scheme → (module, class); imported when a path needs it.
+_SERVICES = {
+    "gs": ("beam_pipes.storage.gcs", "GcsStorage"),
+    "s3": ("beam_pipes.storage.s3", "S3Storage"),
+    "az": ("beam_pipes.storage.azure", "AzureStorage"),
+    "azfs": ("beam_pipes.storage.azure", "AzureStorage"),
+    "https": ("beam_pipes.storage.web", "HttpsStorage"),
+    "http": ("beam_pipes.storage.web", "HttpsStorage"),
+    "hf": ("beam_pipes.storage.web", "HubStorage"),
+}
+
 
 @functools.lru_cache(maxsize=8)
-def _shared(service: Callable[[OptionsT], Storage], options: OptionsT) -> Storage:
+def _shared(service: Callable[[RequestOptions], Storage], options: RequestOptions) -> Storage:
     return service(options)
 
 

@@ -1,123 +1,133 @@
 """What object stores have in common: listing, conditional writes, staged files and the build lock, over a few requests.
 
-    GcsStorage ───────────────────┐
-    S3Storage ────┬─ EtagStorage ─┼──► ObjectStorage ──► Storage         what the cache asks for
-    AzureStorage ─┘               │        │
-    web: HttpsStorage, HubStorage ┘        └── put, status, pages, …     what a service answers
+    GcsStorage ───────────────┐
+    S3Storage ────────────────┼──► ObjectStorage ──► Storage      what the cache asks for
+    AzureStorage ─────────────┤        │
+    HttpsStorage, HubStorage ─┘        └── _get, _put, _page, …   one attempt at a service, through its own client
 
 An object appears whole or not at all; writing, replacing and deleting are each one step for all readers. There are no
 directories (a path with objects below it counts as one) and no links: sharing a file is a copy inside the service.
 
+A *version* is what the service tells two objects at one path apart by, and what conditions of requests name: the
+generation on gs://, the ETag elsewhere.
+
 The build lock is a lease, an object that its holder renews. Taking it is put-if-absent; renewing and taking over are
-compare-and-swap on the generation that was seen. Only one of several can win, whatever is lost on the way: an answer
-that did not come is settled by reading whose token is there. Time is the service's own (`Date` of an answer against
-when the object was written), so clocks need not agree.
+compare-and-swap on the version that was seen. Only one of several can win, whatever is lost on the way: where no answer
+came, reading whose token is there settles it. Time is the service's own (`Date` of an answer against when the object
+was written), so clocks need not agree.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
-import os
 import secrets
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import IO, ClassVar, NamedTuple, TypeVar
+from typing import IO, NamedTuple
 
 from beam_pipes.errors import CacheBusyError, CacheNotFoundError, ChangedMeanwhileError, StorageError
 from beam_pipes.storage.locks import in_words, is_dead, reached, this_process
 from beam_pipes.storage.protocol import FileStatus, in_parallel
-from beam_pipes.storage.requests import RequestOptions, Service, retrying
-from beam_pipes.storage.transfer import ObjectReader, ObjectStatus, Page, StagedObject, list_directory, list_tree
-
-T = TypeVar("T")
+from beam_pipes.storage.requests import Requests
+from beam_pipes.storage.transfer import (
+    GetPage,
+    ObjectReader,
+    ObjectStatus,
+    Page,
+    StagedObject,
+    list_directory,
+    list_tree,
+)
 
 # Up to this size an object is written with one request; what is larger is sent in parts.
 SINGLE_REQUEST_BYTES = 4 << 20
 
+#: The version of an object that is not there.
+NO_OBJECT = ""
 
-class ObjectStorage(ABC):
-    """The part of the `Storage` protocol that object stores share. Thread-safe, picklable, safe to fork."""
 
-    SCHEME: ClassVar[str]
-    options: RequestOptions
-    parallel: int
+class Answer(NamedTuple):
+    """Bytes of one version of an object; when that was written (None: not said), and the time now, by its clock."""
 
-    # What a service answers.
+    data: bytes
+    version: str
+    modified: datetime | None
+    now: datetime
 
-    @abstractmethod
-    def status(self, path: str) -> ObjectStatus:
-        """Size, generation and digest of an object. Raises `CacheNotFoundError` if there is none."""
 
-    @abstractmethod
-    def open_read(self, path: str) -> IO[bytes]:
-        """One generation of an object as a file, never a mixture of two."""
+class ObjectStorage(Requests):
+    """The `Storage` protocol over an object store. Thread-safe, picklable, safe to fork."""
 
-    @abstractmethod
-    def read_range(self, path: str, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer at the end of the object."""
+    # One attempt each. They raise what the client raises, and `retrying` makes of it what it means.
 
     @abstractmethod
-    def link_or_copy(self, source: str, target: str) -> None:
-        """A copy inside the service: no byte comes here."""
+    def _get(self, path: str, start: int, size: int | None, version: str | None, /) -> Answer:
+        """At most `size` bytes from `start` (None: the whole object, with its checksum checked) of this version."""
 
     @abstractmethod
-    def put(
-        self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
-    ) -> int:
-        """Writes an object with one request; its generation. The service checks the checksum that goes with it.
+    def _head(self, path: str, /) -> tuple[str, ObjectStatus]:
+        """The version of an object, and its status."""
 
-        Raises `ChangedMeanwhileError` if the present generation (0: no object) is another one: also where an
-        earlier attempt has written it, and its answer was lost.
+    @abstractmethod
+    def _put(self, path: str, data: bytes, version: str | None, /) -> str:
+        """Writes an object in place of this version with one request; its new version.
+
+        The service compares the checksum that goes with it.
         """
 
     @abstractmethod
-    def _upload(self, path: str, file: IO[bytes], size: int, crc32c: int) -> None:
+    def _send(self, path: str, file: IO[bytes], size: int, crc32c: int, /) -> None:
         """Makes a large object of a local file in several requests; whole, or not at all."""
 
     @abstractmethod
-    def delete(self, path: str) -> None:
-        """Deletes an object; it is not an error if there is none."""
+    def _copy(self, source: str, target: str, /) -> None:
+        """A copy inside the service: no byte comes here."""
 
     @abstractmethod
-    def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
-        """Deletes an object if it is this generation of it; it is not an error if it is not."""
+    def _delete(self, path: str, version: str | None, /) -> None:
+        """Deletes an object, if it is this version of it."""
 
     @abstractmethod
-    def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
-        """Content, generation, when it was written, and the time now: both by the service's clock."""
-
-    @abstractmethod
-    def _read_whole(self, path: str) -> tuple[bytes, int]:
-        """(bytes, generation), with one request; the checksum is checked."""
-
-    @abstractmethod
-    def _page(
-        self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
-    ) -> Page:
+    def _page(self, path: str, prefix: str, delimiter: str | None, token: str | None, most: int, /) -> Page:
         """A page of a listing of the bucket of `path`."""
-
-    @abstractmethod
-    def _service(self, path: str, doing: str) -> Service:
-        """How retries understand what this service answers to "read", "write", "list", … of a path."""
-
-    def _retrying(self, attempt: Callable[[], T], path: str, doing: str, *, deadline_secs: float | None = None) -> T:
-        options = self.options
-        if deadline_secs is not None:
-            options = dataclasses.replace(options, deadline_secs=deadline_secs)
-        return retrying(attempt, options=options, path=path, doing=doing, service=self._service(path, doing))
 
     # Reading.
 
+    def fetch(self, path: str) -> Answer:
+        """A whole object, with one request. Raises `CacheNotFoundError` if there is none."""
+        return self.retrying(functools.partial(self._get, path, 0, None, None), path, "read")
+
     def read_bytes(self, path: str) -> bytes:
-        return self._read_whole(path)[0]
+        return self.fetch(path).data
+
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`; fewer at the end of the object."""
+        try:
+            return self._range(path, offset, size, None) if size > 0 else b""
+        except StorageError as error:
+            if error.status == 416:  # there is no byte at `offset`
+                return b""
+            raise
+
+    def open_read(self, path: str) -> IO[bytes]:
+        """A reader of the present version; it fails, and mixes nothing, if the service forgets it meanwhile."""
+        version, status = self._look(path)
+
+        def fetch(start: int, size: int) -> bytes:
+            return self._range(path, start, size, version)
+
+        return ObjectReader(fetch, status, chunk_bytes=self.options.chunk_bytes)  # type: ignore[return-value]
+
+    def status(self, path: str) -> ObjectStatus:
+        """Size, generation and digest of an object. Raises `CacheNotFoundError` if there is none."""
+        return self._look(path)[1]
 
     def exists(self, path: str) -> bool:
         try:
@@ -155,7 +165,8 @@ class ObjectStorage(ABC):
         return [status for status in found if not status.path.endswith("/")]
 
     def is_directory(self, path: str) -> bool:
-        return bool(self._page(path, self._directory_key(path), None, None, most=1).objects)
+        prefix = self._directory_key(path)
+        return bool(self.retrying(functools.partial(self._page, path, prefix, None, None, 1), path, "list").objects)
 
     def modified_ns(self, path: str) -> int:
         """When something below a path was last written."""
@@ -163,22 +174,38 @@ class ObjectStorage(ABC):
 
     # Writing.
 
+    def put(self, path: str, data: bytes, version: str | None = None, *, deadline_secs: float | None = None) -> str:
+        """Writes an object with one request, in place of this version (`NO_OBJECT`: of none); its new version.
+
+        Raises `ChangedMeanwhileError` if another one is there: also where an earlier attempt has written it, and its
+        answer was lost.
+        """
+        attempt = functools.partial(self._put, path, data, version)
+        made = self.retrying(attempt, path, "write", deadline_secs=deadline_secs)
+        reached("object/put")
+        return made
+
     def stage(self, path: str) -> StagedObject:
         self.split_path(path)
         return StagedObject(functools.partial(self.upload, path))
 
     def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
         """Makes an object of `size` bytes of a local file; whole, or not at all."""
+
+        def attempt() -> None:
+            file.seek(0)
+            self._send(path, file, size, crc32c)
+
         if size <= SINGLE_REQUEST_BYTES:
             file.seek(0)
             self.put(path, file.read(size))
         else:
-            self._upload(path, file, size, crc32c)
+            self.retrying(attempt, path, "write")
             reached("object/uploaded")
 
     def write_new(self, path: str, data: bytes) -> None:
         try:
-            self.put(path, data, if_generation_match=0)
+            self.put(path, data, NO_OBJECT)
         except ChangedMeanwhileError as error:
             raise FileExistsError(f"there is an object at {path!r} already") from error
 
@@ -187,12 +214,12 @@ class ObjectStorage(ABC):
 
     def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
         """Compare-and-swap: raises `ChangedMeanwhileError` unless the object holds `expected` (None: is not there)."""
-        found, generation = self._read_or_none(path)
+        found, version = self._read_or_none(path)
         if found == data:
             return
         if found == expected:
             try:
-                self.put(path, data, if_generation_match=generation)
+                self.put(path, data, version)
                 return
             except ChangedMeanwhileError:
                 # By another process, or by an attempt of ours whose answer was lost.
@@ -203,6 +230,18 @@ class ObjectStorage(ABC):
             "What it published stays; run the build again to publish on top of it.",
             path=path,
         )
+
+    def link_or_copy(self, source: str, target: str) -> None:
+        """A copy inside the service: no byte comes here."""
+        self.retrying(functools.partial(self._copy, source, target), source, "copy")
+        reached("object/copied")
+
+    def delete(self, path: str, version: str | None = None, *, deadline_secs: float | None = None) -> None:
+        """Deletes an object, or only this version of it; it is not an error if it is not there."""
+        # Where no version is named, no condition can fail.
+        with contextlib.suppress(CacheNotFoundError, ChangedMeanwhileError):
+            attempt = functools.partial(self._delete, path, version)
+            self.retrying(attempt, path, "delete", deadline_secs=deadline_secs)
 
     def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
         """Deletes all objects below a path, those named by `first` (relative to it) before all others."""
@@ -230,74 +269,41 @@ class ObjectStorage(ABC):
         seen = look(self, path)
         return None if seen is None or seen.secs_left <= 0 or is_over(seen.who) else in_words(seen.who)
 
-    # Paths.
-
-    @classmethod
-    def split_path(cls, path: str) -> tuple[str, str]:
-        """(bucket, key): `gs://bucket/a/b` → `("bucket", "a/b")`. Raises `StorageError` if there is no bucket."""
-        bucket, _, key = os.fspath(path).removeprefix(cls.SCHEME).partition("/")
-        if not path.startswith(cls.SCHEME) or not bucket:
-            raise StorageError(f"expected a path {cls.SCHEME}bucket/directory, got {path!r}", path=path)
-        return bucket, key
+    # Requests.
 
     @classmethod
     def _directory_key(cls, path: str) -> str:
         _, key = cls.split_path(path)
         return key.rstrip("/") + "/" if key.rstrip("/") else ""
 
-    def _pages(self, path: str) -> Callable[[str, str | None, str | None], Page]:
-        return functools.partial(self._page, path)
+    def _look(self, path: str) -> tuple[str, ObjectStatus]:
+        return self.retrying(functools.partial(self._head, path), path, "read")
 
-    def _read_or_none(self, path: str) -> tuple[bytes | None, int]:
-        """(bytes, generation) of an object; (None, 0) where there is none."""
+    def _range(self, path: str, start: int, size: int, version: str | None) -> bytes:
         try:
-            return self._read_whole(path)
-        except CacheNotFoundError:
-            return None, 0
-
-
-class EtagStorage(ObjectStorage):
-    """Object stores that know what they hold by its ETag, which conditions of requests name: S3 and Azure."""
-
-    def open_read(self, path: str) -> IO[bytes]:
-        """A reader of the present object; it fails, and mixes nothing, when another one is written meanwhile."""
-        etag, status = self._head(path)
-
-        def fetch(start: int, size: int) -> bytes:
-            return self._range(path, start, size, etag, status.size)
-
-        return ObjectReader(  # type: ignore[return-value]
-            fetch,
-            path=path,
-            size=status.size,
-            crc32c=None,
-            content_digest=status.content_digest,
-            chunk_bytes=self.options.chunk_bytes,
-        )
-
-    def read_range(self, path: str, offset: int, size: int) -> bytes:
-        etag, status = self._head(path)
-        size = min(size, status.size - offset)
-        return self._range(path, offset, size, etag, status.size) if size > 0 else b""
-
-    def status(self, path: str) -> ObjectStatus:
-        return self._head(path)[1]
-
-    @abstractmethod
-    def _head(self, path: str) -> tuple[str, ObjectStatus]:
-        """The ETag of an object, and its status. Raises `CacheNotFoundError` if there is none."""
-
-    @abstractmethod
-    def _get_range(self, path: str, start: int, size: int, etag: str, total: int) -> bytes:
-        """Bytes of the object of `total` bytes with this ETag. Raises `ChangedMeanwhileError` if it has another one."""
-
-    def _range(self, path: str, start: int, size: int, etag: str, total: int) -> bytes:
-        try:
-            return self._get_range(path, start, size, etag, total)
+            data = self.retrying(functools.partial(self._get, path, start, size, version), path, "read").data
+            if version is None or len(data) == size:
+                return data
+            cause = None
         except ChangedMeanwhileError as error:
-            raise CacheNotFoundError(
-                f"{path}: another object was written there while this one was read. Open it again.", path=path
-            ) from error
+            cause = error
+        raise CacheNotFoundError(
+            f"{path}: another object was written there while this one was read. Open it again.", path=path
+        ) from cause
+
+    def _pages(self, path: str) -> GetPage:
+        def get_page(prefix: str, delimiter: str | None, token: str | None) -> Page:
+            attempt = functools.partial(self._page, path, prefix, delimiter, token, self.options.page_names)
+            return self.retrying(attempt, path, "list")
+
+        return get_page
+
+    def _read_or_none(self, path: str) -> tuple[bytes | None, str]:
+        """The bytes of an object, or None, and its version."""
+        try:
+            return self.fetch(path)[:2]
+        except CacheNotFoundError:
+            return None, NO_OBJECT
 
 
 def status_by_etag(path: str, etag: str, size: int, modified: datetime, *, digest: str | None = None) -> ObjectStatus:
@@ -306,27 +312,28 @@ def status_by_etag(path: str, etag: str, size: int, modified: datetime, *, diges
     return ObjectStatus(
         path=path,
         size=int(size),
-        generation=int.from_bytes(hashlib.sha256(bare.encode()).digest()[:7], "big"),
+        generation=number_of(bare),
         crc32c=None,
         content_digest=f"{digest or f'etag:{bare}'}:{int(size)}",
         modified_ns=int(modified.astimezone(timezone.utc).timestamp() * 1_000_000) * 1000,
     )
 
 
-def generation_of(etag: str) -> int:
-    """An ETag as the number that a lease keeps; `etag_of` is the inverse."""
-    return int.from_bytes(etag.encode(), "big")
+def number_of(version: str) -> int:
+    """A version as a number of 56 bits."""
+    return int.from_bytes(hashlib.sha256(version.encode()).digest()[:7], "big")
 
 
-def etag_of(generation: int) -> str:
-    return generation.to_bytes(-(-generation.bit_length() // 8), "big").decode()
+def date_of(text: str) -> datetime:
+    """A date of HTTP, as `Date` and `Last-Modified` are."""
+    return parsedate_to_datetime(text)
 
 
 class Seen(NamedTuple):
-    """A lease as it is now: who holds it, its generation, and for how many seconds more."""
+    """A lease as it is now: who holds it, its version, and for how many seconds more."""
 
     who: dict[str, object]
-    generation: int
+    version: str
     secs_left: float
 
 
@@ -340,7 +347,7 @@ class Lease:
         self._secs = storage.options.lease_secs
         self._who = {**this_process(), "token": secrets.token_hex(8), "lease_secs": self._secs}
         self._written = 0
-        self._generation = 0
+        self._version = NO_OBJECT
         self._renewed = 0.0
         self._lost: str | None = None
         self._ended = threading.Event()
@@ -349,12 +356,12 @@ class Lease:
     def take(self) -> None:
         """Raises `CacheBusyError`, naming who holds it."""
         begun = time.monotonic()
-        if not self._put(0):
+        if not self._put(NO_OBJECT):
             seen = look(self._storage, self._path)
             if seen is not None and seen.secs_left > 0 and not is_over(seen.who):
                 raise self._busy(seen)
             # Its holder is dead, or has not been heard of for longer than its lease.
-            if not self._put(0 if seen is None else seen.generation):
+            if not self._put(NO_OBJECT if seen is None else seen.version):
                 raise self._busy(look(self._storage, self._path))
         self._renewed = begun
         reached("lease/taken")
@@ -380,23 +387,23 @@ class Lease:
         _given_up.add(str(self._who["token"]))
         if self._lost is None:
             with contextlib.suppress(StorageError, OSError):
-                self._storage.delete_generation(self._path, self._generation, deadline_secs=self._secs / 4)
+                self._storage.delete(self._path, self._version, deadline_secs=self._secs / 4)
         reached("lease/released")
 
-    def _put(self, generation: int) -> bool:
-        """Writes our name over the given generation (0: over nothing); False if another one is there."""
-        # No two writes are alike: where a generation is a hash of the content, whoever takes over would miss a renewal.
+    def _put(self, version: str) -> bool:
+        """Writes our name over the given version; False if another one is there."""
+        # No two writes are alike: where a version is a hash of the content, whoever takes over would miss a renewal.
         self._written += 1
         data = json.dumps({**self._who, "written": self._written}, sort_keys=True).encode()
         try:
             # No longer than the lease itself: a later answer would not help.
-            most = min(self._storage.options.deadline_secs, self._secs if generation else float("inf"))
-            self._generation = self._storage.put(self._path, data, if_generation_match=generation, deadline_secs=most)
+            most = min(self._storage.options.deadline_secs, self._secs if version else float("inf"))
+            self._version = self._storage.put(self._path, data, version, deadline_secs=most)
             return True
         except ChangedMeanwhileError:
             seen = look(self._storage, self._path)
             if seen is not None and seen.who.get("token") == self._who["token"]:
-                self._generation = seen.generation  # the answer to our own request was lost
+                self._version = seen.version  # the answer to our own request was lost
                 return True
             return False
 
@@ -404,7 +411,7 @@ class Lease:
         while not self._ended.wait(self._secs / 3):
             begun = time.monotonic()
             try:
-                if not self._put(self._generation):
+                if not self._put(self._version):
                     seen = look(self._storage, self._path)
                     self._lost = f"{in_words(seen.who)} has taken it over" if seen is not None else "it was deleted"
                     return
@@ -436,20 +443,19 @@ def is_over(who: dict[str, object]) -> bool:
 def look(storage: ObjectStorage, path: str) -> Seen | None:
     """The lease at `path`; None if there is none."""
     try:
-        data, generation, updated, now = storage.get_dated(path)
+        found = storage.fetch(path)
     except CacheNotFoundError:
         return None
     try:
-        who = dict(json.loads(data))
+        who = dict(json.loads(found.data))
         secs = float(who["lease_secs"])
     except (ValueError, KeyError, TypeError):
         who, secs = {}, storage.options.lease_secs
-    return Seen(who, generation, secs - (now - updated).total_seconds())
-
-
-def date_of(text: str) -> datetime:
-    """The `Date` of an answer."""
-    return parsedate_to_datetime(text)
+    try:
+        modified = found.modified.timestamp() if found.modified else storage.status(path).modified_ns / 1e9
+    except CacheNotFoundError:
+        return None
+    return Seen(who, found.version, secs - (found.now.timestamp() - modified))
 
 
 @contextlib.contextmanager

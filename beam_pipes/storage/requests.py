@@ -1,36 +1,34 @@
-"""Requests to Google Cloud Storage: the options, one client for each process, and retries.
+"""How every store of objects is spoken to: options, attempts, and what answers and exceptions of clients mean.
 
-Credentials are found quickly or not at all, and connections serve many threads. A request is tried again for a bounded
-time, and ends in an error that says what to do. Pauses are drawn between zero and a limit that doubles ("full jitter":
-Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), so that a thousand workers that fail together do
-not come back together.
+A request is tried again for a bounded time, and ends in an error that says what to do. Pauses are drawn between zero
+and a limit that doubles ("full jitter": Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), so that
+a thousand workers that fail together do not come back together. The clients' own retries are off: they count attempts
+where a build needs a deadline, and none of them repeats an answer whose body breaks off.
+
+What went wrong is looked up: first what the service calls it (`Requests.CODES`), then its HTTP status, then the class
+of the exception. The text for it is in `REFUSALS`, or in the table of the same name of the service.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import enum
 import os
 import random
 import re
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, NamedTuple, TypeVar
 
 from beam_pipes.errors import (
-    BucketNotFoundError,
+    BeamPipesError,
     CacheNotFoundError,
     ChangedMeanwhileError,
     StorageError,
-    StorageForbiddenError,
     StorageUnavailableError,
     logger,
 )
-from beam_pipes.extras import require
-
-if TYPE_CHECKING:
-    import requests
 
 _log = logger("beam_pipes.cache")
 
@@ -43,12 +41,12 @@ class RequestOptions:
 
     Args:
         anonymous: send no credentials; for public buckets, and to look for none on a machine that has none.
-        deadline_secs: how long one operation (a request, a chunk of an upload) is tried again before it is an error.
+        deadline_secs: how long one operation (a request, a part of an upload) is tried again before it is an error.
             Five minutes outlast what the service calls a transient failure, and bound what a build waits for nothing.
         attempt_timeout_secs: after how long without a byte, or without an end, an attempt counts as failed.
         most_backoff_secs: the longest pause between two attempts; pauses double up to it, and are drawn at random.
-        chunk_bytes: a resumable upload sends this much at once, and a reader reads ahead this much: what a broken
-            connection costs, and what each open file takes of memory. A multiple of 256 KiB.
+        chunk_bytes: an upload sends this much at once, and a reader reads ahead this much: what a broken connection
+            costs, and what each open file takes of memory. A multiple of 256 KiB.
         num_threads: requests at once where many files are listed, copied or deleted.
         page_names: names in a page of a listing; the service gives a thousand at most.
         lease_secs: the build lock ends this long after its holder was last heard of.
@@ -78,7 +76,7 @@ class RequestOptions:
         """Each option from the variable `<PREFIX><OPTION>`, where that is set; `PREFIX` is that of the service.
 
         `BEAM_PIPES_GCS_ANONYMOUS=1 BEAM_PIPES_GCS_DEADLINE_SECS=60` → `GcsOptions(anonymous=True, deadline_secs=60.0)`.
-        Raises `StorageError` for a value that is none.
+        Raises `StorageError` if the value is invalid.
         """
         found: dict[str, bool | int | float] = {}
         for field in dataclasses.fields(cls):
@@ -97,220 +95,221 @@ class RequestOptions:
         return cls(**found)  # type: ignore[arg-type]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GcsOptions(RequestOptions):
-    """`RequestOptions` of Google Cloud Storage, from variables `BEAM_PIPES_GCS_<OPTION>`."""
-
-    PREFIX: ClassVar[str] = "BEAM_PIPES_GCS_"
+def environment(*names: str) -> tuple[str | None, ...]:
+    """What a client depends on besides its options: one made before these variables were set would not see them."""
+    return tuple(map(os.environ.get, names))
 
 
-EMULATOR = "STORAGE_EMULATOR_HOST"
-SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-
-# Google's own look-up asks a machine that is not there for 25 seconds. On its machines the answer takes a millisecond.
-METADATA_SECS = 1.0
+class Incomplete(ConnectionError):
+    """An answer that broke off, or whose bytes do not have their checksum."""
 
 
-class Session:
-    """A `google.cloud.storage.Client` and the HTTP session it speaks through. Thread-safe; not for a forked child."""
+class Kind(enum.Enum):
+    """What went wrong with a request, whichever service and client it was."""
 
-    def __init__(self, options: GcsOptions) -> None:
-        storage = require("google.cloud.storage", purpose="gs:// paths")
-        from google.auth.transport.requests import AuthorizedSession
-        from requests.adapters import HTTPAdapter
-
-        self.emulator = os.environ.get(EMULATOR)
-        self.credentials, project = _credentials(anonymous=options.anonymous or bool(self.emulator))
-        authorized: Callable[[object], requests.Session] = AuthorizedSession
-        self.http = authorized(self.credentials)
-        for scheme in ("http://", "https://"):
-            self.http.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=2 * options.num_threads))
-        self.client = storage.Client(project=project or "<none>", credentials=self.credentials, _http=self.http)
-        self.timeout = (min(10.0, options.attempt_timeout_secs), options.attempt_timeout_secs)
-
-    @property
-    def endpoint(self) -> str:
-        """`https://storage.googleapis.com`, or the emulator."""
-        return str(self.client.api_endpoint).rstrip("/")
-
-    @property
-    def who(self) -> str:
-        """Whom the service takes us for, in words."""
-        if self.emulator or type(self.credentials).__name__ == "AnonymousCredentials":
-            return "an anonymous caller"
-        return getattr(self.credentials, "service_account_email", None) or "the account of these credentials"
+    AGAIN = "the same request may well succeed the next time"
+    NO_CREDENTIALS = "there are none on this machine"
+    NO_ACCOUNT = "there is no such account"
+    NO_BUCKET = "there is no such bucket"
+    EXPIRED = "the credentials were good once"
+    FORBIDDEN = "whoever asks may not do this"
+    MISSING = "there is no such object"
+    CHANGED = "a condition of the request does not hold"
+    BLOCKED = "what is there does not allow it"
+    REFUSED = "the service has another reason"
 
 
-def session_for(options: GcsOptions) -> Session:
-    """The session of this process; a forked child gets one of its own, because connections cannot be shared."""
-    return _session(options, os.getpid(), os.environ.get(EMULATOR))
+class Refusal(NamedTuple):
+    """The error that stands for a kind, and its text: `{path}`, `{doing}`, `{bucket}`, `{key}`, `{who}`, `{said}`."""
+
+    error: type[BeamPipesError]
+    text: str
 
 
-@functools.lru_cache(maxsize=8)
-def _session(options: GcsOptions, pid: int, emulator: str | None) -> Session:
-    return Session(options)
+REFUSALS: Mapping[Kind, Refusal] = {
+    Kind.MISSING: Refusal(CacheNotFoundError, "expected an object at {path!r}, and there is none"),
+    Kind.CHANGED: Refusal(
+        ChangedMeanwhileError,
+        "{path}: cannot {doing}: another process has changed the object meanwhile. What it wrote is there, what this "
+        "one would have written is not; look who builds there, and run again.",
+    ),
+    Kind.REFUSED: Refusal(StorageError, "{path}: cannot {doing}: the service refuses it ({said})."),
+}
 
+_STATUSES: Mapping[int, Kind] = {
+    **dict.fromkeys((408, 429, 500, 502, 503, 504), Kind.AGAIN),
+    **dict.fromkeys((401, 403), Kind.FORBIDDEN),
+    **dict.fromkeys((404, 410), Kind.MISSING),
+    412: Kind.CHANGED,
+}
 
-def _credentials(*, anonymous: bool) -> tuple[object, str | None]:
-    """(credentials, project). Raises `StorageError` if there are none, within a second or so."""
-    import google.auth
-    from google.auth import _cloud_sdk, environment_vars
-    from google.auth.credentials import AnonymousCredentials
-    from google.auth.exceptions import DefaultCredentialsError
-
-    if anonymous:
-        return AnonymousCredentials(), None  # type: ignore[no-untyped-call]
-    file = os.environ.get(environment_vars.CREDENTIALS)
-    login: Callable[[], str] = _cloud_sdk.get_application_default_credentials_path
-    try:
-        if file or os.path.isfile(login()) or _on_google_cloud():
-            found, project = google.auth.default(scopes=[SCOPE])
-            return found, project
-    except DefaultCredentialsError as error:
-        raise StorageError(
-            f"the credentials for gs:// paths cannot be used: {error}. Name a key file in "
-            f"{environment_vars.CREDENTIALS}, or run: gcloud auth application-default login"
-        ) from error
-    raise StorageError(
-        "there are no credentials for gs:// paths on this machine. Run: gcloud auth application-default login; or name "
-        f"a key file in {environment_vars.CREDENTIALS}; or, for public buckets, set BEAM_PIPES_GCS_ANONYMOUS=1."
-    )
-
-
-def _on_google_cloud() -> bool:
-    """Whether a metadata server of Google's gives this machine credentials."""
-    if os.environ.get("NO_GCE_CHECK", "").lower() == "true":
-        return False
-    host = os.environ.get("GCE_METADATA_HOST", "169.254.169.254")
-    request = urllib.request.Request(f"http://{host}/", headers={"Metadata-Flavor": "Google"})
-    try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=METADATA_SECS) as response:
-            return bool(response.headers.get("Metadata-Flavor") == "Google")
-    except OSError:
-        return False
-
+# By name, so that looking one up imports no client; the nearest base counts. None: raised as it is.
+EXCEPTIONS: Mapping[str, Kind | None] = {
+    **dict.fromkeys(
+        (
+            "builtins.ConnectionError",
+            "builtins.TimeoutError",
+            "http.client.HTTPException",
+            "json.decoder.JSONDecodeError",
+            "urllib.error.URLError",
+            "urllib3.exceptions.HTTPError",
+            "requests.exceptions.ConnectionError",
+            "requests.exceptions.Timeout",
+            "requests.exceptions.ChunkedEncodingError",
+            "requests.exceptions.ContentDecodingError",
+            "requests.exceptions.JSONDecodeError",
+            "google.api_core.exceptions.RetryError",
+            "google.auth.exceptions.TransportError",
+            "google.resumable_media.common.DataCorruption",
+            "botocore.exceptions.FlexibleChecksumError",
+            "botocore.exceptions.HTTPClientError",
+            "botocore.exceptions.IncompleteReadError",
+            "azure.core.exceptions.DecodeError",
+            "azure.core.exceptions.ServiceRequestError",
+            "azure.core.exceptions.ServiceResponseError",
+            "httpx.TransportError",
+            "httpx2.TransportError",
+        ),
+        Kind.AGAIN,
+    ),
+    **dict.fromkeys(
+        (
+            "azure.core.exceptions.ClientAuthenticationError",
+            "botocore.exceptions.NoCredentialsError",
+            "botocore.exceptions.PartialCredentialsError",
+            "botocore.exceptions.ProfileNotFound",
+        ),
+        Kind.NO_CREDENTIALS,
+    ),
+    "google.auth.exceptions.InvalidOperation": Kind.FORBIDDEN,  # a 401, and no credentials that could be refreshed
+    "ssl.SSLCertVerificationError": None,
+}
 
 FIRST_BACKOFF_SECS = 0.2
 # After this share of the deadline (10 s of 300) a line says what is being waited for.
 TOLD_AFTER = 1 / 30
 _PIECE_BYTES = 256 << 10
-RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 
 T = TypeVar("T")
 
 
-class HttpError(Exception):
-    """An answer that is no success, of a request that we made ourselves."""
+class Requests(ABC):
+    """Attempts at a service until its options' deadline, and its errors as ours."""
 
-    def __init__(self, response: requests.Response) -> None:
-        super().__init__(f"{response.status_code} {response.reason}: {response.text[:200]}")
-        self.code = int(response.status_code)
-        self.response = response
+    SCHEME: ClassVar[str]
+    OPTIONS: ClassVar[type[RequestOptions]]
+    #: What the service calls its errors, where that says more than the status.
+    CODES: ClassVar[Mapping[str, Kind]] = {}
+    REFUSALS: ClassVar[Mapping[Kind, Refusal]] = {}
 
+    def __init__(self, options: RequestOptions | None = None) -> None:
+        self.options = self.OPTIONS.from_environment() if options is None else options
+        self.parallel = self.options.num_threads
 
-class Incomplete(Exception):
-    """An answer that broke off, or whose bytes do not have their checksum."""
+    @classmethod
+    def split_path(cls, path: str) -> tuple[str, str]:
+        """(bucket, key): `gs://bucket/a/b` → `("bucket", "a/b")`. Raises `StorageError` if there is no bucket."""
+        bucket, _, key = os.fspath(path).removeprefix(cls.SCHEME).partition("/")
+        if not path.startswith(cls.SCHEME) or not bucket:
+            raise StorageError(f"expected a path {cls.SCHEME}bucket/directory, got {path!r}", path=path)
+        return bucket, key
 
+    @property
+    def who(self) -> str:
+        """The identity that the service knows us by, for messages."""
+        return "an anonymous caller" if self.options.anonymous else "these credentials"
 
-class Service(NamedTuple):
-    """What retries know of a service: the status behind an error, whether to try again, and a refusal in words.
+    def kind_of(self, error: BaseException, path: str) -> Kind | None:
+        """What went wrong; None for an error of the program, which is raised as it is."""
+        code, status = answer_of(error)
+        kind = self.CODES.get(code) or _STATUSES.get(status or 0)
+        if kind is not None:
+            return kind
+        for each in (getattr(error, "reason", None), error):
+            for cls in type(each).__mro__:
+                if (name := f"{cls.__module__}.{cls.__qualname__}") in EXCEPTIONS:
+                    return EXCEPTIONS[name]
+        if getattr(error, "retryable", False) is True:  # google.auth's RefreshError
+            return Kind.AGAIN
+        return None if status is None else Kind.REFUSED
 
-    `is_transient` is asked about what is not transient at every service. `refused` gives an error that it has no words
-    for back.
-    """
+    def refusal(self, error: BaseException, kind: Kind, path: str, doing: str) -> BeamPipesError:
+        """The error of ours that stands for a refusal."""
+        bucket, key = self.split_path(path)
+        made, text = self.REFUSALS.get(kind) or REFUSALS.get(kind) or REFUSALS[Kind.REFUSED]
+        said, status = in_short(error), answer_of(error)[1]
+        words = {"path": path, "doing": doing, "bucket": bucket, "key": key, "said": said, "who": self.who}
+        return made(text.format(**words), path=path, bucket=bucket, status=status)
 
-    status_of: Callable[[BaseException], int | None]
-    is_transient: Callable[[BaseException, int | None], bool]
-    refused: Callable[[BaseException, int | None], BaseException]
+    def retrying(self, attempt: Callable[[], T], path: str, doing: str, *, deadline_secs: float | None = None) -> T:
+        """What `attempt` returns, after as many attempts as fit into `options.deadline_secs`.
 
-    def may_pass(self, error: BaseException, code: int | None) -> bool:
-        """Whether the same request may well succeed the next time."""
-        broken = isinstance(error, (Incomplete, ConnectionError, TimeoutError)) if code is None else False
-        return broken or code in RETRIED_STATUSES or self.is_transient(error, code)
+        `doing` names the operation in messages ("read", "write", "list", "delete"). An attempt that failed may have
+        taken effect: give only what may be done twice.
 
-
-def retrying(attempt: Callable[[], T], *, options: RequestOptions, path: str, doing: str, service: Service) -> T:
-    """What `attempt` returns, after as many attempts as fit into `options.deadline_secs`.
-
-    `doing` names the operation in messages ("read", "write", "list", "delete"). An attempt that failed may have
-    taken effect: give only what may be done twice. `service.refused` makes the error of an answer that stays the same.
-
-    Raises:
-        CacheNotFoundError: there is no such object.
-        BucketNotFoundError: there is no such bucket.
-        StorageForbiddenError: who asks may not do this.
-        ChangedMeanwhileError: a precondition does not hold.
-        StorageUnavailableError: the deadline has passed; it tells the last failure.
-        StorageError: the service refuses the request for another reason.
-    """
-    started = time.monotonic()
-    backoff = FIRST_BACKOFF_SECS
-    attempts = 0
-    has_told = False
-    while True:
-        attempts += 1
-        try:
-            return attempt()
-        except Exception as error:
-            code = service.status_of(error)
-            if not service.may_pass(error, code):
-                meaning = service.refused(error, code)
-                if meaning is error:
+        Raises:
+            CacheNotFoundError: there is no such object.
+            BucketNotFoundError: there is no such bucket.
+            StorageForbiddenError: whoever asks may not do this.
+            ChangedMeanwhileError: a precondition does not hold.
+            StorageUnavailableError: the deadline has passed; it names the last failure.
+            StorageError: the service refuses the request for another reason.
+        """
+        options = self.options
+        most_secs = options.deadline_secs if deadline_secs is None else deadline_secs
+        started = time.monotonic()
+        backoff = FIRST_BACKOFF_SECS
+        attempts = 0
+        has_told = False
+        while True:
+            attempts += 1
+            try:
+                return attempt()
+            except BeamPipesError:
+                raise
+            except Exception as error:
+                kind = self.kind_of(error, path)
+                if kind is None:
                     raise
-                raise meaning from error
-            pause = max(random.uniform(0, backoff), _retry_after_secs(error))
-            left = started + options.deadline_secs - time.monotonic()
-            if pause >= left:
-                raise StorageUnavailableError(
-                    f"{path}: cannot {doing}: {attempts} attempts in {time.monotonic() - started:.0f} s failed, the "
-                    f"last with: {in_short(error)}. Nothing half done is visible; try again later, or allow more than "
-                    f"deadline_secs={options.deadline_secs:g} ({options.PREFIX}DEADLINE_SECS).",
-                    path=path,
-                    attempts=attempts,
-                ) from error
-            if not has_told and (secs := time.monotonic() - started) >= options.deadline_secs * TOLD_AFTER:
-                has_told = True
-                _log.warning(
-                    "%s: cannot %s, %d attempts in %.0f s failed, the last with: %s. Trying for %.0f s more.",
-                    *(path, doing, attempts, secs, in_short(error), left),
-                )
-            time.sleep(pause)
-            backoff = min(2 * backoff, options.most_backoff_secs)
+                if kind is not Kind.AGAIN:
+                    raise self.refusal(error, kind, path, doing) from error
+                if attempts == 1:  # an upload may have gone well for longer than any deadline
+                    started = max(started, time.monotonic() - options.attempt_timeout_secs)
+                pause = max(random.uniform(0, backoff), _retry_after_secs(error))
+                left = started + most_secs - time.monotonic()
+                if pause >= left:
+                    raise StorageUnavailableError(
+                        f"{path}: cannot {doing}: {attempts} attempts in {time.monotonic() - started:.0f} s failed, "
+                        f"the last with: {in_short(error)}. Nothing half done is visible; try again later, or allow "
+                        f"more than deadline_secs={most_secs:g} ({options.PREFIX}DEADLINE_SECS).",
+                        path=path,
+                        attempts=attempts,
+                    ) from error
+                if not has_told and (secs := time.monotonic() - started) >= most_secs * TOLD_AFTER:
+                    has_told = True
+                    _log.warning(
+                        "%s: cannot %s, %d attempts in %.0f s failed, the last with: %s. Trying for %.0f s more.",
+                        *(path, doing, attempts, secs, in_short(error), left),
+                    )
+                time.sleep(pause)
+                backoff = min(2 * backoff, options.most_backoff_secs)
 
 
-def status_of(error: BaseException) -> int | None:
-    """The HTTP status behind an error; None if it is no answer of the service."""
-    code = getattr(error, "code", None)
-    if type(error).__name__ == "InvalidOperation":  # google.auth's, which refreshes no credentials after a 401
-        return 401
-    if not isinstance(code, int):
-        code = getattr(getattr(error, "response", None), "status_code", None)
-    return int(code) if isinstance(code, int) else None
-
-
-def is_transient(error: BaseException, code: int | None) -> bool:
-    """What Google's libraries raise for a request that may well succeed the next time."""
-    if code is not None:
-        return False
-    import requests.exceptions
-    import urllib3.exceptions
-    from google.auth.exceptions import RefreshError, TransportError
-
-    broken = (
-        requests.exceptions.ConnectionError,
-        requests.exceptions.Timeout,
-        requests.exceptions.ChunkedEncodingError,
-        requests.exceptions.ContentDecodingError,
-        urllib3.exceptions.HTTPError,
-        TransportError,
-    )
-    if isinstance(error, broken):
-        return True
-    if isinstance(error, RefreshError):
-        return bool(error.retryable)
-    # A checksum of the library's own that does not hold; an answer that is cut in the middle of its JSON.
-    return type(error).__name__ in ("DataCorruption", "JSONDecodeError")
+def answer_of(error: BaseException) -> tuple[str, int | None]:
+    """What the service called its error, and the HTTP status; ("", None) where it is no answer of the service."""
+    answer = getattr(error, "response", None)
+    if isinstance(answer, Mapping):  # botocore's
+        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return str(answer.get("Error", {}).get("Code", "")), status if isinstance(status, int) else None
+    named = getattr(error, "error_code", None)  # azure-core's
+    for status in (
+        getattr(error, "status_code", None),
+        getattr(error, "code", None),
+        getattr(answer, "status_code", None),
+    ):
+        if isinstance(status, int):
+            return str(getattr(named, "value", named)), int(status)
+    return "", None
 
 
 def pieces(read1: Callable[[int], bytes], size: int | None, *, deadline: float | None) -> Iterator[bytes]:
@@ -331,21 +330,48 @@ def pieces(read1: Callable[[int], bytes], size: int | None, *, deadline: float |
         raise Incomplete(f"the answer broke off {left} bytes before its end, of {size}")
 
 
-def require_range(told: str | None, *, path: str, start: int, size: int, total: int | None) -> None:
-    """Raises `StorageError` unless `Content-Range` of an answer is the range that was asked for, of a file of `total`
-    bytes: a cache on the way may answer with another one, whose bytes would be taken for those asked for."""
+def body_of(
+    read1: Callable[[int], bytes],
+    *,
+    path: str,
+    start: int,
+    size: int | None,
+    length: int | None,
+    content_range: str | None,
+    total_secs: float,
+) -> bytes:
+    """What was asked for of a body of `length` bytes: `size` of them from `start`, or those there are; None: all.
+
+    Without a `Content-Range` the body is the whole object, whatever was asked for.
+    """
+    deadline = time.monotonic() + total_secs
+    if size is not None and content_range:
+        length = require_range(content_range, path=path, start=start, size=size)
+        return b"".join(pieces(read1, length, deadline=deadline))
+    if size is None:
+        return b"".join(pieces(read1, length, deadline=deadline))
+    most = None if length is None else min(length, start + size)
+    return b"".join(pieces(read1, most, deadline=deadline))[start : start + size]
+
+
+def require_range(told: str | None, *, path: str, start: int, size: int, total: int | None = None) -> int:
+    """How many bytes an answer holds, by its `Content-Range`; fewer than `size` where the object ends before.
+
+    Raises `StorageError` unless they are those that were asked for, of a file of `total` bytes: a cache on the way may
+    answer with other ones.
+    """
     found = re.fullmatch(r"\s*bytes (\d+)-(\d+)/(\d+|\*)\s*", told or "")
-    if (
-        found is None
-        or (int(found[1]), int(found[2])) != (start, start + size - 1)
-        or (total is not None and found[3] not in ("*", str(total)))
-    ):
-        whole = "*" if total is None else total
-        raise StorageError(
-            f"{path}: asked for the bytes {start}-{start + size - 1}/{whole}, and the answer holds {told or 'others'}: "
-            "a server or proxy on the way mixes up ranges, or the file changed. Download it, or go around the proxy.",
-            path=path,
-        )
+    if found is not None:
+        first, last, whole = int(found[1]), int(found[2]), None if found[3] == "*" else int(found[3])
+        end = start + size if whole is None else min(start + size, whole)
+        if first == start and last + 1 == end and (total is None or whole in (None, total)):
+            return end - start
+    raise StorageError(
+        f"{path}: asked for the bytes {start}-{start + size - 1}/{'*' if total is None else total}, and the answer "
+        f"holds {told or 'others'}: a server or proxy on the way mixes up ranges, or the file changed. Download it, or "
+        "go around the proxy.",
+        path=path,
+    )
 
 
 def _retry_after_secs(error: BaseException) -> float:
@@ -359,48 +385,3 @@ def _retry_after_secs(error: BaseException) -> float:
 def in_short(error: BaseException) -> str:
     """An error on one line of a message."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
-
-
-def refused(
-    error: BaseException,
-    code: int | None,
-    *,
-    path: str,
-    doing: str,
-    who: Callable[[], str],
-    bucket_exists: Callable[[], bool],
-) -> BaseException:
-    """What Google's answer with this status means, and what to do."""
-    bucket = path.removeprefix("gs://").partition("/")[0]
-    if code == 404:
-        if not bucket_exists():
-            return BucketNotFoundError(
-                f"{path}: cannot {doing}: there is no bucket {bucket!r}. Check its name, or create it: gcloud storage "
-                f"buckets create gs://{bucket}",
-                path=path,
-                bucket=bucket,
-            )
-        return CacheNotFoundError(f"expected an object at {path!r}, and there is none", path=path)
-    if code in (401, 403):
-        return StorageForbiddenError(
-            f"{path}: {who()} may not {doing} there ({in_short(error)}). Reading needs the role "
-            "roles/storage.objectViewer on the bucket, building roles/storage.objectUser: gcloud storage buckets "
-            "add-iam-policy-binding "
-            f"gs://{bucket} --member=… --role=roles/storage.objectUser",
-            path=path,
-            status=code,
-        )
-    return refused_anywhere(error, code, path=path, doing=doing)
-
-
-def refused_anywhere(error: BaseException, code: int | None, *, path: str, doing: str) -> BaseException:
-    """A refusal that means the same at every object store; an error that is no answer, as it is."""
-    if code is None:
-        return error
-    if code == 412:
-        return ChangedMeanwhileError(
-            f"{path}: cannot {doing}: another process has changed the object meanwhile. What it wrote is there, what "
-            "this one would have written is not; look who builds there, and run again.",
-            path=path,
-        )
-    return StorageError(f"{path}: cannot {doing}: the service refuses it ({in_short(error)}).", path=path, status=code)

@@ -1,13 +1,11 @@
-"""Listing, reading and writing objects of Google Cloud Storage.
+"""What moves between an object store and this machine: listings, an object as a file, a file that becomes an object.
 
 Listing: a page holds a thousand names, and the next cannot be asked for before this one has arrived. What fits into a
 page is one request; a larger prefix is listed directory by directory, each on a thread of its own.
 
-Reading: one generation of an object as a file, in ranges, read ahead while the reader goes on in order.
+Reading: one version of an object as a file, in ranges, read ahead while the reader goes on in order.
 
-Writing: a resumable upload in chunks, which continues after a broken connection from what the service has. The object
-appears when the last byte has arrived and the checksum that was announced at the start holds; until then nothing of it
-can be seen. (cloud.google.com/storage/docs/performing-resumable-uploads)
+Writing: a temporary file, which the service's own client uploads when it is complete.
 """
 
 from __future__ import annotations
@@ -15,75 +13,24 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 import google_crc32c
 
-from beam_pipes.errors import CorruptCacheError, StorageUnavailableError
-from beam_pipes.storage.requests import GcsOptions, HttpError, Incomplete, Session, pieces, require_range, status_of
+from beam_pipes.errors import CorruptCacheError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    import requests
     from _typeshed import WriteableBuffer
-
-T = TypeVar("T")
-
-
-class Blob(Protocol):
-    """What we use of a `google.cloud.storage.Blob`, which has no types."""
-
-    name: str
-    size: int
-    generation: int
-    crc32c: str
-    md5_hash: str | None
-    updated: datetime | None
-
-    def reload(self, *, client: object, timeout: object, retry: None) -> None: ...
-    def delete(self, *, client: object, timeout: object, retry: None) -> None: ...
-    def rewrite(
-        self, source: Blob, *, token: str | None, client: object, timeout: object, retry: None
-    ) -> tuple[str | None, int, int]: ...
-    def upload_from_string(
-        self,
-        data: bytes,
-        *,
-        content_type: str,
-        client: object,
-        timeout: object,
-        if_generation_match: int | None,
-        checksum: str,
-        retry: None,
-    ) -> None: ...
-    def create_resumable_upload_session(
-        self, *, size: int, content_type: str, client: object, timeout: object, checksum: None, retry: None
-    ) -> str: ...
-
-
-class Properties(TypedDict, total=False):
-    """What we look at of an object as the service describes it in JSON."""
-
-    size: str
-    crc32c: str
-
-
-class Retrying(Protocol):
-    """`ObjectStorage._retrying`: what an attempt returns, after as many as it takes."""
-
-    def __call__(self, attempt: Callable[[], T], path: str, doing: str, /) -> T: ...
 
 
 class ObjectStatus(NamedTuple):
-    """One generation of an object. `content_digest` is equal for equal content, whenever it was written.
+    """One version of an object: `generation` is another number for every one.
 
-    On gs:// it is the md5 where the service keeps one; objects that were composed of others have none, and are told by
-    their crc32c together with their generation. On s3:// it is the ETag, on az:// the MD5, or the ETag where there is
-    none.
+    `content_digest` is equal for equal content, whenever it was written. On gs:// it is the md5 where the service keeps
+    one; objects that were composed of others have none, and are identified by their crc32c together with their
+    generation. On s3:// it is the ETag, on az:// the MD5, or the ETag where there is none.
     """
 
     path: str
@@ -151,49 +98,19 @@ def _list_part(get_page: GetPage, prefix: str) -> tuple[list[ObjectStatus], list
 FIRST_RANGE_BYTES = 256 << 10
 
 
-def get_range(session: Session, url: str, status: ObjectStatus, start: int, size: int, *, total_secs: float) -> bytes:
-    """The bytes of one range of an object, exactly `size` of them; one attempt.
-
-    Raises `HttpError` for an answer that is no success, `Incomplete` for one that breaks off or takes longer than
-    `total_secs`.
-    """
-    deadline = time.monotonic() + total_secs
-    headers = {"Range": f"bytes={start}-{start + size - 1}", "Accept-Encoding": "identity"}
-    answer = session.http.request(
-        "GET", f"{url}?alt=media&generation={status.generation}", headers=headers, timeout=session.timeout, stream=True
-    )
-    with answer:
-        if answer.status_code not in (200, 206):
-            raise HttpError(answer)
-        skip = start if answer.status_code == 200 else 0  # the range was ignored
-        if answer.status_code == 206:
-            told = answer.headers.get("Content-Range")
-            require_range(told, path=status.path, start=start, size=size, total=status.size)
-        return b"".join(pieces(answer.raw.read1, skip + size, deadline=deadline))[skip:]
-
-
 class ObjectReader(io.RawIOBase):
-    """Reads one generation of an object; what is written meanwhile is not seen. Memory: two chunks.
+    """Reads one version of an object; what is written meanwhile is not seen. Memory: two chunks.
 
     `fetch(start, size)` gets a range. A reader that has read everything in order has checked the object's crc32c.
     Raises `CorruptCacheError` if it does not hold.
     """
 
-    def __init__(
-        self,
-        fetch: Callable[[int, int], bytes],
-        *,
-        path: str,
-        size: int,
-        crc32c: int | None,
-        content_digest: str,
-        chunk_bytes: int,
-    ) -> None:
-        self.name = path
-        self.size = size
-        self.content_digest = content_digest
+    def __init__(self, fetch: Callable[[int, int], bytes], status: ObjectStatus, *, chunk_bytes: int) -> None:
+        self.name = status.path
+        self.size = status.size
+        self.content_digest = status.content_digest
         self._fetch = fetch
-        self._crc32c = crc32c
+        self._crc32c = status.crc32c
         self._chunk_bytes = chunk_bytes
         self._pool: ThreadPoolExecutor | None = None
         self._position = 0
@@ -220,38 +137,33 @@ class ObjectReader(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        at = self._position - self._window_start
-        if not 0 <= at < len(self._window):
-            if self._position >= self.size or not len(view):
-                return 0
-            self._move(len(view))
-            at = 0
-        piece = self._window[at : at + len(view)]
+        piece = self._piece(len(view))
         view[: len(piece)] = piece
-        self._position += len(piece)
         return len(piece)
 
     def readall(self) -> bytes:
-        return self.read(self.size - self._position) if self._position < self.size else b""
+        return self.read()
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """At least one byte unless at the end, and all of `size` where they are there."""
-        if size is None or size < 0:
-            size = max(0, self.size - self._position)
+        """All of `size` bytes, or as many as there are."""
+        left = max(0, self.size - self._position) if size is None or size < 0 else size
         pieces: list[bytes] = []
-        left = size
-        while left > 0:
-            at = self._position - self._window_start
-            if not 0 <= at < len(self._window):
-                if self._position >= self.size:
-                    break
-                self._move(left)
-                at = 0
-            piece = self._window[at : at + left]
-            self._position += len(piece)
+        while left > 0 and (piece := self._piece(left)):
             left -= len(piece)
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _piece(self, most: int) -> bytes:
+        """At least one byte unless at the end, and `most` at most."""
+        at = self._position - self._window_start
+        if not 0 <= at < len(self._window):
+            if self._position >= self.size or not most:
+                return b""
+            self._move(most)
+            at = 0
+        piece = self._window[at : at + most]
+        self._position += len(piece)
+        return piece
 
     def _move(self, wanted: int) -> None:
         """Makes the window begin at the present position."""
@@ -299,10 +211,16 @@ class ObjectReader(io.RawIOBase):
         super().close()
 
 
+class Upload(Protocol):
+    """Makes an object of `size` bytes of a file, whose checksum is known."""
+
+    def __call__(self, file: IO[bytes], *, size: int, crc32c: int) -> None: ...
+
+
 class StagedObject:
     """Written to a temporary file of this machine that has no name; an object of the service on commit."""
 
-    def __init__(self, upload: Callable[..., None]) -> None:
+    def __init__(self, upload: Upload) -> None:
         self._upload = upload
         self._size = 0
         self._crc32c = 0
@@ -335,121 +253,3 @@ class StagedObject:
 
     def close(self) -> None:
         self.abort()
-
-
-# A session is lost with the server that keeps it: seldom, so a few of them are enough.
-MOST_SESSIONS = 10
-
-_RESUME = 308
-
-
-class _SessionLost(Exception):
-    """The service no longer knows the upload."""
-
-
-class ResumableUpload:
-    """One upload of `size` bytes of `file` to the object `blob`, whose `crc32c` is set."""
-
-    def __init__(
-        self,
-        session: Session,
-        blob: Blob,
-        file: IO[bytes],
-        size: int,
-        *,
-        options: GcsOptions,
-        retrying: Retrying,
-        path: str,
-    ) -> None:
-        self._session = session
-        self._blob = blob
-        self._file = file
-        self._size = size
-        self._options = options
-        self._retrying = retrying
-        self._path = path
-        self._url = ""
-        self._sent = 0
-        self._unsure = False
-
-    def run(self, *, is_whole: Callable[[Properties], bool]) -> None:
-        """Uploads all of it; `is_whole` looks at the properties of what was stored, and what is not is sent again.
-
-        Raises as `retrying` does; the deadline is for each chunk.
-        """
-
-        def begin() -> str:
-            url = self._blob.create_resumable_upload_session(
-                size=self._size,
-                content_type="application/octet-stream",
-                client=self._session.client,
-                timeout=self._session.timeout,
-                checksum=None,  # announced with the object's own properties
-                retry=None,
-            )
-            return str(url)
-
-        for _ in range(MOST_SESSIONS):
-            self._url = self._retrying(begin, self._path, "write")
-            self._sent, self._unsure = 0, False
-            try:
-                while True:
-                    made = self._retrying(self._step, self._path, "write")
-                    if made is not None and is_whole(made):
-                        return
-                    if made is not None:
-                        raise _SessionLost
-            except _SessionLost:
-                continue
-        raise StorageUnavailableError(
-            f"{self._path}: cannot write: the service lost the upload {MOST_SESSIONS} times, or stored other bytes "
-            "than it was sent. Try again later.",
-            path=self._path,
-        )
-
-    def _step(self) -> Properties | None:
-        """Sends the next chunk; the object's properties where it was the last, None if there is more."""
-        if self._unsure:
-            answer = self._put(b"", f"bytes */{self._size}")
-            made = self._understood(answer)
-            self._unsure = False
-            if made is not None:
-                return made
-        self._file.seek(self._sent)
-        chunk = self._file.read(min(self._options.chunk_bytes, self._size - self._sent))
-        last = self._sent + len(chunk) - 1
-        self._unsure = True  # until the answer is here, nobody knows what has arrived
-        answer = self._put(chunk, f"bytes {self._sent}-{last}/{self._size}" if chunk else f"bytes */{self._size}")
-        made = self._understood(answer)
-        self._unsure = False
-        return made
-
-    def _put(self, data: bytes, content_range: str) -> requests.Response:
-        return self._session.http.request(
-            "PUT",
-            self._url,
-            data=data,
-            headers={"Content-Range": content_range, "Content-Type": "application/octet-stream"},
-            timeout=self._session.timeout,
-            allow_redirects=False,  # 308 is no redirect here
-        )
-
-    def _understood(self, answer: requests.Response) -> Properties | None:
-        code = int(answer.status_code)
-        if code in (200, 201):
-            made: Properties = answer.json()
-            return made
-        if code == _RESUME:
-            received = answer.headers.get("Range", "")
-            before, self._sent = self._sent, int(received.rpartition("-")[2]) + 1 if received else 0
-            if not 0 <= self._sent <= self._size:
-                raise _SessionLost
-            if not self._unsure and self._sent == before:
-                raise Incomplete(f"the service took nothing of the chunk at byte {before}")
-            return None
-        # 400: also what a service says that was sent other bytes than were announced; a new session tells which it was.
-        if code in (400, 404, 410, 499):
-            raise _SessionLost
-        error = HttpError(answer)
-        assert status_of(error) == code
-        raise error

@@ -3,7 +3,7 @@
     https://host/books/emma.txt                     one file; a web server has no listing
     hf://datasets/owner/name@revision/data/         files of a repository, listed by huggingface_hub
 
-They are `ObjectStorage`s whose writing is refused, so readers, retries and selections are those of `gs://` and `s3://`.
+They are `ObjectStorage`s whose writing is refused, so readers, attempts and selections are those of `gs://` and `s3://`.
 A file is bound by its strong ETag, or else by Last-Modified, and its size: an answer with other ones is an error, and
 never a mixture of two files. A file of the Hub is bound by the digest that git or LFS has of it, and is read from the
 commit in which it was found. Where a server ignores ranges, the whole file is copied to a temporary one, once.
@@ -14,10 +14,7 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import functools
-import hashlib
-import http.client
 import re
-import ssl
 import tempfile
 import threading
 import time
@@ -26,15 +23,14 @@ import urllib.parse
 import urllib.request
 from abc import abstractmethod
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 from beam_pipes.errors import CacheNotFoundError, StorageError, StorageForbiddenError
 from beam_pipes.extras import require
-from beam_pipes.storage.objects import ObjectStorage
-from beam_pipes.storage.requests import RequestOptions, Service, in_short, pieces, refused_anywhere, require_range
-from beam_pipes.storage.requests import status_of as code_of
+from beam_pipes.storage.objects import Answer, ObjectStorage, number_of
+from beam_pipes.storage.requests import Kind, Refusal, RequestOptions, pieces, require_range
 from beam_pipes.storage.transfer import ObjectReader, ObjectStatus, Page
 
 if TYPE_CHECKING:
@@ -69,43 +65,35 @@ class Found(NamedTuple):
 
 
 class _ReadOnly(ObjectStorage):
-    """What both have in common: reading by ranges of a URL, and the refusal to write."""
+    """Base of both: reading by ranges of a URL, and the refusal to write."""
 
-    options: RequestOptions
-
-    def __init__(self, options: RequestOptions | None = None) -> None:
-        self.options = WebOptions.from_environment() if options is None else options
-        self.parallel = self.options.num_threads
+    OPTIONS = WebOptions
+    REFUSALS = {Kind.MISSING: Refusal(CacheNotFoundError, "expected a file at {path!r}, and there is none ({said})")}
 
     @abstractmethod
-    def _look(self, path: str) -> Found:
-        """Where a file is, and what it is bound by. Raises `CacheNotFoundError` if there is none."""
+    def _find(self, path: str, /) -> Found:
+        """Where a file is, and what it is bound by; one attempt."""
 
     def _headers(self) -> dict[str, str]:
         """Headers for the server itself, which no redirection takes elsewhere."""
         return {}
 
-    def status(self, path: str) -> ObjectStatus:
-        found = self._look(path)
-        return _status(path, found.size, found.binding, found.modified_ns)
+    def _head(self, path: str, /) -> tuple[str, ObjectStatus]:
+        found = self._find(path)
+        return found.binding or "", _status(path, found.size, found.binding, found.modified_ns)
 
     def open_read(self, path: str) -> IO[bytes]:
-        found = self._look(path)
-        return _WebReader(_WebFile(self, path, found), _status(path, found.size, found.binding, 0), self.options)  # type: ignore[return-value]
+        found = self.retrying(functools.partial(self._find, path), path, "read")
+        return _WebReader(self, path, found)  # type: ignore[return-value]
 
     def read_range(self, path: str, offset: int, size: int) -> bytes:
         with contextlib.closing(self.open_read(path)) as file:
             file.seek(offset)
             return file.read(size)
 
-    def _read_whole(self, path: str) -> tuple[bytes, int]:
+    def fetch(self, path: str) -> Answer:
         with contextlib.closing(self.open_read(path)) as file:
-            return file.read(), 0
-
-    # Requests.
-
-    def _service(self, path: str, doing: str) -> Service:
-        return Service(code_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
+            return Answer(file.read(), "", None, datetime.now(timezone.utc))
 
     def request(self, url: str, ranges: str) -> HTTPResponse:
         """The open answer to a GET of a range; raises `_Refusal` if it is no success."""
@@ -119,62 +107,43 @@ class _ReadOnly(ObjectStorage):
             with error:
                 raise _Refusal(error.code, error.reason, dict(error.headers.items())) from error
 
-    # Writing.
-
-    def _refuse(self, path: str) -> NoReturn:
+    def _refuse(self, path: str, /, *rest: object) -> NoReturn:
         raise StorageError(
             f"{path}: cannot write: {self.SCHEME} is for inputs, and nothing is written or deleted there. Build into a "
             "local directory, gs://, s3:// or az://.",
             path=path,
         )
 
-    def put(
-        self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
-    ) -> int:
-        self._refuse(path)
-
-    def _upload(self, path: str, file: IO[bytes], size: int, crc32c: int) -> None:
-        self._refuse(path)
-
-    def link_or_copy(self, source: str, target: str) -> None:
-        self._refuse(target)
-
-    def delete(self, path: str) -> None:
-        self._refuse(path)
-
-    def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
-        self._refuse(path)
+    _put = _send = _copy = _delete = _get = _refuse
 
     def makedirs(self, path: str) -> None:
         self._refuse(path)
 
-    def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
-        self._refuse(path)
 
-
-class _WebFile:
-    """Ranges of one file, whose answers are all bound to what was found when it was opened."""
+class _WebReader(ObjectReader):
+    """Reads one file, whose answers all say again what was found when it was opened."""
 
     def __init__(self, storage: _ReadOnly, path: str, found: Found) -> None:
+        status = _status(path, found.size, found.binding, 0)
+        super().__init__(self._fetch_once, status, chunk_bytes=storage.options.chunk_bytes)
         self._storage, self._path, self._found = storage, path, found
         self._lock = threading.Lock()
         self._copy: IO[bytes] | None = None  # of the whole file, where the server ignores ranges
 
-    def fetch(self, start: int, size: int) -> bytes:
+    def close(self) -> None:
+        super().close()
+        if self._copy is not None:
+            self._copy.close()
+
+    def _fetch_once(self, start: int, size: int) -> bytes:
         with self._lock:
-            data = None if self._copy else self._read_range(start, size)
+            attempt = functools.partial(self._range, start, size)
+            data = None if self._copy else self._storage.retrying(attempt, self._path, "read")
             if data is None:
                 assert self._copy is not None
                 self._copy.seek(start)
                 data = self._copy.read(size)
             return data
-
-    def close(self) -> None:
-        if self._copy is not None:
-            self._copy.close()
-
-    def _read_range(self, start: int, size: int) -> bytes | None:
-        return self._storage._retrying(functools.partial(self._range, start, size), self._path, "read")
 
     def _range(self, start: int, size: int) -> bytes | None:
         """The bytes of a range; None if the answer was the whole file, which is in the copy now."""
@@ -208,25 +177,6 @@ class _WebFile:
             )
 
 
-class _WebReader(ObjectReader):
-    """A reader that ends with the copy that it may have made."""
-
-    def __init__(self, file: _WebFile, status: ObjectStatus, options: RequestOptions) -> None:
-        super().__init__(
-            file.fetch,
-            path=status.path,
-            size=status.size,
-            crc32c=None,
-            content_digest=status.content_digest,
-            chunk_bytes=options.chunk_bytes,
-        )
-        self._file = file
-
-    def close(self) -> None:
-        super().close()
-        self._file.close()
-
-
 # What a binding of HTTP begins with, and one of the Hub does not.
 _HTTP = ("etag:", "modified:")
 
@@ -256,21 +206,28 @@ def _status(path: str, size: int, binding: str | None, modified_ns: int) -> Obje
         # Read and hashed as a file is; no other look finds the same generation, so no digest of it is kept.
         return ObjectStatus(path, size, time.time_ns(), None, None, modified_ns)  # type: ignore[arg-type]
     digest = f"{binding}:{size}"
-    number = int.from_bytes(hashlib.sha256(digest.encode()).digest()[:7], "big")
-    return ObjectStatus(path, size, number, None, digest, modified_ns)
+    return ObjectStatus(path, size, number_of(digest), None, digest, modified_ns)
 
 
 class HttpsStorage(_ReadOnly):
     """The `Storage` protocol over web servers, for inputs; `http://` from this machine alone, where nobody listens."""
 
     SCHEME = "https://"
+    REFUSALS = {
+        **_ReadOnly.REFUSALS,
+        Kind.FORBIDDEN: Refusal(
+            StorageForbiddenError,
+            "{path}: the server does not let an anonymous caller {doing} it ({said}). Only files that need no "
+            "credentials are read: download it.",
+        ),
+    }
 
     @classmethod
     def split_path(cls, path: str) -> tuple[str, str]:
         """(host, path): `https://host/a/b` → `("host", "a/b")`."""
         return super().split_path(re.sub("^http://", cls.SCHEME, path))
 
-    def _look(self, path: str) -> Found:
+    def _find(self, path: str, /) -> Found:
         parts = urllib.parse.urlsplit(path)
         if parts.query:
             raise self._no_listing(path)
@@ -278,27 +235,18 @@ class HttpsStorage(_ReadOnly):
             raise StorageError(
                 f"{path}: anyone on the way could change what http:// gives. Give it as https://.", path=path
             )
+        try:
+            with self.request(path, "0-0") as answer:
+                if answer.status == 206:
+                    require_range(answer.headers.get("Content-Range"), path=path, start=0, size=1)
+                return _found_in(answer, path)
+        except _Refusal as error:
+            # No first byte: an empty file.
+            if error.code != 416 or error.response.headers.get("Content-Range", "").rpartition("/")[2] != "0":
+                raise
+            return Found(path, 0, None, 0)
 
-        def attempt() -> Found:
-            try:
-                with self.request(path, "0-0") as answer:
-                    if answer.status == 206:
-                        require_range(answer.headers.get("Content-Range"), path=path, start=0, size=1, total=None)
-                    return _found_in(answer, path)
-            except _Refusal as error:
-                if error.code != 416:
-                    raise
-                # No first byte: an empty file.
-                total = error.response.headers.get("Content-Range", "").rpartition("/")[2]
-                if total != "0":
-                    raise
-                return Found(path, 0, None, 0)
-
-        return self._retrying(attempt, path, "read")
-
-    def _page(
-        self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
-    ) -> Page:
+    def _page(self, path: str, prefix: str, delimiter: str | None, token: str | None, most: int, /) -> Page:
         raise self._no_listing(path)
 
     @staticmethod
@@ -318,6 +266,13 @@ class HubStorage(_ReadOnly):
     """
 
     SCHEME = "hf://"
+    REFUSALS = {
+        **_ReadOnly.REFUSALS,
+        Kind.FORBIDDEN: Refusal(
+            StorageForbiddenError,
+            "{path}: {who} may not {doing} it ({said}). Set HF_TOKEN, or accept the conditions of the repository.",
+        ),
+    }
     _PATH = re.compile(
         r"hf://((?:datasets|spaces|models)/)?([^/@]+/[^/@]+)(?:@(refs/(?:pr|convert)/[^/]+|[^/]+))?(?:/(.*))?"
     )
@@ -343,71 +298,36 @@ class HubStorage(_ReadOnly):
         token = False if self.options.anonymous else None
         return dict(self._hub.utils.build_hf_headers(token=token, library_name="beam-pipes"))
 
-    def _look(self, path: str) -> Found:
+    def _find(self, path: str, /) -> Found:
         hub, (where, name) = self._hub, self._named(path)
         if not name:
             raise CacheNotFoundError(f"expected a file at {path!r}, and there is none", path=path)
+        of_file = functools.partial(hub.hf_hub_url, where["repo_id"], name, repo_type=where["repo_type"])
+        told = hub.get_hf_file_metadata(
+            of_file(revision=where["revision"]),
+            token=False if self.options.anonymous else None,
+            timeout=self.options.attempt_timeout_secs,
+        )
+        if told.etag is None or told.size is None:
+            raise StorageError(f"{path}: the Hub does not say what it holds. Try again later.", path=path)
+        fixed = of_file(revision=told.commit_hash or where["revision"])
+        return Found(fixed, int(told.size), f"hub:{told.etag}", 0)
 
-        def attempt() -> Found:
-            url = hub.hf_hub_url(where["repo_id"], name, repo_type=where["repo_type"], revision=where["revision"])
-            told = hub.get_hf_file_metadata(
-                url, token=False if self.options.anonymous else None, timeout=self.options.attempt_timeout_secs
-            )
-            if told.etag is None or told.size is None:
-                raise StorageError(f"{path}: the Hub does not say what it holds. Try again later.", path=path)
-            fixed = hub.hf_hub_url(
-                where["repo_id"], name, repo_type=where["repo_type"], revision=told.commit_hash or where["revision"]
-            )
-            return Found(fixed, int(told.size), f"hub:{told.etag}", 0)
-
-        return self._retrying(attempt, path, "read")
-
-    def _page(
-        self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
-    ) -> Page:
+    def _page(self, path: str, prefix: str, delimiter: str | None, token: str | None, most: int, /) -> Page:
         # `prefix` is what follows the first part of the path, as for a bucket; ours is asked for as a whole.
-        where, name = self._named(f"{self.SCHEME}{self.split_path(path)[0]}/{prefix}".rstrip("/"))
-        top = f"{self.SCHEME}{self.split_path(path)[0]}/{prefix}".rstrip("/").removesuffix(name).rstrip("/")
-
-        def attempt() -> Page:
-            api = self._hub.HfApi(token=False if self.options.anonymous else None)
-            objects, directories = [], []
+        asked = f"{self.SCHEME}{self.split_path(path)[0]}/{prefix}".rstrip("/")
+        where, name = self._named(asked)
+        top = asked.removesuffix(name).rstrip("/")
+        api = self._hub.HfApi(token=False if self.options.anonymous else None)
+        objects, directories = [], []
+        try:
             for entry in api.list_repo_tree(path_in_repo=name or None, recursive=delimiter is None, **where):
                 if not hasattr(entry, "blob_id"):
                     directories.append(f"{entry.path}/")
                     continue
                 digest = entry.lfs.sha256 if entry.lfs else entry.blob_id
                 objects.append(_status(f"{top}/{entry.path}", entry.size, f"hub:{digest}", 0))
-            return Page(objects, directories, None)
-
-        try:
-            return self._retrying(attempt, path, "list")
-        except CacheNotFoundError:
-            return Page([], [], None)
-
-
-def _is_transient(error: BaseException, code: int | None) -> bool:
-    if code is not None:
-        return False
-    reason = getattr(error, "reason", error) if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return False
-    if isinstance(error, http.client.HTTPException | urllib.error.URLError):
-        return True
-    # huggingface_hub speaks through httpx, whose errors all have this base.
-    return any(cls.__name__ == "TransportError" for cls in type(error).__mro__)
-
-
-def _refused(error: BaseException, code: int | None, *, path: str, doing: str) -> BaseException:
-    if code in (404, 410):
-        return CacheNotFoundError(f"expected a file at {path!r}, and there is none ({in_short(error)})", path=path)
-    if code in (401, 403):
-        advice = "Set HF_TOKEN, or accept the conditions of the repository." if path.startswith("hf://") else (
-            "Only files that need no credentials are read: download it."
-        )  # fmt: skip
-        return StorageForbiddenError(
-            f"{path}: the server does not let an anonymous caller {doing} it ({in_short(error)}). {advice}",
-            path=path,
-            status=code,
-        )
-    return refused_anywhere(error, code, path=path, doing=doing)
+        except Exception as error:
+            if self.kind_of(error, path) is not Kind.MISSING:
+                raise
+        return Page(objects, directories, None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from etag_stores import STORES, Store, running
 
-from beam_pipes.storage.objects import EtagStorage
+from beam_pipes.storage.objects import ObjectStorage
 
 QUICK = {"MOST_BACKOFF_SECS": "0.05", "ATTEMPT_TIMEOUT_SECS": "20", "CHUNK_BYTES": str(256 << 10)}
 
@@ -32,5 +32,5 @@ def bucket(store: Store) -> str:
 
 
 @pytest.fixture
-def storage(store: Store) -> EtagStorage:
+def storage(store: Store) -> ObjectStorage:
     return store.storage(store.options.from_environment())

@@ -92,7 +92,7 @@ def test_public_containers_need_no_credentials(store, monkeypatch):
     assert storage_for("az://public").read_bytes("az://public/d/f") == b"bytes"
     assert storage_for("az://public").list("az://public/d") == ["f"]
     with pytest.raises(
-        StorageForbiddenError, match="these credentials may not write there .* needs the role Storage B"
+        StorageForbiddenError, match="an anonymous caller may not write there .* needs the role Storage B"
     ):
         storage_for("az://public").replace("az://public/d/f", b"other")
 

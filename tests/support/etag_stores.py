@@ -20,7 +20,7 @@ from azure.storage.blob import BlobServiceClient
 from gcs_emulator import answering, free_port
 
 from beam_pipes.storage.azure import AzureOptions, AzureStorage
-from beam_pipes.storage.objects import EtagStorage
+from beam_pipes.storage.objects import ObjectStorage
 from beam_pipes.storage.requests import RequestOptions
 from beam_pipes.storage.s3 import S3Options, S3Storage
 
@@ -35,7 +35,7 @@ class Store:
 
     scheme: str
     options: type[RequestOptions]
-    storage: type[EtagStorage]
+    storage: type[ObjectStorage]
     #: What its errors say: a bucket that is not there, who may not read, what no credentials are.
     no_bucket: str
     forbidden: str
