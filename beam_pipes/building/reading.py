@@ -84,10 +84,7 @@ class SourceBatch(Batch):
 
 def graph_runner(declaration: Declaration) -> GraphRunner:
     """The units of a declaration, ready to run: statistics prefixed and randomness keyed as in every other run."""
-    graph = declaration.graph
-    return GraphRunner(
-        graph, prefix=graph.prefix, path=graph.prefix, seed=declaration.seed, on_error=declaration.on_error
-    )
+    return GraphRunner(declaration.graph, seed=declaration.seed, on_error=declaration.on_error)
 
 
 def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[SourceBatch]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import Any, Literal, get_args
 
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
-from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief, describe
+from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, set_context
+from beam_pipes.engine.stage_values import NOTHING as _NOTHING
+from beam_pipes.engine.stage_values import Outputs, combined
 from beam_pipes.engine.statistics import Statistic, checked_statistics
 from beam_pipes.engine.turns import turn_of
 from beam_pipes.errors import (
@@ -22,7 +22,6 @@ from beam_pipes.errors import (
     UnequalZipException,
     without_stop,
 )
-from beam_pipes.format.messages import as_message_of
 from beam_pipes.format.spec import UNCHANGEABLE, Record, owned
 
 # "raise" lets a stage's exception through unchanged; the others are what a build offers.
@@ -32,11 +31,6 @@ BUILD_POLICIES = tuple(policy for policy in get_args(OnError) if policy != "rais
 # What a stage may raise on a record. `sys.exit()` within a stage is a failure too, and does not end the build as if it
 # were complete. Ctrl-C is not a failure.
 FAILURES = (Exception, SystemExit, GeneratorExit)
-
-# One input that makes more combinations than this is a mistake in the graph, not data.
-MAX_COMBINATIONS = 100_000
-
-_NOTHING: Sequence[object] = ()
 
 
 class UnitRunner:
@@ -69,6 +63,7 @@ class UnitRunner:
         self._context = RecordContext(seed=seed, unit=place, epoch=epoch, stage=stage)
         self._stage = stage
         self._output_type: Signature = stage.output_type
+        self._outputs = Outputs(unit.name, stage)
         self._is_single = not isinstance(self._output_type, Mapping)
         self.refs = [Ref(unit.name, key) for key in ((None,) if self._is_single else stage.output_type)]
         # A typed pipeline's `transform` prepares for direct calls; the engine does that itself, so skip it.
@@ -223,7 +218,7 @@ class UnitRunner:
         count = 0
         if not self._is_single:
             output_types: Any = self._output_type
-            produced = self._as_declared_by_name(produced, output_types)
+            produced = self._outputs.by_name(produced)
             for key in output_types:
                 values = produced[key]
                 if values:
@@ -232,11 +227,11 @@ class UnitRunner:
                     made.setdefault(key, []).extend(map(owned, values) if kept else [taken(one, 2) for one in values])
         else:
             if type(produced) is not list:
-                self._check_list(produced, None)
+                self._outputs.check_list(produced, None)
             output_type: Any = self._output_type
             for one in produced:
                 if not isinstance(one, output_type):
-                    produced = self._as_declared(produced, output_type, None)
+                    produced = self._outputs.declared(produced, output_type, None)
                     break
             one = None
             count = len(produced)
@@ -353,51 +348,22 @@ class UnitRunner:
 
     def _inputs(self, batch: Batch) -> Iterable[Sequence[object]]:
         """For each record, the inputs of this unit."""
-        if self._most_inputs is not None:
-            return [values[: self._most_inputs] for values in self._all_inputs(batch)]
-        return self._all_inputs(batch)
-
-    def _all_inputs(self, batch: Batch) -> Iterable[Sequence[object]]:
-        inputs = self.unit.inputs
+        inputs, most = self.unit.inputs, self._most_inputs
+        found: Iterable[Sequence[object]]
         if isinstance(inputs, Ref):
-            return batch.columns[inputs]
-        names = tuple(inputs)
-        joined = zip(*(batch.columns[ref] for ref in inputs.values()), strict=True)
-        return (self._combine(names, lists, batch, index) for index, lists in enumerate(joined))
+            found = batch.columns[inputs]
+        else:
+            joined = zip(*(batch.columns[ref] for ref in inputs.values()), strict=True)
+            found = (self._combine(tuple(inputs), lists, batch, index) for index, lists in enumerate(joined))
+        return found if most is None else [values[:most] for values in found]
 
     def _combine(
         self, names: tuple[str, ...], lists: tuple[Sequence[object], ...], batch: Batch, index: int
     ) -> Sequence[object]:
-        lengths = [len(values) for values in lists]
-        # A branch that gave nothing leaves nothing to combine, with either kind of join.
-        if not all(lengths):
-            return _NOTHING
-        if self.unit.join == "zip":
-            if len(set(lengths)) > 1:
-                found = ", ".join(f"{name!r}: {length}" for name, length in zip(names, lengths, strict=True))
-                return self.reject(
-                    batch,
-                    index,
-                    UnequalZipException(
-                        f"stage {self.name!r}: join='zip' needs lists of the same length, got {found}. "
-                        "Make the upstream stages give as many values, or use join='product'.",
-                        stage=self.name,
-                    ),
-                )
-            return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
-        if (count := math.prod(lengths)) > MAX_COMBINATIONS:
-            found = " × ".join(f"{length} {name}" for name, length in zip(names, lengths, strict=True))
-            return self.reject(
-                batch,
-                index,
-                TooManyCombinationsException(
-                    f"stage {self.name!r}: one input makes {count:,} combinations ({found}), more than the "
-                    f"{MAX_COMBINATIONS:,} allowed. Use DAGPipeline(..., join='zip') to pair values by position.",
-                    stage=self.name,
-                    count=count,
-                ),
-            )
-        return [dict(zip(names, values, strict=True)) for values in itertools.product(*lists)]
+        try:
+            return combined(names, lists, self.unit)
+        except (UnequalZipException, TooManyCombinationsException) as error:
+            return self.reject(batch, index, error)
 
     def run_first(self, batch: Batch, count: int) -> None:
         """The same as `run` for the first `count` inputs of each record alone."""
@@ -441,57 +407,6 @@ class UnitRunner:
         for column in batch.columns.values():
             column[index] = _NOTHING
 
-    def _as_declared_by_name(self, produced: object, output_type: Mapping[str, type]) -> Mapping[str, list[object]]:
-        if not isinstance(produced, Mapping) or produced.keys() != output_type.keys():
-            found = f"the keys {sorted(map(str, produced))}" if isinstance(produced, Mapping) else brief(produced)
-            raise InvalidTransformOutputException(
-                f"stage {self.name!r}: transform should return a dict with the keys {sorted(output_type)}, each a "
-                f"list, got {found}. Return exactly the keys of output_type; a list may be empty.",
-                stage=self.name,
-                expected=describe(output_type),
-            )
-        for key, values in produced.items():
-            if type(values) is not list:
-                self._check_list(values, key)
-            for one in values:
-                if not isinstance(one, output_type[key]):
-                    produced = {**produced, key: self._as_declared(values, output_type[key], key)}
-                    break
-        return produced
-
-    def _check_list(self, produced: object, key: str | None) -> None:
-        if not isinstance(produced, list):
-            what = "transform" if key is None else f"transform's output {key!r}"
-            raise InvalidTransformOutputException(
-                f"stage {self.name!r}: {what} should be a list, got {brief(produced)}. "
-                "Return [value] for one output and [] for none.",
-                stage=self.name,
-                expected=describe(self._output_type),
-            )
-
-    def _as_declared(self, values: list[object], expected: Any, key: str | None) -> list[object]:
-        """`values` with our messages converted to TensorFlow's and vice versa, where the declared type requires it.
-
-        Raises `InvalidTransformOutputException`, naming the first value of another type.
-        """
-        # Both have classes of the same messages, and a stage that parses by TensorFlow gives those.
-        made = [one if isinstance(one, expected) else as_message_of(one, expected) for one in values]
-        position = next((at for at, one in enumerate(made) if not isinstance(one, expected)), None)
-        if position is None:
-            return made
-        value = values[position]
-        what = f"output {position}" if key is None else f"output {key!r}[{position}]"
-        advice = getattr(self._stage, "advice_on_output", None) or (
-            f"Return a list of {expected.__name__} from {type(self._stage).__name__}.transform, "
-            "or change its output_type."
-        )
-        raise InvalidTransformOutputException(
-            f"stage {self.name!r}: {what} should be {expected.__name__}, got {brief(value)}. {advice}",
-            stage=self.name,
-            expected=expected,
-            found=type(value),
-        )
-
 
 def _forget(left: Left) -> None:
     """Forgets what an earlier call has left, which may have failed."""
@@ -521,8 +436,7 @@ class GraphRunner:
         on_error: OnError = "raise",
     ) -> None:
         self.graph = graph
-        prefix = graph.prefix if prefix is None else prefix
-        path = graph.prefix if path is None else path
+        prefix, path = (graph.prefix if each is None else each for each in (prefix, path))
         self.units = [
             UnitRunner(unit, prefix=prefix, path=path, seed=seed, epoch=epoch, on_error=on_error)
             for unit in graph.units

@@ -169,7 +169,7 @@ def _trace(declaration: Declaration, record_id: str, cache: str | os.PathLike[st
         stage = StageTrace(name=SOURCE, inputs={None: (raw,)}, outputs={None: ()}, failure=failure)
         return RecordTrace(record_id=record_id, raw=raw, value=None, stages=(stage,), written={})
     graph = declaration.graph
-    runner = GraphRunner(graph, prefix=graph.prefix, path=graph.prefix, seed=declaration.seed, on_error="dead_letter")
+    runner = GraphRunner(graph, seed=declaration.seed, on_error="dead_letter")
     batch = Batch(OneRecord(value, lambda: record_id, lambda: content))
     stages = []
     for runner_of_unit in runner.units:
