@@ -20,11 +20,11 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.identity.canonical import Asset, Canonicalizer, K, function_behind, qualified_name
-from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, normalize
+from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, code_text
 from beam_pipes.identity.source_code import (
     assignments,
     class_node,
@@ -37,23 +37,12 @@ FRAMEWORK = frozenset({"beam_pipes"})
 _MISSING = object()
 
 
-@dataclass
-class _Code:
+class _Code(NamedTuple):
     """A function's code object, a class or the statements that make a constant: parsed once."""
 
-    nodes: list[Node]
+    node: Node | None  # None where there is no source
     facts: CodeFacts
-    fallback: str = ""  # used in place of code without source
-    texts: dict[frozenset[str] | None, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-
-    def text(self, kept: frozenset[str] | None, free_names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        if not self.nodes:
-            return self.fallback, free_names
-        key = None if kept is None else kept & self.facts.parameters
-        if key not in self.texts:
-            done = [normalize(node, kept_parameters=key, free_names=free_names) for node in self.nodes]
-            self.texts[key] = "".join(each.text for each in done), done[0].free_names
-        return self.texts[key]
+    text: str
 
 
 @dataclass
@@ -116,15 +105,9 @@ class CodeClosure:
             self._explore(self._waiting.pop(0))
         every = list(self._entities.values())
         self._forget_states(every)
-        facts = [entity.code.facts for entity in every]
-        kept = None if any(f.has_double_star for f in facts) else frozenset[str]().union(*(f.keywords for f in facts))
         parts: dict[str, tuple[str, str]] = {}
         for entity in every:
-            free_names = _free_names(entity.thing)
-            text, order = entity.code.text(kept, free_names)
-            cells = [entity.cells.get(name) for name in order]
-            defaults = [entity.cells.get(name) for name in ("__defaults__", "__kwdefaults__")]
-            content = json.dumps([text, sorted(entity.notes.items()), cells, defaults])
+            content = json.dumps([entity.code.text, sorted(entity.notes.items()), sorted(entity.cells.items())])
             parts[entity.key] = entity.stable, hashlib.sha256(content.encode()).hexdigest()[:32]
         for key, stable, value in self._constants.values():
             parts[key] = stable, show(value)
@@ -177,7 +160,7 @@ class CodeClosure:
             for base in thing.__mro__[1:]:
                 if in_scope(_module_of(base), module):
                     self.add_class(base)
-            for name, value in set_attributes(thing, entity.code.nodes).items():
+            for name, value in set_attributes(thing, entity.code.node).items():
                 where = module, f"{thing.__qualname__}.{name}"
                 stable = self._unique(f"const:{where[1]}")
                 self._constants[where] = f"const:{module}.{where[1]}", stable, self._values.convert(value, where[1])
@@ -318,17 +301,16 @@ def _is_replaced(module: str, name: str, found: object) -> bool:
     return not own and is_users(module) and scope.get(name) is found and is_defined_plainly(scope, name)
 
 
-def set_attributes(cls: type, nodes: Iterable[Node]) -> dict[str, object]:
+def set_attributes(cls: type, node: Node | None) -> dict[str, object]:
     """Plain attributes of a user's class that are not what its body says, because a program has set them since.
 
     `class Config: size = 1`, then `Config.size = 2` → `{"size": 2}`; empty for a class whose source is not known.
     """
-    body = next((node.body for node in nodes if isinstance(node, ast.ClassDef)), None)
-    if body is None or not is_users(_module_of(cls)):
+    if not isinstance(node, ast.ClassDef) or not is_users(_module_of(cls)):
         return {}
     written: dict[str, object] = {}
     others: list[str] = []
-    for statement in body:
+    for statement in node.body:
         name = _assigned(statement)
         if name is not None and isinstance(statement, (ast.Assign, ast.AnnAssign)):
             if statement.value is None:
@@ -395,8 +377,7 @@ _CONTAINERS = ("Counter", "OrderedDict", "deque", "dict", "list", "set")
 
 def _made_by(module: str, name: str) -> list[str]:
     """The statements of a module that make a name."""
-    nodes: list[Node] = list(assignments(getattr(sys.modules.get(module), "__dict__", {}), name))
-    return [normalize(node, kept_parameters=None).text for node in nodes]
+    return [code_text(node) for node in assignments(getattr(sys.modules.get(module), "__dict__", {}), name)]
 
 
 class _OwnObjects(Canonicalizer):
@@ -525,7 +506,7 @@ def _code_of_function(function: types.FunctionType) -> _Code:
         linecache.checkcache(code.co_filename)
         node = function_node(function)
         if node is not None:
-            return _Code([node], code_facts(node))
+            return _Code(node, code_facts(node), code_text(node))
         return _from_bytecode([code], json.dumps(_bytecode(code, function.__doc__)))
 
     return _once(function.__code__, parse)
@@ -545,7 +526,7 @@ def _code_of_class(cls: type) -> _Code:
             linecache.checkcache(file)
         node = class_node(cls)
         if node is not None:
-            return _Code([node], code_facts(node))
+            return _Code(node, code_facts(node), code_text(node))
         methods = sorted(functions_of(cls), key=lambda f: f.__qualname__)
         values = [
             [name, repr(value)]
@@ -561,9 +542,7 @@ def _code_of_class(cls: type) -> _Code:
 
 def _from_bytecode(codes: list[types.CodeType], text: str) -> _Code:
     names = dict.fromkeys(name for code in codes for each in _nested(code) for name in each.co_names)
-    # Without source the keywords of calls are not known: all parameters of everything else keep their names.
-    facts = CodeFacts(tuple(Reference((name,)) for name in names), frozenset(), frozenset(), bool(codes))
-    return _Code([], facts, fallback=text)
+    return _Code(None, CodeFacts(tuple(Reference((name,)) for name in names)), text)
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -592,7 +571,3 @@ def _cells(function: types.FunctionType) -> dict[str, object]:
         except ValueError:
             continue  # not yet assigned: the function was fingerprinted while its enclosing one runs
     return cells
-
-
-def _free_names(thing: types.FunctionType | type) -> tuple[str, ...]:
-    return () if isinstance(thing, type) else tuple(thing.__code__.co_freevars)

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 
 from beam_pipes.errors import BeamPipesError, DeclarationError
-from beam_pipes.identity.normalized_code import FunctionNode
+from beam_pipes.identity.normalized_code import FunctionNode, bare
 
 
 class SourceFile:
@@ -73,7 +73,7 @@ def source_file(path: str, module_globals: dict[str, object] | None = None) -> S
     parsed = None
     if lines:
         try:
-            parsed = SourceFile(ast.parse("".join(lines)))
+            parsed = SourceFile(bare(ast.parse("".join(lines))))
         except (SyntaxError, ValueError):
             parsed = None
     _files[path] = (lines, parsed)

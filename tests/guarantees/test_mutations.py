@@ -249,7 +249,6 @@ def test_a_changed_join_rebuilds_every_shard(jobs: Jobs) -> None:
 COSMETIC = [
     pytest.param([("# How many", "\n\n# As many as")], id="comment"),
     pytest.param([('"""A line as words."""', '"""Words\n\n    of a line."""')], id="docstring"),
-    pytest.param([("lowered", "small")], id="local_name"),
     pytest.param([("import dataclasses\n", "import dataclasses\n" + "\n" * 50)], id="line_numbers"),
     pytest.param([("[kept[:LIMIT]]", "[ kept[ : LIMIT ] ]")], id="formatting"),
     pytest.param([("LIMIT = 5\n", "LIMIT = 5\nUNRELATED = 3\n")], id="unrelated_code"),
