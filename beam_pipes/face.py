@@ -10,28 +10,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, cast
 
-from beam_pipes.analysis.analyzer import Analyzer
-from beam_pipes.building.declaration import (
-    DEFAULT_NUM_SHARDS,
-    DEFAULT_TARGET_SHARD_BYTES,
-    Declaration,
-    KeyOf,
-    MaxBad,
-    RegroupedDeclaration,
-)
-from beam_pipes.building.expectation import Expectation
+from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, BeamSteps, Declaration, DeclarationOptions, KeyOf
 from beam_pipes.building.leftovers import DEFAULT_KEEP
-from beam_pipes.engine.execute import OnError
 from beam_pipes.engine.graph import Stage, Step, brief, is_beam_transform
 from beam_pipes.errors import DeclarationError
-from beam_pipes.format.spec import Features, FeaturesBySplit, Record
+from beam_pipes.format.spec import Record
 from beam_pipes.sources.source import Source, SplitSources
 from beam_pipes.typed.stage_list import StageFunction, StageList, steps_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from beam_pipes.building.forecast import SavedPlan
     from beam_pipes.runners.build import BuildResult
     from beam_pipes.runners.options import BeamOptions, LocalOptions
@@ -41,79 +32,29 @@ if TYPE_CHECKING:
 Stages = Sequence[Stage | StageFunction] | Mapping[str, Stage | StageFunction] | Stage | StageFunction
 
 
-# Option that a declaration has only with PTransforms, or only without → what the other has for it.
+class DeclareOptions(DeclarationOptions, total=False):
+    """The options of `declare`. `key`, `num_shards` and `split_by` go with a PTransform among the stages."""
+
+    splits: Mapping[str, float] | Sequence[str] | Stage | None
+    key: KeyOf | None
+    num_shards: int
+    split_by: Callable[[Record], str] | None
+
+
+# Option that only a declaration with PTransforms has → what others have for it.
 _INSTEAD = {
-    "analyzers": "Compute what they find in the Beam pipeline, or declare the stages before the PTransform as a cache",
-    "record_timeout_secs": "Declare the stages that may hang as a cache of their own, before the PTransform",
-    "record_memory_bytes": "Declare the stages that may grow as a cache of their own, before the PTransform",
-    "fingerprints": "The snapshot is named by a digest of its records, whatever they were made of",
     "key": "splits=RandomPartition(dict, names, shares, key=function) divides records by a key",
     "num_shards": "target_shard_bytes says how large the files are",
     "split_by": "splits takes a stage with one output for each split",
 }
 
 
-@overload
-def declare(
-    name: str,
-    source: Source | Mapping[str, Source],
-    stages: Stages,
-    *,
-    splits: Mapping[str, float] | Stage | None = None,
-    features: Features | FeaturesBySplit | None = None,
-    analyzers: Sequence[Analyzer] = (),
-    split: str = "train",
-    seed: int = 0,
-    on_error: OnError = "fail",
-    max_bad: MaxBad = "tenth",
-    allow_empty: bool = False,
-    record_timeout_secs: float | None = None,
-    record_memory_bytes: int | None = None,
-    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
-    fingerprints: Mapping[str, str] | None = None,
-    expectations: Sequence[Expectation] = (),
-) -> Declaration: ...
-@overload
-def declare(
-    name: str,
-    source: Source,
-    stages: Sequence[Step],
-    *,
-    key: KeyOf | None,
-    num_shards: int = DEFAULT_NUM_SHARDS,
-    split_by: Callable[[Record], str] | None = None,
-    splits: Mapping[str, float] | Sequence[str] | None = None,
-    features: Features | None = None,
-    split: str = "train",
-    seed: int = 0,
-    on_error: OnError = "fail",
-    max_bad: MaxBad = "tenth",
-    allow_empty: bool = False,
-    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
-    expectations: Sequence[Expectation] = (),
-) -> RegroupedDeclaration: ...
 def declare(
     name: str,
     source: Source | Mapping[str, Source],
     stages: Stages | Sequence[Step],
-    *,
-    key: KeyOf | EllipsisType | None = ...,
-    num_shards: int | None = None,
-    split_by: Callable[[Record], str] | None = None,
-    splits: Mapping[str, float] | Sequence[str] | Stage | None = None,
-    features: Any = None,
-    analyzers: Sequence[Analyzer] = (),
-    split: str = "train",
-    seed: int = 0,
-    on_error: OnError = "fail",
-    max_bad: MaxBad = "tenth",
-    allow_empty: bool = False,
-    record_timeout_secs: float | None = None,
-    record_memory_bytes: int | None = None,
-    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
-    fingerprints: Mapping[str, str] | None = None,
-    expectations: Sequence[Expectation] = (),
-) -> Declaration | RegroupedDeclaration:
+    **options: Unpack[DeclareOptions],
+) -> Declaration:
     """The declaration of a cache: the records of `source` through `stages`, one after the other.
 
         declaration = declare("poem", TextLines("poem.txt"), [tokenize], splits={"train": 0.9, "eval": 0.1})
@@ -127,14 +68,15 @@ def declare(
         stages: functions, with or without `@stage`, and other pipelines; each runs on the output of the one before. A
             dict of name → stage renames them. The last one gives what is stored: a `dict`, a dataclass or NamedTuple
             (by its fields), a protocol buffer or `bytes`. A list may also hold `beam.PTransform`s, such as
-            `beam.GroupByKey()`; then give a `key`, and the result is a `RegroupedDeclaration` (docs/beam.md).
-        key, num_shards, split_by: only with a PTransform among the stages, see `RegroupedDeclaration`: what tells the
-            records at the end apart, the files of each split, and a function that chooses the split.
+            `beam.GroupByKey()`; then give a `key`, and it is built by one Beam pipeline (docs/beam.md).
         splits: name → share of the records. The split of a record is drawn from the seed and its position in the
             source, as `RandomPartition` does. Or a stage with one output for each split, such as
             `RandomPartition(dict, ["train", "eval"], [0.9, 0.1], key=speaker)`. If left out there is one, `split`.
-
-    All other arguments are those of `Declaration`.
+        key, num_shards, split_by: only with a PTransform among the stages, see `BeamSteps`: what tells the records at
+            the end apart (the name of a feature, a function of the element, or None for its content), the files of each
+            split (32), and a function that chooses the split.
+        features, analyzers, split, seed, on_error, max_bad, allow_empty, record_timeout_secs, record_memory_bytes,
+            target_shard_bytes, fingerprints, expectations: those of `Declaration`.
 
     Raises `DeclarationError` if an argument is malformed, and `TypeMismatchException` if a stage does not take
     what the one before gives: both when it is declared, before anything is read.
@@ -143,65 +85,23 @@ def declare(
         raise DeclarationError(
             f'a declaration starts with its name, got {brief(name)}. Write declare("poem", source, [tokenize]).'
         )
+    of_stages = cast("DeclarationOptions", {key: each for key, each in options.items() if key not in _OF_DECLARE})
     listed = list(stages) if isinstance(stages, Sequence) and not isinstance(stages, str) else [stages]
-    transform = next((each.label for each in listed if is_beam_transform(each)), None)
-    where = f"declaration {name!r}"
-    if transform is not None:
-        of_others = {
-            "analyzers": bool(analyzers),
-            "record_timeout_secs": record_timeout_secs is not None,
-            "record_memory_bytes": record_memory_bytes is not None,
-            "fingerprints": bool(fingerprints),
-        }
-        if (option := _first_given(of_others)) is not None:
-            raise DeclarationError(
-                f"{where}: {option} needs records at their place in the source, and the PTransform {transform!r} may "
-                f"regroup them. {_INSTEAD[option]}; leave {option} out."
-            )
-        if isinstance(key, EllipsisType):
-            raise DeclarationError(
-                f"{where}: behind the PTransform {transform!r} records have no place in the source, so a key has to "
-                "tell them apart: it gives their split, their shard and their id. Give key='the name of a feature', "
-                "key=function, or key=None for their content."
-            )
-        if isinstance(source, Mapping | SplitSources):
-            raise DeclarationError(
-                f"{where}: there is a source for each split, and the PTransform {transform!r} may regroup records of "
-                "several. Give one source, and splits={split: share}, or splits=[names] and split_by=function."
-            )
-        if not isinstance(source, Source):
-            raise _no_source(where, "a source", source)
-        if splits is not None and (isinstance(splits, str) or not isinstance(splits, Mapping | Sequence)):
-            raise DeclarationError(
-                f"{where}: splits should be name → share of the keys, or a list of names with split_by=function, got "
-                f"{brief(splits)}."
-            )
-        regrouped = RegroupedDeclaration(
-            name=name,
-            source=source,
-            steps=steps_of(listed, takes=source.output_type, name=name),
-            key=key,
-            features=features,
-            splits=(split,) if splits is None else splits,
-            split_by=split_by,
-            num_shards=DEFAULT_NUM_SHARDS if num_shards is None else num_shards,
-            seed=seed,
-            on_error=on_error,
-            max_bad=max_bad,
-            allow_empty=allow_empty,
-            target_shard_bytes=target_shard_bytes,
-            expectations=expectations,
-        )
+    splits, where = options.get("splits"), f"declaration {name!r}"
+    if any(map(is_beam_transform, listed)):
+        steps = _beam_steps(listed, source, name, options)
+        declaration = Declaration(name=name, source=cast("Source", source), pipeline=steps, **of_stages)
         from beam_pipes.beam.regrouped import writer
 
-        writer(regrouped, "cache")  # the options of the end of the job, checked before there is a job
-        return regrouped
-    of_others = {"key": key is not ..., "num_shards": num_shards is not None, "split_by": split_by is not None}
-    if (option := _first_given(of_others)) is not None:
-        raise DeclarationError(
-            f"{where}: {option} belongs to lists of stages with a PTransform, whose records are known by a key; here "
-            f"is none, and records are known by their place in the source. Leave {option} out: {_INSTEAD[option]}."
-        )
+        writer(declaration, steps, "cache")  # the options of the end of the job, checked before there is a job
+        return declaration
+    for option, instead in _INSTEAD.items():
+        if option in options:
+            raise DeclarationError(
+                f"{where}: {option} belongs to lists of stages with a PTransform, whose records are known by a key; "
+                "here is none, and records are known by their place in the source. Leave "
+                f"{option} out: {instead}."
+            )
     if isinstance(source, Mapping):
         if splits is not None:
             raise DeclarationError(
@@ -212,28 +112,46 @@ def declare(
     by_source = tuple(source.sources) if isinstance(source, SplitSources) else ()
     if not isinstance(source, Source):
         raise _no_source(where, "a source, or split → source", source)
+    split = options.get("split", "train")
     pipeline = StageList(stages, takes=source.output_type, by_source=by_source, splits=splits, split=split, name=name)
-    return Declaration(
-        name=name,
-        source=source,
-        pipeline=pipeline,
-        features=features,
-        analyzers=analyzers,
-        split=split,
-        seed=seed,
-        on_error=on_error,
-        max_bad=max_bad,
-        allow_empty=allow_empty,
-        record_timeout_secs=record_timeout_secs,
-        record_memory_bytes=record_memory_bytes,
-        target_shard_bytes=target_shard_bytes,
-        fingerprints={} if fingerprints is None else fingerprints,
-        expectations=expectations,
+    return Declaration(name=name, source=source, pipeline=pipeline, **of_stages)
+
+
+# What `declare` itself takes; the other options are those of `Declaration`.
+_OF_DECLARE = ("splits", *_INSTEAD)
+
+
+def _beam_steps(listed: list[Step], source: object, name: str, options: DeclareOptions) -> BeamSteps:
+    """A list of stages with a PTransform, with what tells its records apart."""
+    where, splits = f"declaration {name!r}", options.get("splits")
+    transform = next(each.label for each in listed if is_beam_transform(each))
+    if "key" not in options:
+        raise DeclarationError(
+            f"{where}: behind the PTransform {transform!r} records have no place in the source, so a key has to "
+            "tell them apart: it gives their split, their shard and their id. Give key='the name of a feature', "
+            "key=function, or key=None for their content."
+        )
+    if isinstance(source, Mapping | SplitSources):
+        raise DeclarationError(
+            f"{where}: there is a source for each split, and the PTransform {transform!r} may regroup records of "
+            "several. Give one source, and splits={split: share}, or splits=[names] and split_by=function."
+        )
+    if not isinstance(source, Source):
+        raise _no_source(where, "a source", source)
+    if splits is None:
+        splits = (options.get("split", "train"),)
+    if isinstance(splits, str) or not isinstance(splits, Mapping | Sequence):
+        raise DeclarationError(
+            f"{where}: splits should be name → share of the keys, or a list of names with split_by=function, got "
+            f"{brief(splits)}."
+        )
+    return BeamSteps(
+        steps=steps_of(listed, takes=source.output_type, name=name),
+        key=options["key"],
+        splits=splits,
+        split_by=options.get("split_by"),
+        num_shards=options.get("num_shards", DEFAULT_NUM_SHARDS),
     )
-
-
-def _first_given(options: Mapping[str, bool]) -> str | None:
-    return next((option for option, is_given in options.items() if is_given), None)
 
 
 def _no_source(where: str, expected: str, found: object) -> DeclarationError:
@@ -242,54 +160,8 @@ def _no_source(where: str, expected: str, found: object) -> DeclarationError:
     )
 
 
-@overload
 def build(
-    declaration: Declaration | RegroupedDeclaration | str,
-    /,
-    *,
-    to: str | os.PathLike[str],
-    options: LocalOptions | BeamOptions | None = None,
-    workers: int | None = None,
-    accept_code_change: bool = False,
-    overwrite: bool = False,
-    saved_plan: SavedPlan | None = None,
-    keep: int | None = DEFAULT_KEEP,
-    progress: Progress | None = None,
-) -> BuildResult: ...
-@overload
-def build(
-    name: str,
-    source: Source | Mapping[str, Source],
-    stages: Stages | Sequence[Step],
-    /,
-    *,
-    to: str | os.PathLike[str],
-    key: KeyOf | EllipsisType | None = ...,
-    num_shards: int | None = None,
-    split_by: Callable[[Record], str] | None = None,
-    splits: Mapping[str, float] | Sequence[str] | Stage | None = None,
-    features: Features | FeaturesBySplit | None = None,
-    analyzers: Sequence[Analyzer] = (),
-    split: str = "train",
-    seed: int = 0,
-    on_error: OnError = "fail",
-    max_bad: MaxBad = "tenth",
-    allow_empty: bool = False,
-    record_timeout_secs: float | None = None,
-    record_memory_bytes: int | None = None,
-    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
-    fingerprints: Mapping[str, str] | None = None,
-    expectations: Sequence[Expectation] = (),
-    options: LocalOptions | BeamOptions | None = None,
-    workers: int | None = None,
-    accept_code_change: bool = False,
-    overwrite: bool = False,
-    saved_plan: SavedPlan | None = None,
-    keep: int | None = DEFAULT_KEEP,
-    progress: Progress | None = None,
-) -> BuildResult: ...
-def build(
-    declared: Declaration | RegroupedDeclaration | str,
+    declared: Declaration | str,
     source: Source | Mapping[str, Source] | None = None,
     stages: Stages | Sequence[Step] | None = None,
     /,
@@ -302,7 +174,7 @@ def build(
     saved_plan: SavedPlan | None = None,
     keep: int | None = DEFAULT_KEEP,
     progress: Progress | None = None,
-    **declaring: Any,
+    **declaring: Unpack[DeclareOptions],
 ) -> BuildResult:
     """Builds a cache in the directory `to`: of a source and stages, of a `Declaration`, or of `"module:name"`.
 
@@ -314,7 +186,7 @@ def build(
 
     Args:
         to: the directory of the cache, or a `gs://` path; `Loader("cache/train", ...)` reads it.
-        key, num_shards, split_by, splits, features, analyzers, split, seed, on_error, max_bad, allow_empty,
+        splits, key, num_shards, split_by, features, analyzers, split, seed, on_error, max_bad, allow_empty,
             record_timeout_secs, record_memory_bytes, target_shard_bytes, fingerprints, expectations: what is built, see
             `declare`.
         options: the runner; all cores of this machine if left out.
@@ -352,7 +224,7 @@ def build(
             f"build: a declaration says itself what is built, got {what} beside it. Write build(declaration, "
             'to="cache"), and dataclasses.replace(declaration, seed=1) for another one.'
         )
-    elif not isinstance(declared, Declaration | RegroupedDeclaration | str):
+    elif not isinstance(declared, Declaration | str):
         raise DeclarationError(
             f"build: expected a name with a source and stages, a Declaration, or 'module:name', got {brief(declared)}."
         )

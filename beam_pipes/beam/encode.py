@@ -203,6 +203,8 @@ class Encode(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         self._declaration = declaration = self._handle.get()
+        [unit] = declaration.graph.units
+        self._split = unit.stage.transform
         first = declaration.splits[0]  # all have the same features
         spec, proto = declaration.declared_spec(first), declaration.graph.output_type[first]
         self._codec = codec_for(declaration.kind(first), spec=spec, proto=proto)
@@ -234,7 +236,7 @@ class Encode(beam.DoFn):  # type: ignore[misc]
         key = self._key(value)
         if key is None:
             key = content_key(payload)
-        outputs = self._declaration.pipeline.transform((value, key))
+        outputs = self._split((value, key))
         [split] = [name for name, values in outputs.items() if values]
         return Encoded(key, split, payload, tuple(row), None)
 

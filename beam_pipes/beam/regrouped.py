@@ -1,4 +1,4 @@
-"""A list of stages and PTransforms as a Beam graph: a `RegroupedDeclaration` as the pipeline that one would write.
+"""A list of stages and PTransforms as a Beam graph: a declaration of `BeamSteps` as the pipeline that one would write.
 
     ReadFromSource ── stages ── PTransform ── stages ──┬── WriteToCache
           └────────────── dead letters ────────────────┘
@@ -9,6 +9,7 @@ With `on_error="dead_letter"`, what failed in a step travels to `WriteToCache` b
 from __future__ import annotations
 
 from collections import Counter
+from typing import cast
 
 import apache_beam as beam
 from google.protobuf.message import Message
@@ -17,17 +18,20 @@ from beam_pipes.beam.encode import features_of_schema
 from beam_pipes.beam.lower import Lowered, Outputs, TypeHint, lower
 from beam_pipes.beam.read_from_cache import ReadFromSource
 from beam_pipes.beam.write_to_cache import WriteToCache
-from beam_pipes.building.declaration import RegroupedDeclaration
+from beam_pipes.building.declaration import BeamSteps, Declaration
 from beam_pipes.engine.graph import Step, graph_of
 from beam_pipes.errors import DeclarationError
+from beam_pipes.format.spec import Features
 from beam_pipes.storage.local import directory_path
 
 # Where a job that is launched for a cache keeps what its workers read of a large source.
 SOURCE_TASKS = "source-tasks"
 
 
-def build_regrouped_graph(root: beam.Pipeline, declaration: RegroupedDeclaration, to: str) -> beam.PCollection:
+def build_regrouped_graph(root: beam.Pipeline, declaration: Declaration, to: str) -> beam.PCollection:
     """Adds the whole job to the pipeline `root`; returns a PCollection of the published manifest's id."""
+    steps = declaration.beam_steps
+    assert steps is not None
     source = ReadFromSource(
         declaration.source,
         on_error=declaration.on_error,
@@ -37,7 +41,7 @@ def build_regrouped_graph(root: beam.Pipeline, declaration: RegroupedDeclaration
     letters: list[beam.PCollection] = []
     records = _without_letters(root | "Read source" >> source, letters)
     labels: Counter[str] = Counter(["Read source", "Dead letters", "Write to cache"])
-    for step in declaration.steps:
+    for step in steps.steps:
         label = _label(step, labels)
         if isinstance(step, beam.PTransform):
             records = records | label >> step
@@ -51,19 +55,19 @@ def build_regrouped_graph(root: beam.Pipeline, declaration: RegroupedDeclaration
         lowered = records | label >> lower(step, seed=declaration.seed, on_error=declaration.on_error)
         outputs = _without_letters(lowered, letters)
         [records] = outputs.values() if isinstance(outputs, dict) else [outputs]
-    writes = writer(declaration, to, element_type=records.element_type)
+    writes = writer(declaration, steps, to, element_type=records.element_type)
     if letters:
         records = (records, *letters) | "Dead letters" >> beam.Flatten()
     return (records | "Write to cache" >> writes).published
 
 
-def writer(declaration: RegroupedDeclaration, to: str, *, element_type: TypeHint = None) -> WriteToCache:
+def writer(declaration: Declaration, steps: BeamSteps, to: str, *, element_type: TypeHint = None) -> WriteToCache:
     """The end of the job, for elements of a type: what the last stage gives, or what a PTransform says it gives.
 
     Raises `DeclarationError` for options that do not go together.
     """
-    last, proto = declaration.steps[-1], None
-    features = declaration.features
+    last, proto = steps.steps[-1], None
+    features = cast("Features | None", declaration.features)  # never by split, here
     if not isinstance(last, beam.PTransform):
         [element_type] = graph_of(last).output_type.values()
     if features is None:
@@ -79,12 +83,12 @@ def writer(declaration: RegroupedDeclaration, to: str, *, element_type: TypeHint
         to,
         features=features,
         proto=proto,
-        key=declaration.key,
-        splits=declaration.splits,
-        split_by=declaration.split_by,
+        key=steps.key,
+        splits=steps.splits,
+        split_by=steps.split_by,
         name=declaration.name,
         seed=declaration.seed,
-        num_shards=declaration.num_shards,
+        num_shards=steps.num_shards,
         on_error=declaration.on_error,
         max_bad=declaration.max_bad,
         allow_empty=declaration.allow_empty,

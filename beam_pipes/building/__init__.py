@@ -19,7 +19,6 @@ from beam_pipes.extras import loaded_on_first_use
 
 if TYPE_CHECKING:
     from beam_pipes.building.declaration import Declaration as Declaration
-    from beam_pipes.building.declaration import RegroupedDeclaration as RegroupedDeclaration
     from beam_pipes.building.expectation import expect as expect
     from beam_pipes.building.references import load_declaration as load_declaration
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = loaded_on_first_use(
     __name__,
     {
-        "declaration": "Declaration RegroupedDeclaration",
+        "declaration": "Declaration",
         "expectation": "expect",
         "references": "load_declaration",
     },

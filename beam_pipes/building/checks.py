@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType
 
 from beam_pipes.building.analysis.declared import assumed_results
-from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, read_fingerprint, require_new_versions
 from beam_pipes.building.leftovers import lock_holder, writing
 from beam_pipes.building.references import DeclarationHandle
@@ -227,7 +227,7 @@ def _of_one_source(source: Source, declaration: Declaration, to: str) -> Iterato
     yield from _of_nesting(source, declaration, to)
 
 
-def require_apart(declaration: Declaration | RegroupedDeclaration, to: str) -> None:
+def require_apart(declaration: Declaration, to: str) -> None:
     """Raises `DeclarationError` if the cache directory lies inside of the input: its files would be read as input."""
     source = declaration.source
     for one in source.sources.values() if isinstance(source, SplitSources) else (source,):
@@ -235,9 +235,7 @@ def require_apart(declaration: Declaration | RegroupedDeclaration, to: str) -> N
             raise error
 
 
-def _of_nesting(
-    source: FileSource, declaration: Declaration | RegroupedDeclaration, to: str
-) -> Iterator[DeclarationError]:
+def _of_nesting(source: FileSource, declaration: Declaration, to: str) -> Iterator[DeclarationError]:
     if (entry := _would_read(source.selection(), to, declaration.name)) is not None:
         yield DeclarationError(
             f"the cache {to!r} lies inside of the input {entry!r}: the next build would read the files of this one. "

@@ -1,9 +1,9 @@
 """`Declaration`: what to build, as plain data with checks.
 
-`RegroupedDeclaration`: the same behind Beam PTransforms, such as a `GroupByKey`, where records have no place in the
-source any more and a key tells them apart. It runs as one Beam pipeline, and nothing here imports Beam.
+`BeamSteps`: a pipeline with Beam PTransforms, such as a `GroupByKey`, behind which records have no place in the source
+any more and a key tells them apart. Its declaration runs as one Beam pipeline, and nothing here imports Beam.
 
-How a worker on another machine gets one of them: `references.py`.
+How a worker on another machine gets a declaration: `references.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypedDict
 
 from google.protobuf.message import Message
 
@@ -53,6 +53,114 @@ KeyOf = str | Callable[[Record], str | bytes | int]
 DEFAULT_NUM_SHARDS = 32
 
 
+class DeclarationOptions(TypedDict, total=False):
+    """The options of a `Declaration`, for what passes them on."""
+
+    features: Features | FeaturesBySplit | None
+    analyzers: Sequence[Analyzer]
+    split: str
+    seed: int
+    on_error: OnError
+    max_bad: MaxBad
+    allow_empty: bool
+    record_timeout_secs: float | None
+    record_memory_bytes: int | None
+    target_shard_bytes: int
+    fingerprints: Mapping[str, str]
+    expectations: Sequence[Expectation]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BeamSteps:
+    """The pipeline of a declaration with PTransforms, and what tells the records at its end apart.
+
+        grouped = declare("clicks", TextLines("clicks.txt"), [click, beam.GroupByKey(), summarize],
+                          features=features, key="user", splits={"train": 0.9, "test": 0.1})
+
+    `build`, `beam-pipes build` and `beam-pipes plan` take such a declaration; every build computes all records, and the
+    same records give the same bytes on every runner. See docs/beam.md.
+
+    Args:
+        steps: in order: pipelines of stages with one output each, and PTransforms that take and give one collection.
+        key: what tells the records at the end apart: the name of a feature, or a function of the element that gives a
+            str, bytes or an int; None takes their content. It determines the split, the shard and the record id.
+        splits: split → share of the keys; they add up to 1. With `split_by`, the names of the splits.
+        split_by: a function of the element that names its split, one of `splits`.
+        num_shards: files of each split; 32 by default, two for each of 16 workers. Each is sorted by one worker: aim at
+            100 MB to 1 GB.
+    """
+
+    steps: Sequence[Step]
+    key: KeyOf | None
+    splits: Mapping[str, float] | Sequence[str] = ("train",)
+    split_by: Callable[[Record], str] | None = None
+    num_shards: int = DEFAULT_NUM_SHARDS
+
+    @property
+    def first_transform(self) -> str:
+        """The label of the first PTransform."""
+        return next(step.label for step in self.steps if is_beam_transform(step))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What runs, in order: the names of stages, and the labels of PTransforms."""
+        found: list[str] = []
+        for step in self.steps:
+            found += [step.label] if is_beam_transform(step) else [unit.name for unit in graph_of(step).units]
+        return tuple(found)
+
+    def check(self, where: str) -> None:
+        """Raises `DeclarationError` for a stage that needs what only records at their place have, and
+        `DuplicateNameException` for two of one name.
+        """
+        seen: set[str] = set()
+        for step in self.steps:
+            if is_beam_transform(step):
+                continue
+            graph = graph_of(step)
+            if len(graph.outputs) != 1:
+                raise DeclarationError(
+                    f"{where}: stage {graph.units[-1].name!r} has the outputs "
+                    f"{', '.join(map(repr, graph.outputs))}, and behind a PTransform the key or split_by chooses the "
+                    "split. Give splits={split: share}, or splits=[names] and split_by=function."
+                )
+            for unit in graph.units:
+                self._check_stage(where, unit.name, unit.stage, seen)
+
+    def _check_stage(self, where: str, name: str, stage: object, seen: set[str]) -> None:
+        if name in seen:
+            raise DuplicateNameException(
+                f"{where}: two stages are called {name!r}, and their names distinguish their counts. "
+                f"Write stage(…, name='{name}_2').",
+                stage=name,
+            )
+        seen.add(name)
+        for limit in ("record_timeout_secs", "record_memory_bytes"):
+            if getattr(stage, limit, None) is not None:
+                raise DeclarationError(
+                    f"{where}: stage {name!r} sets {limit}, which needs a process of ours for each "
+                    "source shard, and with a PTransform in the list Beam's workers run the stages. Leave it out, or "
+                    "build the stages before the PTransform first, as a cache of their own.",
+                    stage=name,
+                )
+        if held_results(stage):
+            raise DeclarationError(
+                f"{where}: stage {name!r} holds the result of an analyzer, which is of records at "
+                "their place in a source, and with a PTransform in the list there is none. Compute it in the Beam "
+                "pipeline, or build a cache in two steps.",
+                stage=name,
+            )
+
+
+# Option that needs records at their place in the source → what to do with PTransforms.
+_INSTEAD = {
+    "analyzers": "Compute what they find in the Beam pipeline, or declare the stages before the PTransform as a cache",
+    "record_timeout_secs": "Declare the stages that may hang as a cache of their own, before the PTransform",
+    "record_memory_bytes": "Declare the stages that may grow as a cache of their own, before the PTransform",
+    "fingerprints": "The snapshot is named by a digest of its records, whatever they were made of",
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Declaration:
     """A cache to be built: the records of `source`, run through `pipeline`, one split for each of its outputs.
@@ -69,7 +177,9 @@ class Declaration:
     Args:
         name: what the files of the cache are called: `{name}-{split}.tfrecord-00000-of-00064`.
         source: where records come from; its `output_type` is the pipeline's `input_type`.
-        pipeline: a `typed.Pipeline`. Its outputs are examples (`dict`), protocol buffers, or `bytes`.
+        pipeline: a `typed.Pipeline`. Its outputs are examples (`dict`), protocol buffers, or `bytes`. Or `BeamSteps`,
+            with PTransforms; then `max_bad`, `allow_empty` and `expectations` are about the elements that reach the
+            cache and the dead letters of all steps, and a failure inside of a PTransform ends the job.
         features: the features of the examples, one mapping for all splits, or split → mapping. Left out, dtypes and
             ranks are inferred from the first examples and every dimension is taken to vary; a later example that does
             not fit is an error, so declare what is not obvious.
@@ -102,7 +212,7 @@ class Declaration:
 
     name: str
     source: Source
-    pipeline: Stage
+    pipeline: Stage | BeamSteps
     features: Features | FeaturesBySplit | None = None
     analyzers: Sequence[Analyzer] = ()
     split: str = "train"
@@ -141,6 +251,35 @@ class Declaration:
             raise DeclarationError(
                 f"declaration {self.name!r}: target_shard_bytes should be positive, got {self.target_shard_bytes}."
             )
+        for expectation in self.expectations:
+            if not isinstance(expectation, Expectation):
+                raise DeclarationError(
+                    f"declaration {self.name!r}: expectations are made by expect('...'), got {expectation!r}. "
+                    "Example: expectations=(expect('dead <= 1% of read'),)."
+                )
+        if isinstance(self.pipeline, BeamSteps):
+            self._check_without_places(self.pipeline)
+        else:
+            self._check_pipeline()
+            self._check_features()
+            record_limits(self)
+            check_analyzers(self)
+
+    def _check_without_places(self, steps: BeamSteps) -> None:
+        for option, instead in _INSTEAD.items():
+            if getattr(self, option) not in (None, (), [], {}):
+                raise DeclarationError(
+                    f"declaration {self.name!r}: {option} needs records at their place in the source, and the "
+                    f"PTransform {steps.first_transform!r} may regroup them. {instead}; leave {option} out."
+                )
+        if self.features is not None and is_by_split(self.features):
+            raise DeclarationError(
+                f"declaration {self.name!r}: features are declared by split, and behind the PTransform "
+                f"{steps.first_transform!r} all splits have the same. Give feature name → FeatureSpec."
+            )
+        steps.check(f"declaration {self.name!r}")
+
+    def _check_pipeline(self) -> None:
         if isinstance(self.pipeline, list | tuple | Mapping) or not hasattr(self.pipeline, "output_type"):
             advice = (
                 "Of functions and lists of stages, declare makes a declaration: "
@@ -166,25 +305,33 @@ class Declaration:
                     "only letters, digits, '_', '.' and '-'."
                 )
             self.kind(split)
-        for expectation in self.expectations:
-            if not isinstance(expectation, Expectation):
-                raise DeclarationError(
-                    f"declaration {self.name!r}: expectations are made by expect('...'), got {expectation!r}. "
-                    "Example: expectations=(expect('dead <= 1% of read'),)."
-                )
-        self._check_features()
-        record_limits(self)
-        check_analyzers(self)
+
+    @property
+    def beam_steps(self) -> BeamSteps | None:
+        """The pipeline where it has PTransforms, else None: then records have a place in the source."""
+        return self.pipeline if isinstance(self.pipeline, BeamSteps) else None
 
     @property
     def graph(self) -> Graph:
-        """The pipeline as a graph."""
+        """The pipeline as a graph. Raises `DeclarationError` for one with PTransforms."""
+        if isinstance(self.pipeline, BeamSteps):
+            raise DeclarationError(
+                f"declaration {self.name!r} has the PTransform {self.pipeline.first_transform!r} among its stages: its "
+                "records have no place in the source, so they cannot be tried, traced, explained or rerun one by one. "
+                "It can be built and planned, and commands that read caches (inspect, who, dead, verify) show what it "
+                "built. To try the stages before the PTransform, declare them by themselves."
+            )
         return graph_of(self.pipeline, default_output=self.split)
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits, in the order in which the pipeline declares them."""
-        return tuple(self.graph.outputs)
+        """The names of the splits, in the order in which they are declared."""
+        return tuple(self.graph.outputs if self.beam_steps is None else self.beam_steps.splits)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What runs, in order: the names of stages, and the labels of PTransforms."""
+        return tuple(unit.name for unit in self.graph.units) if self.beam_steps is None else self.beam_steps.words
 
     def kind(self, split: str) -> RecordKind:
         """How the records of a split are stored."""
@@ -228,100 +375,3 @@ class Declaration:
             )
         for split in examples:
             self.declared_spec(split)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class RegroupedDeclaration:
-    """A cache to be built by one Beam pipeline: the records of `source`, through stages and PTransforms.
-
-        grouped = declare("clicks", TextLines("clicks.txt"), [click, beam.GroupByKey(), summarize],
-                          features=features, key="user", splits={"train": 0.9, "test": 0.1})
-
-    `build`, `beam-pipes build` and `beam-pipes plan` take it; every build computes all records, and the same records
-    give the same bytes on every runner. See docs/beam.md.
-
-    Args:
-        name: what the files of the cache are called, as in `Declaration`.
-        source: where records come from.
-        steps: in order: pipelines of stages with one output each, and PTransforms that take and give one collection.
-        key: what tells the records at the end apart: the name of a feature, or a function of the element that gives a
-            str, bytes or an int; None takes their content. It determines the split, the shard and the record id.
-        features: the features of the examples, name → `FeatureSpec`. Left out for messages and bytes, and for rows with
-            a schema at the end.
-        splits: split → share of the keys; they add up to 1. With `split_by`, the names of the splits.
-        split_by: a function of the element that names its split, one of `splits`.
-        num_shards: files of each split; 32 by default, two for each of 16 workers. Each is sorted by one worker: aim at
-            100 MB to 1 GB.
-        seed: what the randomness of stages and of the splits is keyed by.
-        on_error: what happens to a record that cannot be parsed, fails in a stage or cannot be stored: "fail",
-            "dead_letter" or "drop", as in `Declaration`. A failure inside of a PTransform ends the job.
-        max_bad, allow_empty, expectations: as in `Declaration`, over the elements that reach the cache and the dead
-            letters of all steps.
-        target_shard_bytes: input bytes of one source shard.
-
-    Raises:
-        DeclarationError: an option is malformed, or a step needs what only a build of records at their place has.
-        DuplicateNameException: two stages have one name.
-    """
-
-    name: str
-    source: Source
-    steps: Sequence[Step]
-    key: KeyOf | None
-    features: Features | None = None
-    splits: Mapping[str, float] | Sequence[str] = ("train",)
-    split_by: Callable[[Record], str] | None = None
-    num_shards: int = DEFAULT_NUM_SHARDS
-    seed: int = 0
-    on_error: OnError = "fail"
-    max_bad: MaxBad = "tenth"
-    allow_empty: bool = False
-    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES
-    expectations: Sequence[Expectation] = ()
-
-    def __post_init__(self) -> None:
-        seen: set[str] = set()
-        for step in self.steps:
-            if is_beam_transform(step):
-                continue
-            graph = graph_of(step)
-            if len(graph.outputs) != 1:
-                raise DeclarationError(
-                    f"declaration {self.name!r}: stage {graph.units[-1].name!r} has the outputs "
-                    f"{', '.join(map(repr, graph.outputs))}, and behind a PTransform the key or split_by chooses the "
-                    "split. Give splits={split: share}, or splits=[names] and split_by=function."
-                )
-            for unit in graph.units:
-                self._check_stage(unit.name, unit.stage, seen)
-
-    def _check_stage(self, name: str, stage: object, seen: set[str]) -> None:
-        if name in seen:
-            raise DuplicateNameException(
-                f"declaration {self.name!r}: two stages are called {name!r}, and their names distinguish their counts. "
-                f"Write stage(…, name='{name}_2').",
-                stage=name,
-            )
-        seen.add(name)
-        for limit in ("record_timeout_secs", "record_memory_bytes"):
-            if getattr(stage, limit, None) is not None:
-                raise DeclarationError(
-                    f"declaration {self.name!r}: stage {name!r} sets {limit}, which needs a process of ours for each "
-                    "source shard, and with a PTransform in the list Beam's workers run the stages. Leave it out, or "
-                    "build the stages before the PTransform first, as a cache of their own.",
-                    stage=name,
-                )
-        if held_results(stage):
-            raise DeclarationError(
-                f"declaration {self.name!r}: stage {name!r} holds the result of an analyzer, which is of records at "
-                "their place in a source, and with a PTransform in the list there is none. Compute it in the Beam "
-                "pipeline, or build a cache in two steps.",
-                stage=name,
-            )
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What runs, in order: the names of stages, and the labels of PTransforms."""
-        found: list[str] = []
-        for step in self.steps:
-            found += [step.label] if is_beam_transform(step) else [unit.name for unit in graph_of(step).units]
-        return tuple(found)

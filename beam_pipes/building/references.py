@@ -26,8 +26,7 @@ from typing import Any, Protocol
 
 from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.declared import bind_results, bound_results
-from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
-from beam_pipes.engine.graph import is_beam_transform
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.identity.code_closure import is_plain, is_users
@@ -35,18 +34,13 @@ from beam_pipes.identity.fingerprint import canonical, set_values
 from beam_pipes.identity.source_code import builders, import_user_module, user_code_failed
 
 
-def load_declaration(reference: str) -> Declaration:
+def load_declaration(reference: str, *, beam_steps: bool = False) -> Declaration:
     """Imports a declaration by its reference, such as `examples.python_source:declaration`.
 
     The name may also be a function without arguments that returns the declaration, or an object with a method
     `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where that code fails;
-    also for a declaration with PTransforms, whose records have no place in the source.
+    unless `beam_steps` is set, also for a declaration with PTransforms, whose records have no place in the source.
     """
-    return with_places(load_any_declaration(reference), reference)
-
-
-def load_any_declaration(reference: str) -> Declaration | RegroupedDeclaration:
-    """Imports a declaration of either kind by its reference; else like `load_declaration`."""
     module_name, colon, name = reference.partition(":")
     if "/" in module_name or module_name.endswith(".py"):
         of_file = module_name.removesuffix(".py").strip("./").replace("/", ".")
@@ -62,47 +56,33 @@ def load_any_declaration(reference: str) -> Declaration | RegroupedDeclaration:
     module = import_user_module(module_name, reference=reference)
     found = getattr(module, name, None)
     if found is None:
-        kinds = (Declaration, RegroupedDeclaration)
-        known = [key for key, value in vars(module).items() if isinstance(value, kinds)]
+        known = [key for key, value in vars(module).items() if isinstance(value, Declaration)]
         near = difflib.get_close_matches(name, vars(module), n=3)
         hint = f"it holds the declarations {known}" if known else "it holds no declaration"
         did_you_mean = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DeclarationError(f"{module_name!r} has no {name!r}: {hint}{did_you_mean}", reference=reference)
     try:
-        return declared_by(found, reference)
+        declaration = declared_by(found, reference)
     except BeamPipesError:
         raise
     except Exception as error:
         raise user_code_failed(f"{reference!r} fails while it creates the declaration", error, reference) from error
+    if not beam_steps:
+        _ = declaration.graph
+    return declaration
 
 
-def declared_by(found: Any, reference: str) -> Declaration | RegroupedDeclaration:
+def declared_by(found: Any, reference: str) -> Declaration:
     """The declaration itself, or what the function or the method `declaration` returns."""
     if not isinstance(found, Declaration):
         if callable(getattr(found, "declaration", None)):
             found = found.declaration()
         elif callable(found):
             found = found()
-    if isinstance(found, Declaration | RegroupedDeclaration):
+    if isinstance(found, Declaration):
         return found
     raise DeclarationError(
         f"{reference!r} should be a Declaration, or a function that returns one, got {type(found).__name__}.",
-        reference=reference,
-    )
-
-
-def with_places(declaration: Declaration | RegroupedDeclaration, reference: str) -> Declaration:
-    """The declaration, for whatever needs records at their place in a source. Raises `DeclarationError` for one with
-    PTransforms.
-    """
-    if isinstance(declaration, Declaration):
-        return declaration
-    transform = next(step.label for step in declaration.steps if is_beam_transform(step))
-    raise DeclarationError(
-        f"{reference!r} has the PTransform {transform!r} among its stages: its records have no place in the source, so "
-        "they cannot be tried, traced, explained or rerun one by one. It can be built and planned, and commands that "
-        "read caches (inspect, who, dead, verify) show what it built. To try the stages before the PTransform, declare "
-        "them by themselves.",
         reference=reference,
     )
 

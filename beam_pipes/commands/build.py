@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.references import load_any_declaration
+from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.commands.options import Building, require_one_of, show_outcome, with_groups
@@ -158,8 +158,8 @@ def build_and_show(
     if result.removed:
         _say(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
     if wants_report(building.report, result.path):
-        declared = load_any_declaration(declaration) if isinstance(declaration, str) else declaration
-        show_report(result.path, declaration=declared if isinstance(declared, Declaration) else None)
+        declared = load_declaration(declaration, beam_steps=True) if isinstance(declaration, str) else declaration
+        show_report(result.path, declaration=declared if declared.beam_steps is None else None)
     return result
 
 

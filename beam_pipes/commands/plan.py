@@ -13,12 +13,12 @@ from rich.console import Console
 
 from beam_pipes.building.analysis.plan import plan_analysis
 from beam_pipes.building.completion import find_completions
-from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
 from beam_pipes.building.explanation import explain_analysis, explain_plan, to_json
 from beam_pipes.building.forecast import DEFAULT_SAMPLE_SECS, Forecast, SavedPlan, forecast_build, require_room
 from beam_pipes.building.plan import BuildPlan, PlannedInput, make_plan, plan_input
-from beam_pipes.building.references import load_any_declaration
+from beam_pipes.building.references import load_declaration
 from beam_pipes.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.commands.caches import console
 from beam_pipes.commands.options import (
@@ -83,9 +83,9 @@ def plan_command(
     accepts = accept_code_change or explain  # an explanation says where a build would stop
     how = _How(explain, as_json, sample_secs if forecast else None, save, options)
     if declaration is not None:
-        found = load_any_declaration(declaration)
-        if isinstance(found, RegroupedDeclaration):
-            _show_regrouped(found, to, how)
+        found = load_declaration(declaration, beam_steps=True)
+        if found.beam_steps is not None:
+            _show_regrouped(found, found.beam_steps.num_shards, to, how)
             return
         _show(preflight(declaration, to, options=options, accept_code_change=accepts), to, how)
         return
@@ -97,7 +97,7 @@ def plan_command(
         _show(preflight(task, path, options=options, accept_code_change=accepts), path, how)
 
 
-def _show_regrouped(declaration: RegroupedDeclaration, to: str, how: _How) -> None:
+def _show_regrouped(declaration: Declaration, num_shards: int, to: str, how: _How) -> None:
     """What one Beam pipeline will run: nothing else is known before it has run."""
     from beam_pipes.runners.regrouped import check_regrouped
 
@@ -119,7 +119,7 @@ def _show_regrouped(declaration: RegroupedDeclaration, to: str, how: _How) -> No
         "num_source_shards": len(source.shards),
         "steps": list(declaration.words),
         "splits": list(declaration.splits),
-        "num_shards": declaration.num_shards,
+        "num_shards": num_shards,
         "published_manifest_id": published,
     }
     if how.as_json:
@@ -127,7 +127,7 @@ def _show_regrouped(declaration: RegroupedDeclaration, to: str, how: _How) -> No
         return
     lines = (
         f"{declaration.name}: {source.num_files:,} files, {source.num_bytes:,} bytes → {len(source.shards)} source "
-        f"shards → {declaration.num_shards} shards for each split: {', '.join(declaration.splits)}.",
+        f"shards → {num_shards} shards for each split: {', '.join(declaration.splits)}.",
         f"steps: {' → '.join(['source', *declaration.words, 'write'])}",
         "One Beam pipeline computes all records, whatever is there already; "
         + ("a new snapshot is published." if published is None else "a new snapshot is published if they differ."),

@@ -2,7 +2,7 @@
 
 Runs the tasks of a plan, publishes the snapshot, and records how.
 
-A `RegroupedDeclaration` is one Beam pipeline, which computes all records each time: see `regrouped.py`.
+A declaration with PTransforms is one Beam pipeline, which computes all records each time: see `regrouped.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.checks import require_apart
 from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
-from beam_pipes.building.declaration import Declaration, RegroupedDeclaration
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import require_new_versions
 from beam_pipes.building.leftovers import (
     DEFAULT_KEEP,
@@ -33,7 +33,7 @@ from beam_pipes.building.leftovers import (
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare, require_same_classes
 from beam_pipes.building.reading import SOURCE
-from beam_pipes.building.references import DeclarationHandle, load_any_declaration
+from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.building.shard_task import ShardReport, ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.engine.account import Account
@@ -84,7 +84,7 @@ class BuildResult:
 
 
 def build(
-    declaration: Declaration | RegroupedDeclaration | str,
+    declaration: Declaration | str,
     to: str | os.PathLike[str],
     *,
     options: LocalOptions | BeamOptions | None = None,
@@ -112,7 +112,7 @@ def build(
     When the new snapshot is published, all others but the `keep` most recent ones are removed, as `gc`
     does; None keeps all. `removed` of the result names them.
 
-    A `RegroupedDeclaration` is built by one Beam pipeline, which computes all records each time; see docs/beam.md.
+    A declaration with PTransforms is one Beam pipeline, which computes all records each time; see docs/beam.md.
 
     Raises a `BeamPipesError` that says what to do; then nothing is published, and the published snapshot stays.
     """
@@ -124,11 +124,11 @@ def build(
     options = options if options is not None else LocalOptions()
     progress = progress if progress is not None else Silent()
     reference = declaration if isinstance(declaration, str) else None
-    resolved = load_any_declaration(declaration) if isinstance(declaration, str) else declaration
+    resolved = load_declaration(declaration, beam_steps=True) if isinstance(declaration, str) else declaration
     require_apart(resolved, root)
     if not overwrite:
         _require_same_name(resolved, root)
-    if isinstance(resolved, RegroupedDeclaration):
+    if resolved.beam_steps is not None:
         return _build_regrouped(
             resolved, root, options=options, overwrite=overwrite, saved_plan=saved_plan, keep=keep, progress=progress
         )
@@ -198,16 +198,14 @@ def build(
     )
 
 
-def _require_same_name(declaration: Declaration | RegroupedDeclaration, root: str) -> None:
+def _require_same_name(declaration: Declaration, root: str) -> None:
     """Raises `DeclarationError` if the directory holds a cache that another declaration has built."""
     try:
         published = Cache.open(root).manifest.name
     except (CacheNotFoundError, CorruptManifestError):
         return
     if published != declaration.name:
-        replace = (
-            "" if isinstance(declaration, RegroupedDeclaration) else " Pass overwrite=True (--overwrite) to do so."
-        )
+        replace = "" if declaration.beam_steps is not None else " Pass overwrite=True (--overwrite) to do so."
         raise DeclarationError(
             f"{root!r} holds the cache {published!r}, and the declaration is called {declaration.name!r}: the build "
             "would replace what others read there. Build to another directory, or call the declaration what the cache "
@@ -295,7 +293,7 @@ def execute(
     counts = Counts(
         num_shards=plan.header.num_shards,
         done_shards=plan.header.num_shards - len(tasks),
-        stages=[SOURCE, *(unit.name for unit in plan.declaration.graph.units), WRITE],
+        stages=[SOURCE, *plan.declaration.words, WRITE],
     )
     started_at = time.time()
     reports: Sequence[ShardReport] = ()
@@ -356,7 +354,7 @@ def _as_published(plan: BuildPlan) -> BuildPlan:
 
 
 def _build_regrouped(
-    declaration: RegroupedDeclaration,
+    declaration: Declaration,
     root: str,
     *,
     options: LocalOptions | BeamOptions,
@@ -374,7 +372,9 @@ def _build_regrouped(
     on_beam = check_regrouped(declaration, root, options=options)
     from beam_pipes.building.shard_output import WRITE
 
-    counts = Counts(num_shards=declaration.num_shards, stages=[*declaration.words, WRITE])
+    assert declaration.beam_steps is not None
+    num_shards = declaration.beam_steps.num_shards
+    counts = Counts(num_shards=num_shards, stages=[*declaration.words, WRITE])
     removed: tuple[str, ...] = ()
     with build_lock(root):
         remove_temporaries(root)
@@ -396,8 +396,8 @@ def _build_regrouped(
         snapshot=manifest.snapshot,
         manifest_id=manifest.id,
         up_to_date=up_to_date,
-        num_shards=declaration.num_shards,
-        reused_shards=declaration.num_shards if up_to_date else 0,
+        num_shards=num_shards,
+        reused_shards=num_shards if up_to_date else 0,
         account=account,
         secs=time.monotonic() - started,
         removed=removed,

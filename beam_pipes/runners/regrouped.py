@@ -1,4 +1,4 @@
-"""The one job of a `RegroupedDeclaration`, on the chosen runner; it computes all records each time.
+"""The one job of a declaration with PTransforms, on the chosen runner; it computes all records each time.
 
 Nothing of it is resumed, so most options of other builds are refused in words. The runner `local` is Beam's in-process
 runner with as many worker processes as there are workers; it holds what is shuffled in the memory of this process.
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from beam_pipes.building.declaration import RegroupedDeclaration
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.references import registered_by_value
 from beam_pipes.errors import BuildError, DeclarationError, JobLostError, logger
 from beam_pipes.extras import require
@@ -27,15 +27,13 @@ class _Asked:
     """A build, as the checks of a runner look at it."""
 
     path: str
-    declaration: RegroupedDeclaration
+    declaration: Declaration
 
     def require_portable(self) -> None:
         """Beam sends the steps, and says which of them it cannot."""
 
 
-def check_regrouped(
-    declaration: RegroupedDeclaration, root: str, *, options: LocalOptions | BeamOptions
-) -> BeamOptions:
+def check_regrouped(declaration: Declaration, root: str, *, options: LocalOptions | BeamOptions) -> BeamOptions:
     """The options of the Beam runner that runs the job. Raises `DeclarationError` if it cannot, `BuildError` if its
     server is missing.
     """
@@ -83,7 +81,7 @@ class _EmbeddedOptions(BeamOptions):
 
 
 def refuse_of_builds(
-    declaration: RegroupedDeclaration,
+    declaration: Declaration,
     options: LocalOptions | BeamOptions,
     *,
     overwrite: bool,
@@ -116,7 +114,7 @@ def refuse_of_builds(
 _JOB = "pipeline"
 
 
-def run_regrouped(declaration: RegroupedDeclaration, root: str, options: BeamOptions) -> None:
+def run_regrouped(declaration: Declaration, root: str, options: BeamOptions) -> None:
     from beam_pipes.runners.beam_job import beam_pipeline, is_done, submitted, wait_for_end
     from beam_pipes.runners.jobs import forget
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.references import DeclarationHandle, declared_by, load_declaration, with_places
+from beam_pipes.building.references import DeclarationHandle, declared_by, load_declaration
 from beam_pipes.errors import DeclarationError
 from beam_pipes.storage.locks import ANALYSIS_LABELS, LABELS, VARIABLE
 from beam_pipes.testing.sample import (
@@ -92,11 +92,7 @@ def check_declaration(
     """
     reference = declaration if isinstance(declaration, str) else None
     name = type(declaration).__name__
-    resolved = (
-        load_declaration(declaration)
-        if isinstance(declaration, str)
-        else with_places(declared_by(declaration, name), name)
-    )
+    resolved = load_declaration(declaration) if isinstance(declaration, str) else declared_by(declaration, name)
     _check_options(max_records=max_records, batch_sizes=batch_sizes, kill_at=kill_at, timeout_secs=timeout_secs)
     handle = DeclarationHandle(resolved, reference, as_imported=True)
     sample = take_sample(resolved, max_records=max_records)

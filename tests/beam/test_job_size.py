@@ -15,7 +15,6 @@ from beam_pipes import declare
 from beam_pipes.beam import ReadFromSource, build_regrouped_graph, read_from_cache
 from beam_pipes.beam.build_graph import job_graph_bytes
 from beam_pipes.building import Declaration
-from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.building.plan import make_plan
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import FeatureSpec
@@ -71,7 +70,7 @@ def counted(group: tuple) -> dict:
 
 
 @pytest.fixture
-def grouped(tmp_path: Path) -> Callable[[], RegroupedDeclaration]:
+def grouped(tmp_path: Path) -> Callable[[], Declaration]:
     (tmp_path / "in").mkdir()
     for number in range(40):
         (tmp_path / "in" / f"{number:04d}.txt").write_text(f"word{number % 7} once\n" * 30)
@@ -84,7 +83,7 @@ def grouped(tmp_path: Path) -> Callable[[], RegroupedDeclaration]:
 
 
 def test_source_shards_of_a_pipeline_travel_by_files(
-    grouped: Callable[[], RegroupedDeclaration], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    grouped: Callable[[], Declaration], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(grouped(), tmp_path / "sent", options=BeamOptions())
     monkeypatch.setattr(read_from_cache, "_SENT_BYTES", 0)

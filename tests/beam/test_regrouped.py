@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 from beam_pipes import build, declare
 from beam_pipes.beam import ReadFromSource, WriteToCache, lower
 from beam_pipes.building import Declaration
-from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.commands import app
 from beam_pipes.errors import (
@@ -61,9 +60,10 @@ def good(tmp_path: Path) -> TextLines:
     return TextLines(path)
 
 
-def of_good(source: TextLines, **options: Any) -> RegroupedDeclaration:
+def of_good(source: TextLines, **options: Any) -> Declaration:
     steps = [declared.click, beam.GroupByKey(), declared.summarize]
-    return declare("clicks", source, steps, **{"features": FEATURES, "key": "user", "num_shards": 2, **options})
+    given = {"features": FEATURES, "key": "user", "num_shards": 2, **options}
+    return declare("clicks", source, steps, **{name: value for name, value in given.items() if value is not ...})  # type: ignore[typeddict-item]
 
 
 def rows_of(cache: Path) -> dict[str, list[int]]:
@@ -366,14 +366,14 @@ def test_steps_are_checked_where_it_is_declared(good: TextLines, tmp_path: Path)
     ):
         of_steps(good, [click, beam.GroupByKey, grouping, summarize])
     with pytest.raises(DeclarationError, match="there is a source for each split, and the PTransform 'GroupByKey' may"):
-        declare("clicks", {"a": good, "b": good}, [click, grouping, summarize], features=FEATURES, key="user")  # type: ignore[call-overload]
+        declare("clicks", {"a": good, "b": good}, [click, grouping, summarize], features=FEATURES, key="user")
     with pytest.raises(TypeMismatchException, match="the collection is of str, but the pipeline takes dict"):
         build(of_steps(good, [beam.Map(str).with_output_types(str), same]), to=tmp_path / "c", workers=1)
     with pytest.raises(DeclarationError, match="the PTransform '_Pair' gives DoOutputsTuple, and a list of stages"):
         build(of_steps(good, [_Pair(), click, grouping, summarize]), to=tmp_path / "c", workers=1)
 
 
-def of_steps(source: TextLines, steps: list[Any]) -> RegroupedDeclaration:
+def of_steps(source: TextLines, steps: list[Any]) -> Declaration:
     return declare("clicks", source, steps, features=FEATURES, key="user")
 
 

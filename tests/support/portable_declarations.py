@@ -16,7 +16,6 @@ import apache_beam as beam
 from beam_pipes import declare
 from beam_pipes.beam import FailedElement
 from beam_pipes.building import Declaration
-from beam_pipes.building.declaration import RegroupedDeclaration
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.engine.execute import OnError
 from beam_pipes.sources import TextLines
@@ -143,7 +142,7 @@ def summarize(group: tuple) -> dict[str, object]:
     return {"user": group[0], "counts": sorted(group[1])}
 
 
-def grouped(*, on_error: OnError = "dead_letter") -> RegroupedDeclaration:
+def grouped(*, on_error: OnError = "dead_letter") -> Declaration:
     """Clicks by user: a grouping between two stages."""
     return declare(
         "clicks",
