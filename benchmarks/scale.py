@@ -176,7 +176,7 @@ def publish_phase(work: Path, records: int, shards: int) -> dict[str, Any]:
     if status.progress is None or status.progress.account.read != per_shard * shards:
         raise AssertionError("the status does not count what is done")
     started, before = time.perf_counter(), cpu_secs()
-    commit(made, header)
+    commit(header)
     secs, publish_cpu_secs = time.perf_counter() - started, cpu_secs() - before
     manifest = Cache.open(work / "published").manifest
     if manifest.splits["train"].num_records != per_shard * shards or len(manifest.splits["train"].records) != shards:

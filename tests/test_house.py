@@ -7,6 +7,7 @@ import re
 import statistics
 from pathlib import Path
 
+import pytest
 from import_circles import circles, imports_between, module_of, source_files
 
 from reference_pages.rooms import ROOMS
@@ -35,15 +36,30 @@ def test_imports_in_functions_and_for_type_checking_close_a_circle() -> None:
     assert circles(imports_between(sources)) == {frozenset({"beam_pipes.a", "beam_pipes.runners.b", "beam_pipes.c"})}
 
 
-def test_the_way_of_a_record_is_the_one_that_is_drawn() -> None:
+def test_the_ways_of_a_record_and_of_a_declaration_are_those_that_are_drawn() -> None:
     drawn = re.findall(
         r"^((?:\w+/)+\w+\.py): (\w+) ", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE
     )
 
-    assert len(drawn) == 16
+    assert len(drawn) == 16 + 11
     for path, name in drawn:
         defined = {getattr(node, "name", None) for node in ast.parse(SOURCES[path]).body}
         assert name in defined, f"{path} defines no {name}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["building/commit.py", "building/completion.py", "building/leftovers.py", "building/progress.py"]
+    + ["beam/build_graph.py"],
+)
+def test_a_declaration_goes_no_further_than_the_plan(path: str) -> None:
+    imported = {
+        alias.name
+        for node in ast.walk(ast.parse(SOURCES[f"beam_pipes/{path}"]))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert "Declaration" not in imported
 
 
 def test_files_are_chapters() -> None:

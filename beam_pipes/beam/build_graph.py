@@ -21,7 +21,6 @@ from beam_pipes.beam.lower import Mirror
 from beam_pipes.beam.shards import PARTS, MergeParts, ReadShards, RunUnit, ShardBatch, WriteShards, gathered
 from beam_pipes.building.commit import commit
 from beam_pipes.building.completion import find_completion
-from beam_pipes.building.limits import record_limits
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import BuildHeader, ShardTask, TaskReader, remove_tasks, write_tasks
 from beam_pipes.building.workers.pool import NoWatcher, WorkerPool
@@ -43,12 +42,11 @@ class _ReadTask(beam.DoFn):  # type: ignore[misc]
 class _Publish(beam.DoFn):  # type: ignore[misc]
     """Commits the snapshot once every shard is written; repeating it writes the same bytes."""
 
-    def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
-        self._handle = handle
+    def __init__(self, header: BuildHeader) -> None:
         self._header = header
 
     def process(self, keyed: tuple[None, Iterable[int]]) -> Iterator[str]:
-        manifest_id = commit(self._handle.get(), self._header)
+        manifest_id = commit(self._header)
         remove_tasks(self._header)
         yield manifest_id
 
@@ -62,9 +60,9 @@ def build_graph(
     the parts of shards that a runner broke apart are shuffled.
     """
     header = dataclasses.replace(header, launch=secrets.token_hex(8))
-    if record_limits(handle.get()):
+    if handle.get().record_limits:
         committed = _spread(root, tasks, header) | "Build source shards" >> beam.ParDo(BuildShards(handle, header))
-        return _published(root, (committed,), handle, header)
+        return _published(root, (committed,), header)
     return write_snapshot(root, shard_batches(root, handle, tasks, header), handle, header)
 
 
@@ -107,14 +105,12 @@ def write_snapshot(
         | "Group parts by shard" >> beam.GroupByKey()
         | "Merge parts" >> beam.ParDo(MergeParts(handle, header))
     )
-    return _published(root, (written["committed"], merged), handle, header)
+    return _published(root, (written["committed"], merged), header)
 
 
-def _published(
-    root: beam.Pipeline, committed: tuple[beam.PCollection, ...], handle: DeclarationHandle, header: BuildHeader
-) -> beam.PCollection:
+def _published(root: beam.Pipeline, committed: tuple[beam.PCollection, ...], header: BuildHeader) -> beam.PCollection:
     """Publishes once all of these collections of indices are complete; a PCollection of the manifest's id."""
-    return gathered(root, committed) | "Publish" >> beam.ParDo(_Publish(handle, header))
+    return gathered(root, committed) | "Publish" >> beam.ParDo(_Publish(header))
 
 
 class BuildShards(beam.DoFn):  # type: ignore[misc]

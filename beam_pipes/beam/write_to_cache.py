@@ -233,7 +233,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             | "Write shards" >> beam.ParDo(_WriteShard(handle), beam.pvalue.AsSingleton(planned))
         )
         published = gathered(pcoll.pipeline, (written,)) | "Publish" >> beam.ParDo(
-            _Publish(handle, self._keep), beam.pvalue.AsSingleton(planned)
+            _Publish(self._keep), beam.pvalue.AsSingleton(planned)
         )
         letters = encoded | "Dead letters" >> beam.FlatMap(letter_of)
         return WrittenCache(published, letters)
@@ -295,13 +295,10 @@ class _Plan(beam.DoFn):  # type: ignore[misc]
                 ShardTask(shard=shard, fingerprint=digest_of([found.digest, shard.fingerprint(), LINEAGE_VERSION]))
             )
         digests = [task.fingerprint for task in tasks]
-        header = BuildHeader(
-            name=declaration.name,
-            root=root,
+        snapshot = digest_of([FORMAT_VERSION, LINEAGE_VERSION, declaration.name, found.digest, digests])[:16]
+        header = dataclasses.replace(
+            BuildHeader.of(declaration, root, snapshot, num_shards=self._num_shards, specs=specs),
             replaces=published_id(root),
-            snapshot=digest_of([FORMAT_VERSION, LINEAGE_VERSION, declaration.name, found.digest, digests])[:16],
-            num_shards=self._num_shards,
-            specs=specs,
             fingerprints={**declaration.fingerprints, "declaration": found.digest, "source": digest_of(digests)},
         )
         with writing(root):
@@ -470,12 +467,11 @@ def _read_back(file: IO[bytes], count: int) -> Iterator[Encoded]:
 class _Publish(beam.DoFn):  # type: ignore[misc]
     """Publishes the snapshot when all shards exist; repeating it writes the same bytes. Removes old snapshots then."""
 
-    def __init__(self, handle: DeclarationHandle, keep: int | None) -> None:
-        self._handle = handle
+    def __init__(self, keep: int | None) -> None:
         self._keep = keep
 
     def process(self, keyed: tuple[None, Iterable[int]], planned: _Planned) -> Iterator[str]:
-        yield commit(self._handle.get(), planned.header)
+        yield commit(planned.header)
         root = planned.header.root
         with writing(root):
             say_written(planned.header.directory)

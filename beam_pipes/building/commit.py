@@ -16,14 +16,14 @@ from beam_pipes.building.care.takedown import honouring_takedowns
 from beam_pipes.building.completion import (
     DEAD_LETTERS,
     Completion,
-    files_are_there,
     find_completions,
+    is_whole,
     read_completion,
     read_completions,
     split_directory,
     write_completion,
 )
-from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration import MaxBad
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.expectation import require_expected
 from beam_pipes.building.leftovers import USES_FILE as ANALYSIS
@@ -42,7 +42,7 @@ from beam_pipes.format.layout import ShardEntry
 from beam_pipes.lineage.lineage import LINEAGE, lineage_digest, lineage_file
 from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.publication.manifest import FileEntry, Manifest, SplitManifest
-from beam_pipes.publication.publish import BUILD, publish
+from beam_pipes.publication.publish import BUILD, publish, snapshot_directory
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.locks import reached
@@ -96,7 +96,7 @@ def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[R
                 if files is None:
                     files = storage.tree(other)
                 num_shards = int(name.removesuffix(".json").rpartition("-of-")[2])
-                if files_are_there(files, completion, num_shards):
+                if is_whole(other, completion, num_shards, files):
                     lineage = f"{other}/{lineage_file(completion.index, num_shards)}"
                     yield Reusable(wanted.pop(completion.fingerprint), other, completion, lineage)
 
@@ -138,7 +138,7 @@ def link_shard(header: BuildHeader, index: int, other: str, completion: Completi
 ASSETS = "assets"
 
 
-def commit(declaration: Declaration, header: BuildHeader) -> str:
+def commit(header: BuildHeader) -> str:
     """Publishes the snapshot of a build whose source shards are all complete; returns the manifest's id.
 
     Where records went into quarantine while it was built, the snapshot has another id than the header says. Doing it
@@ -153,21 +153,21 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
         with writing(header.root):
             header = _linked(header, snapshot)
         account, completions = _merged(header)
-    account.reconcile(where=f"build of {header.name!r}")
     where = f"build of {header.name!r}"
-    if (limit := most_bad(declaration, account.read)) is not None and num_bad(account) > limit:
-        raise too_many_bad(declaration, account, where=where, told=_first_errors(header, completions))
-    splits = {}
-    for split in declaration.splits:
-        type_ = declaration.graph.output_type[split]
-        splits[split] = SplitManifest.from_entries(
+    account.reconcile(where=where)
+    if (limit := _most_bad(header.max_bad, account.read)) is not None and num_bad(account) > limit:
+        raise too_many_bad(header.max_bad, account, where=where, told=_first_errors(header, completions))
+    splits = {
+        split: SplitManifest.from_entries(
             [completion.entries[split] for completion in completions if split in completion.entries],
-            kind=declaration.kind(split),
+            kind=kind,
             spec=header.specs.get(split),
-            proto=type_.DESCRIPTOR.full_name if declaration.kind(split) == "proto" else None,  # type: ignore[attr-defined]
+            proto=header.protos.get(split),
             shard_count=header.num_shards,
         )
-    if not declaration.allow_empty:
+        for split, kind in header.kinds.items()
+    }
+    if not header.allow_empty:
         _require_records(header, splits, account, completions)
     dead_letters = [
         FileEntry(file=f"{DEAD_LETTERS}/{entry.file}", bytes=entry.bytes, crc32c=entry.crc32c, records=entry.records)
@@ -189,7 +189,7 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
         assets=assets,
         dead_letters=dead_letters,
     )
-    require_expected(declaration.expectations, Cache(header.root, header.directory, manifest), header.root)
+    require_expected(header.expectations, Cache(header.root, header.directory, manifest), header.root)
     with writing(header.root), honouring_takedowns(header.root, manifest):
         publish(header.root, manifest, replaces=header.replaces)
     return manifest.id
@@ -238,13 +238,13 @@ def _linked(header: BuildHeader, snapshot: str) -> BuildHeader:
     return target
 
 
-def write_build_record(header: BuildHeader, record: Mapping[str, object]) -> None:
+def write_build_record(root: str, snapshot: str, record: Mapping[str, object]) -> None:
     """Writes `build.json` beside the snapshot's manifest: runner, times, and whatever else must not affect the
     manifest.
     """
     rendered = strict_json(record, indent=1, sort_keys=True) + "\n"
-    with writing(header.root):
-        storage_for(header.directory).replace(f"{header.directory}/{BUILD}", rendered.encode())
+    with writing(root):
+        storage_for(root).replace(f"{snapshot_directory(root, snapshot)}/{BUILD}", rendered.encode())
     reached("build/recorded")
 
 
@@ -263,19 +263,15 @@ def num_bad(account: Account) -> int:
 _FEW = 10
 
 
-def most_bad(declaration: Declaration, read: int) -> float | None:
+def _most_bad(limit: MaxBad, read: int) -> float | None:
     """How many of `read` records may fail; None for any number."""
-    limit = declaration.max_bad
     if limit == "tenth":
         return max(_FEW, read / 10)
     return limit * read if isinstance(limit, float) else limit
 
 
-def too_many_bad(
-    declaration: Declaration, account: Account, *, where: str, told: Iterable[str]
-) -> TooManyDeadLettersError:
+def too_many_bad(limit: MaxBad, account: Account, *, where: str, told: Iterable[str]) -> TooManyDeadLettersError:
     """The error that says how many of the records failed, in which stages, and shows the first errors."""
-    limit = declaration.max_bad
     allowed = "a tenth" if limit == "tenth" else f"a fraction of {limit}" if isinstance(limit, float) else f"{limit}"
     stages: Mapping[str, int] = {
         name: failed

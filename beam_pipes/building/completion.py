@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -168,7 +168,7 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
         for (task, _), completion in zip(present, found, strict=True)
         if completion is not None
         and completion.fingerprint == task.fingerprint
-        and files_are_there(files, completion, header.num_shards)
+        and is_whole(header.directory, completion, header.num_shards, files)
     }
 
 
@@ -215,31 +215,21 @@ def split_directory(snapshot_directory: str, split: str) -> str:
     return f"{snapshot_directory}/{DEAD_LETTERS}" if split == DEAD_LETTERS else snapshot_directory
 
 
-def is_whole(directory: str, completion: Completion, num_shards: int) -> bool:
-    """Whether all files of a completion are in the directory of a snapshot of `num_shards`, in their full sizes."""
+def is_whole(
+    directory: str, completion: Completion, num_shards: int, files: Mapping[str, FileStatus] | None = None
+) -> bool:
+    """Whether all files of a completion are in the directory of a snapshot of `num_shards`, in their full sizes.
+
+    `files` is a listing of the directory, if the caller has one.
+    """
     storage = storage_for(directory)
 
     def size_of(file: str) -> int | None:
         try:
-            return storage.size(f"{directory}/{file}")
-        except CacheNotFoundError:
+            return storage.size(f"{directory}/{file}") if files is None else files[file].size
+        except (CacheNotFoundError, KeyError):
             return None
 
-    return _is_whole(completion, num_shards, size_of)
-
-
-def files_are_there(files: Mapping[str, FileStatus], completion: Completion, num_shards: int) -> bool:
-    """Whether all files of a completion are among those of a snapshot of `num_shards`, in their full sizes."""
-
-    def size_of(file: str) -> int | None:
-        status = files.get(file)
-        return None if status is None else status.size
-
-    return _is_whole(completion, num_shards, size_of)
-
-
-def _is_whole(completion: Completion, num_shards: int, size_of: Callable[[str], int | None]) -> bool:
-    """`size_of` gives the bytes of a file of the snapshot, None if it is not there."""
     if size_of(lineage_file(completion.index, num_shards)) != completion.lineage.bytes:
         return False
     for split, entry in completion.all_entries():

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from beam_pipes.analysis.analyzer import Analyzer
 from beam_pipes.building.analysis.declared import check_analyzers, held_results
 from beam_pipes.building.expectation import Expectation
-from beam_pipes.building.limits import record_limits
+from beam_pipes.building.limits import RecordLimits, record_limits
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
 from beam_pipes.engine.graph import (
     Graph,
@@ -262,7 +262,7 @@ class Declaration:
         else:
             self._check_pipeline()
             self._check_features()
-            record_limits(self)
+            _ = self.record_limits
             check_analyzers(self)
 
     def _check_without_places(self, steps: BeamSteps) -> None:
@@ -322,6 +322,11 @@ class Declaration:
                 "built. To try the stages before the PTransform, declare them by themselves."
             )
         return graph_of(self.pipeline, default_output=self.split)
+
+    @property
+    def record_limits(self) -> Mapping[str, RecordLimits]:
+        """The limits in force: unit → limits; empty if there are none."""
+        return record_limits(self.graph, self.record_timeout_secs, self.record_memory_bytes)
 
     @property
     def splits(self) -> tuple[str, ...]:

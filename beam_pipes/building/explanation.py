@@ -190,11 +190,6 @@ def explain_analysis(plan: AnalysisPlan, previous: str | None = None) -> tuple[A
     return tuple(verdicts)
 
 
-def to_json(verdicts: tuple[AnalyzerVerdict, ...]) -> list[Mapping[str, object]]:
-    """The verdicts as plain data."""
-    return [dataclasses.asdict(verdict) for verdict in verdicts]
-
-
 def _verdict(planned: PlannedAnalyzer, before: Uses | None) -> AnalyzerVerdict:
     name = planned.analyzer.name
     missing = planned.missing

@@ -17,7 +17,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol
+from typing import Literal
 
 from beam_pipes.engine.graph import Graph
 from beam_pipes.errors import (
@@ -46,39 +46,26 @@ class RecordLimits:
         return self.timeout_secs is not None or self.memory_bytes is not None
 
 
-class Limited(Protocol):
-    """What is read of a declaration: its stages, and the limits of those that set none."""
-
-    @property
-    def graph(self) -> Graph: ...
-
-    @property
-    def record_timeout_secs(self) -> float | None: ...
-
-    @property
-    def record_memory_bytes(self) -> float | None: ...
-
-
-def record_limits(declaration: Limited) -> Mapping[str, RecordLimits]:
-    """The limits in force: unit → limits; empty if there are none. What a stage says goes before the declaration.
+def record_limits(graph: Graph, timeout_secs: object, memory_bytes: object) -> Mapping[str, RecordLimits]:
+    """The limits in force: unit → limits; empty if there are none. What a stage says goes before the arguments.
 
     Raises `DeclarationError` for a limit that is none, or that this system cannot keep.
     """
     found = {}
-    for unit in declaration.graph.units:
-        where = f"stage {unit.name!r}"
+    for unit in graph.units:
+        where, stage = f"stage {unit.name!r}", unit.stage
         limits = RecordLimits(
-            timeout_secs=_timeout(_first(unit.stage, declaration, "record_timeout_secs"), where),
-            memory_bytes=_memory(_first(unit.stage, declaration, "record_memory_bytes"), where),
+            timeout_secs=_timeout(_first(stage, "record_timeout_secs", timeout_secs), where),
+            memory_bytes=_memory(_first(stage, "record_memory_bytes", memory_bytes), where),
         )
         if limits:
             found[unit.name] = limits
     return found
 
 
-def _first(stage: object, declaration: Limited, name: str) -> object:
+def _first(stage: object, name: str, otherwise: object) -> object:
     own = getattr(stage, name, None)
-    return getattr(declaration, name) if own is None else own
+    return otherwise if own is None else own
 
 
 def _timeout(value: object, where: str) -> float | None:

@@ -29,7 +29,7 @@ from beam_pipes.building.declaration_fingerprint import (
     write_fingerprint,
 )
 from beam_pipes.building.leftovers import mark_used, remove_temporaries, writing
-from beam_pipes.building.limits import quarantined_snapshot, record_limits, remembered
+from beam_pipes.building.limits import quarantined_snapshot, remembered
 from beam_pipes.building.reading import first_errors, graph_runner, read_batches
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.reader import Cache
@@ -121,12 +121,10 @@ class BuildPlan:
             "num_shards": self.header.num_shards,
             "streams": self.streams(),
             "splits": {
-                split: self.header.specs[split].to_json()
-                if split in self.header.specs
-                else self.declaration.kind(split)
-                for split in self.declaration.splits
+                split: self.header.specs[split].to_json() if split in self.header.specs else kind
+                for split, kind in self.header.kinds.items()
             },
-            "stages": [unit.name for unit in self.declaration.graph.units],
+            "stages": list(self.declaration.words),
             **({"analysis": self.analysis.to_json()} if self.analysis.analyzers else {}),
         }
 
@@ -220,17 +218,13 @@ def make_plan(
     of_snapshot = [*versions, declaration.name, digest, [task.fingerprint for task in tasks]]
     # Results are assets of the snapshot, also those that no stage holds.
     plain_snapshot = digest_of([*of_snapshot, results] if results else of_snapshot)[:16]
-    quarantined = remembered(root, (task.fingerprint for task in tasks), record_limits(declaration))
+    quarantined = remembered(root, (task.fingerprint for task in tasks), declaration.record_limits)
     tasks = tuple(task.quarantining(quarantined.get(task.fingerprint, ())) for task in tasks)
     snapshot = quarantined_snapshot(plain_snapshot, {task.index: task.quarantined for task in tasks})
-    header = BuildHeader(
-        name=declaration.name,
-        root=root,
+    header = dataclasses.replace(
+        BuildHeader.of(declaration, root, snapshot, num_shards=len(tasks), specs=specs),
         replaces=given.replaces,
-        snapshot=snapshot,
         plain_snapshot=plain_snapshot,
-        num_shards=len(tasks),
-        specs=specs,
         fingerprints={
             **declaration.fingerprints,
             "declaration": found.digest,

@@ -218,11 +218,11 @@ class ShardOutput:
         batch.failures[index] = failure
 
     def _check_max_bad(self) -> None:
-        limit = self._declaration.max_bad
+        limit = self._header.max_bad
         if isinstance(limit, int) and not isinstance(limit, bool) and num_bad(self._account) > limit:
             where = f"source shard {self.task.index}"
             told = [*self._errors, *self._dropped_errors]
-            raise too_many_bad(self._declaration, self._account, where=where, told=told)
+            raise too_many_bad(limit, self._account, where=where, told=told)
 
 
 def _read_back(letters: ShardWriter) -> list[DeadLetter]:

@@ -1,4 +1,7 @@
-"""A worker's instructions: the header that all shard jobs of a build share, and the task of one source shard.
+"""A prepared build: the header that all its shard jobs and its commit share, and the task of one source shard.
+
+A declaration goes as far as the plan. What decides how its snapshot is published is in the header from there on, so a
+commit opens no declaration; workers open one again, by its handle, for the code that they run.
 
 Tasks and long lists of rows are files beside the shards, and a job names them by number. With the tasks in the job
 graph, 10,000 shards of 224 small files each made a request of 156 MB, of which services take 10 MB; with their numbers
@@ -11,8 +14,11 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from beam_pipes.building.analysis.stored import Stored
+from beam_pipes.building.declaration import Declaration, MaxBad, RecordKind
+from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import Quarantined, quarantined_fingerprint
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import BeamPipesError, BuildError, CacheError
@@ -80,6 +86,8 @@ class BuildHeader:
     `replaces` is the id of the manifest that readers saw when the build was planned (None: none), which it replaces.
     `root` is the cache's directory, `snapshot` the id of the snapshot being built, `specs` the features of each split
     of examples, `fingerprints` the digests of declaration and source, `assets` the results of analyzers by their names.
+    `kinds` says how the records of each split are stored, `protos` of which message; `max_bad`, `allow_empty` and
+    `expectations` are the declaration's.
     `plain_snapshot` is what the id would be without any record in quarantine. `launch` tells apart the jobs that were
     launched for one snapshot: a job that outlives its launcher goes on reading its own tasks while the next one runs.
     """
@@ -90,6 +98,11 @@ class BuildHeader:
     num_shards: int
     specs: Mapping[str, ExampleSpec]
     fingerprints: Mapping[str, str]
+    kinds: Mapping[str, RecordKind]
+    protos: Mapping[str, str]
+    max_bad: MaxBad
+    allow_empty: bool
+    expectations: Sequence[Expectation]
     assets: Mapping[str, Stored] = dataclasses.field(default_factory=dict)
     plain_snapshot: str = ""
     replaces: str | None = ANYTHING
@@ -98,6 +111,27 @@ class BuildHeader:
     def __post_init__(self) -> None:
         if not self.plain_snapshot:
             object.__setattr__(self, "plain_snapshot", self.snapshot)
+
+    @classmethod
+    def of(
+        cls, declaration: Declaration, root: str, snapshot: str, *, num_shards: int, specs: Mapping[str, ExampleSpec]
+    ) -> BuildHeader:
+        """The header of a build of `declaration`, with its fingerprints and terms."""
+        kinds = {split: declaration.kind(split) for split in declaration.splits}
+        types: Mapping[str, Any] = declaration.graph.output_type
+        return cls(
+            name=declaration.name,
+            root=root,
+            snapshot=snapshot,
+            num_shards=num_shards,
+            specs=specs,
+            fingerprints=declaration.fingerprints,
+            kinds=kinds,
+            protos={split: types[split].DESCRIPTOR.full_name for split, kind in kinds.items() if kind == "proto"},
+            max_bad=declaration.max_bad,
+            allow_empty=declaration.allow_empty,
+            expectations=declaration.expectations,
+        )
 
     @property
     def directory(self) -> str:

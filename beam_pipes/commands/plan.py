@@ -15,7 +15,7 @@ from beam_pipes.building.analysis.plan import plan_analysis
 from beam_pipes.building.completion import find_completions
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
-from beam_pipes.building.explanation import explain_analysis, explain_plan, to_json
+from beam_pipes.building.explanation import explain_analysis, explain_plan
 from beam_pipes.building.forecast import DEFAULT_SAMPLE_SECS, Forecast, SavedPlan, forecast_build, require_room
 from beam_pipes.building.plan import BuildPlan, PlannedInput, make_plan, plan_input
 from beam_pipes.building.references import load_declaration
@@ -253,7 +253,11 @@ def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -
         require_room(pipeline, expected)
     if how.as_json:
         if not plan.done:
-            told: dict[str, object] = {"name": declaration.name, "path": planned.root, "analysis": to_json(verdicts)}
+            told: dict[str, object] = {
+                "name": declaration.name,
+                "path": planned.root,
+                "analysis": [dataclasses.asdict(each) for each in verdicts],
+            }
             told |= {} if expected is None else {"forecast": _priced(expected, how.options)}
             console.print_json(strict_json({**told, "num_files": plan.source.num_files, "snapshot": None}))
         return plan.done

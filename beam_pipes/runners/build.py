@@ -315,7 +315,7 @@ def execute(
                 stall_secs=options.stall_secs,
             )
             lock.check()
-            manifest_id = commit(plan.declaration, plan.header)
+            manifest_id = commit(plan.header)
             figures: Mapping[str, object] = {"shards": [report.to_json() for report in reports]}
         else:
             from beam_pipes.runners.beam_job import run_beam
@@ -334,7 +334,7 @@ def execute(
         **(more or {}),
     }
     plan = _as_published(plan)
-    write_build_record(plan.header, record)
+    write_build_record(plan.path, plan.snapshot, record)
     return Execution(plan=plan, manifest_id=manifest_id, reports=reports, reused_shards=counts.reused_shards)
 
 

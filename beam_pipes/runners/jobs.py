@@ -36,7 +36,6 @@ from beam_pipes.building.leftovers import (
 )
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
-from beam_pipes.building.shard_task import BuildHeader
 from beam_pipes.cache import Cache
 from beam_pipes.errors import (
     BeamPipesError,
@@ -46,7 +45,7 @@ from beam_pipes.errors import (
     JobLostError,
 )
 from beam_pipes.lineage.lineage import LINEAGE
-from beam_pipes.publication.publish import SNAPSHOTS
+from beam_pipes.publication.publish import SNAPSHOTS, snapshot_directory
 from beam_pipes.runners.options import BeamOptions, JobState, RemoteJob
 from beam_pipes.runners.progress import Counts, Progress, Silent
 from beam_pipes.storage.checked_json import strict_json
@@ -386,34 +385,27 @@ def settle(record: LaunchRecord) -> tuple[str, ...]:
         raise BuildError(
             f"{record} is done, but {record.root} publishes another snapshot: something else was published later."
         )
-    cache = Cache.open(record.root)
-    header = BuildHeader(
-        name=cache.manifest.name,
-        root=record.root,
-        snapshot=cache.manifest.snapshot,
-        num_shards=record.num_shards,
-        specs={},
-        fingerprints=record.fingerprints,
-    )
+    snapshot = Cache.open(record.root).manifest.snapshot
     write_build_record(
-        header,
+        record.root,
+        snapshot,
         {
             "options": {"runner": record.runner, "beam_args": list(record.beam_args)},
             "launcher": dict(record.launcher),
             "job": record.job,
             "started_at": record.started_at,
-            "ended_at": _published_at(header),
+            "ended_at": _published_at(record.root, snapshot),
         },
     )
     forget(record.directory, TASKS)
     remove_temporaries(record.root)
-    if record.snapshot is not None and record.snapshot != header.snapshot:
+    if record.snapshot is not None and record.snapshot != snapshot:
         remove_snapshot(record.root, record.snapshot)
     return () if record.keep is None else collect_while_locked(record.root, keep=record.keep).removed
 
 
-def _published_at(header: BuildHeader) -> float:
-    status = storage_for(header.root).tree(header.directory).get("manifest.json")
+def _published_at(root: str, snapshot: str) -> float:
+    status = storage_for(root).tree(snapshot_directory(root, snapshot)).get("manifest.json")
     return time.time() if status is None else status.modified_ns / 1e9
 
 

@@ -22,7 +22,6 @@ from beam_pipes.building.analysis.analyse import Analysed, analyse
 from beam_pipes.building.analysis.job import AnalysisJob, run_in_processes
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.leftovers import remove_temporaries, writing
-from beam_pipes.building.limits import record_limits
 from beam_pipes.building.plan import PlannedInput
 from beam_pipes.building.reading import ShardFigures, StageFigures
 from beam_pipes.building.references import DeclarationHandle
@@ -55,7 +54,7 @@ def run_local(
     """
     workers = min(workers, len(tasks))
     watch = StallWatch(stall_secs)
-    if not tasks or (workers <= 1 and not record_limits(handle.get())):
+    if not tasks or (workers <= 1 and not handle.get().record_limits):
         with watch.on_a_thread():
             return _run_inline(handle, header, tasks, counts, progress, watch)
     try:

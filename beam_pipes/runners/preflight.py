@@ -80,15 +80,8 @@ def graph_bytes(handle: DeclarationHandle, declaration: Declaration, to: str | o
     from beam_pipes.beam.build_graph import job_graph_bytes
 
     specs = {split: declaration.declared_spec(split) for split in declaration.splits}
-    header = BuildHeader(
-        name=declaration.name,
-        root=directory_path(to),
-        snapshot="0" * 16,
-        num_shards=0,
-        specs={split: spec for split, spec in specs.items() if spec is not None},
-        fingerprints=declaration.fingerprints,
-    )
-    return job_graph_bytes(handle, header)
+    known = {split: spec for split, spec in specs.items() if spec is not None}
+    return job_graph_bytes(handle, BuildHeader.of(declaration, directory_path(to), "0" * 16, num_shards=0, specs=known))
 
 
 def require_small_graph(num_bytes: int) -> None:

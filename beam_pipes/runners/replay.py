@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import link_shard
-from beam_pipes.building.completion import Completion, files_are_there, read_completion
+from beam_pipes.building.completion import Completion, is_whole, read_completion
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import (
     DECLARATION,
@@ -209,7 +209,7 @@ def _with_priors(plan: BuildPlan, tasks: list[ShardTask], directory: str, change
     for name in storage_for(directory).list(f"{directory}/completions"):
         completion = read_completion(f"{directory}/completions/{name}")
         num_shards = int(name.removesuffix(".json").rpartition("-of-")[2])
-        if completion is not None and files_are_there(files, completion, num_shards):
+        if completion is not None and is_whole(directory, completion, num_shards, files):
             known[completion.source] = completion, num_shards
     left = []
     for task in tasks:

@@ -168,7 +168,7 @@ def build_sample(order: BuildOrder) -> str:
         tasks = prepare(plan)
         for task in tasks[::-1] if order.backwards else tasks:
             job.run(task)
-        commit(declaration, plan.header)
+        commit(plan.header)
     return plan.snapshot
 
 

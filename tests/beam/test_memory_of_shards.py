@@ -61,7 +61,7 @@ thread.start()
 list(write.process((0, records()), planned))
 ended.set()
 thread.join()
-list(steps._Publish(handle, None).process((None, [0]), planned))
+list(steps._Publish(None).process((None, [0]), planned))
 opened = Cache.open(to)
 assert opened.manifest.accounting["dead" if are_bad else "written"] == count
 print((max(peak) - before) >> 20)

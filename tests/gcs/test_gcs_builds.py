@@ -180,7 +180,7 @@ def test_a_builder_that_lost_its_lock_does_not_replace_what_others_have_publishe
     newer = build(WORDS, to, options=INLINE)
 
     with pytest.raises(ChangedMeanwhileError, match="another process has replaced it. What it published stays"):
-        commit(declaration, stalled.header)
+        commit(stalled.header)
 
     assert Cache.open(to).manifest.id == newer.manifest_id
 

@@ -11,7 +11,7 @@ import limited_declarations
 import pytest
 from built_files import built_files
 
-from beam_pipes.building.limits import Quarantined, quarantined_snapshot, record_limits
+from beam_pipes.building.limits import Quarantined, quarantined_snapshot
 from beam_pipes.building.workers.supervision import RecordClock, ShardJournal
 from beam_pipes.cache import Cache
 from beam_pipes.errors import (
@@ -205,9 +205,9 @@ def test_a_stage_may_have_limits_of_its_own(directory: Path) -> None:
     write(directory, [])
     patient = limited_declarations.limited(stage=limited_declarations.Patient())
 
-    assert record_limits(patient)["Patient"].timeout_secs is None
-    assert record_limits(patient)["Patient"].memory_bytes == 64 << 20
-    assert record_limits(limited_declarations.unlimited()) == {}
+    assert patient.record_limits["Patient"].timeout_secs is None
+    assert patient.record_limits["Patient"].memory_bytes == 64 << 20
+    assert limited_declarations.unlimited().record_limits == {}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from beam_pipes.building.care.takedown import (
     LOCK_NAME,
     resolve_takedowns,
     take_down,
-    takedowns_at,
     undo_takedown,
 )
 from beam_pipes.building.care.trace import explain_record
@@ -344,9 +343,9 @@ class TestTheOverlay:
         monkeypatch.setenv("HOME", str(Path(cache.path).parent))
         short = f"~/{Path(cache.path).name}"
         take_down(short, ["a.txt@0"])
-        assert [each.ids for each in takedowns_at(short).in_force] == [("a.txt@0",)]
+        assert [each.ids for each in read_overlay(short).in_force] == [("a.txt@0",)]
         undo_takedown(short, 1)
-        assert not takedowns_at(cache.path).in_force
+        assert not read_overlay(cache.path).in_force
 
     def test_two_at_once_are_both_kept(self, cache: Cache) -> None:
         with multiprocessing.get_context("spawn").Pool(2) as pool:

@@ -141,11 +141,6 @@ def resolve_takedowns(path: str | os.PathLike[str]) -> TakedownReport:
         return _change(path, overlay, overlay.takedowns, action="resolve", number=0)
 
 
-def takedowns_at(path: str | os.PathLike[str]) -> Overlay:
-    """All takedowns of a cache directory. Raises `CacheNotFoundError` if there is no directory."""
-    return read_overlay(existing_directory(path))
-
-
 def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
     """The effect of each takedown on the published snapshot, looked up again from its lineage.
 

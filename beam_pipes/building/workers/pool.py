@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Protocol
 
-from beam_pipes.building.limits import Cause, Quarantined, RecordLimits, record_limits, remember
+from beam_pipes.building.limits import Cause, Quarantined, RecordLimits, remember
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
@@ -118,7 +118,7 @@ class WorkerPool:
     def __init__(self, handle: DeclarationHandle, header: BuildHeader, *, workers: int) -> None:
         self._handle = handle
         self._header = header
-        self._limits = record_limits(handle.get())
+        self._limits = handle.get().record_limits
         self._unit_names = [unit.name for unit in handle.get().graph.units]
         self._look_secs = _look_secs(self._limits.values())
         self._spare: WorkerProcess | None = None
