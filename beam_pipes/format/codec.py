@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import abc
 import functools
-import operator
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Literal, NoReturn, Protocol
 
-import numpy as np
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
-from beam_pipes.errors import CacheError, CorruptRecordError, SpecError
-from beam_pipes.format import dtypes, messages
-from beam_pipes.format.decoding import Decoder, OwnRecords, decoder_of, own_array
-from beam_pipes.format.dtypes import Array
+from beam_pipes.errors import CacheError, SpecError
+from beam_pipes.format import messages
+from beam_pipes.format.decoding import Decoder, OwnRecords, Shape, content_of, decoder_of, parsed
 from beam_pipes.format.encoding import Converter, Headers, Prefixes, converter_of, gap_before
 from beam_pipes.format.framing import FRAME_BYTES
 from beam_pipes.format.layout import (
@@ -23,8 +22,8 @@ from beam_pipes.format.layout import (
     has_length_column,
     start_columns,
 )
-from beam_pipes.format.messages import FILLER
 from beam_pipes.format.spec import DecodedExample, Example, ExampleSpec, FeatureSpec, Record
+from beam_pipes.format.wire import FILLER
 
 RecordKind = Literal["example", "proto", "bytes"]
 IndexRow = tuple[int, ...]  # what the index keeps of a record beside offset, size and ordinal
@@ -92,24 +91,22 @@ class ExampleCodec:
         ]
 
     @functools.cached_property
-    def _decoders(self) -> list[tuple[str, str, Decoder]]:
-        return [(field.feature, field.name, decoder_of(field, self.spec[field.feature])) for field in self.fields]
+    def _decoders(self) -> list[tuple[str, Decoder]]:
+        return [(field.feature, decoder_of(field, self.spec[field.feature])) for field in self.fields]
+
+    @functools.cached_property
+    def _shapes(self) -> list[int]:
+        """Which fields hold the shapes of features, the last one first."""
+        return [number for number, field in enumerate(self.fields) if field.kind == "shape"][::-1]
 
     @functools.cached_property
     def _own_records(self) -> OwnRecords:
-        return OwnRecords(self.spec, self.fields)
+        return OwnRecords(self.fields, self.fixed_layout)
 
     @functools.cached_property
-    def _template(self) -> tuple[list[bytes], list[tuple[int, str, Converter]]] | None:
-        return self._make_template() if self.spec.fixed else None
-
-    @functools.cached_property
-    def _fixed_values(self) -> list[tuple[str, np.dtype, int, int, Callable[[Array], object]]]:
-        return self._make_fixed_values() if self.spec.fixed else []
-
-    @functools.cached_property
-    def _fixed_bytes(self) -> list[tuple[int, bytes, int, int]]:
-        return self._make_fixed_bytes(self._template[0]) if self._template is not None else []
+    def _slots(self) -> list[tuple[int, str, Converter]]:
+        """Of a fixed spec: the part of the template that each feature fills."""
+        return [(2 * number + 1, feature, convert) for number, (feature, convert, *_) in enumerate(self._steps)]
 
     def encode(self, value: Example) -> bytes:
         """The serialized example.
@@ -117,14 +114,12 @@ class ExampleCodec:
         Raises `SpecError`, naming the feature, where `value` has other features than declared, or a value does not
         match its spec exactly.
         """
-        if self._template is not None:
-            return self._encode_fixed(self._template, value)
         return self.encode_indexed(value)[0]
 
     def encode_indexed(self, value: Example) -> tuple[bytes, IndexRow]:
         """The serialized example, and its values in the `index_columns`."""
-        if self._template is not None:
-            return self._encode_fixed(self._template, value), ()
+        if self.fixed_layout is not None:
+            return self._encode_fixed(value), ()
         parts: list[bytes] = []
         row: list[int] = []
         position = 0
@@ -157,16 +152,16 @@ class ExampleCodec:
             )
         return b"".join(parts), tuple(row)
 
-    def _encode_fixed(self, template: tuple[list[bytes], list[tuple[int, str, Converter]]], value: Example) -> bytes:
-        constants, slots = template
-        parts = constants.copy()
+    def _encode_fixed(self, value: Example) -> bytes:
+        # All records of a fixed spec are equal but for the values, which are filled into a list of constant parts.
+        parts = self._own_records.template.copy()
         try:
-            for slot, feature, convert in slots:
+            for slot, feature, convert in self._slots:
                 parts[slot] = convert(value[feature])[0]
         except KeyError as error:
             self._check_names(value)
             raise error
-        if len(value) != len(slots):
+        if len(value) != self._num_features:
             self._check_names(value)
         return b"".join(parts)
 
@@ -179,24 +174,17 @@ class ExampleCodec:
         """
         # A record that we wrote, as nearly all are, is read where its values must be. One that differs in a single byte
         # between them is parsed: other writers are free in the order of fields, and in how they pack lists.
-        if self._template is not None and self.fixed_layout is not None:
-            if len(payload) == self.fixed_layout.payload_bytes and self._is_ours(payload):
-                return {
-                    feature: own(np.frombuffer(payload, dtype, count, start))
-                    for feature, dtype, count, start, own in self._fixed_values
-                }
-        else:
-            ours = self._own_records.decode(payload)
-            if ours is not None:
-                return ours
         try:
-            features = messages.Example.FromString(payload).features.feature
-        except DecodeError as error:
-            raise CorruptRecordError(
-                f"expected a serialized Example, got {len(payload)} bytes that do not parse: {error}. Is the record of "
-                'another kind ("proto", "bytes")?',
-                problem="payload",
-            ) from error
+            places = self._own_records.places(payload)
+            if places is not None:
+                return self._values(payload, places)
+        except SpecError:
+            raise
+        except (IndexError, ValueError):
+            pass  # shorter than its lengths say, or values that do not parse: the parser knows
+        features = parsed(
+            messages.Example, payload, advice=' Is the record of another kind ("proto", "bytes")?'
+        ).features.feature
         if len(features) != len(self.fields) or any(field.name not in features for field in self.fields):
             expected, found = sorted(field.name for field in self.fields), sorted(features)
             differing = sorted(set(expected) ^ set(found))
@@ -207,17 +195,25 @@ class ExampleCodec:
                 expected=expected,
                 found=found,
             )
+        contents = [content_of(field, features[field.name]) for field in self.fields]
+        ends = [0, *itertools.accumulate(map(len, contents))]
+        return self._values(b"".join(contents), list(itertools.pairwise(ends)))
+
+    def _values(self, data: bytes, places: Sequence[tuple[int, int]]) -> DecodedExample:
+        """The value of each feature, by where its content is in `data`."""
+        if not self._shapes:
+            values: DecodedExample = {}
+            # A loop, and a zip that compares no lengths, take 0.3 of 1.6 µs less than a dict comprehension.
+            for (feature, decode), (start, end) in zip(self._decoders, places):  # noqa: B905
+                values[feature] = decode(data, start, end, None)
+            return values
         # The shape of a tensor of several dimensions is a feature of its own, which its values are decoded with.
-        shapes = {
-            feature: tuple(decode(features[name], None).tolist())
-            for feature, name, decode in self._decoders
-            if name != feature
-        }
-        return {
-            feature: decode(features[name], shapes.get(feature))
-            for feature, name, decode in self._decoders
-            if name == feature
-        }
+        fields = list(zip(self._decoders, places, strict=True))
+        shapes: dict[str, Shape] = {}
+        for number in self._shapes:
+            (feature, decode), place = fields.pop(number)
+            shapes[feature] = tuple(decode(data, *place, None).tolist())
+        return {feature: decode(data, *place, shapes.get(feature)) for (feature, decode), place in fields}
 
     def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
         """The layout of a record with this size and index row; None if a field needs parsing."""
@@ -254,56 +250,6 @@ class ExampleCodec:
         assert layout is not None
         return layout
 
-    def _make_template(self) -> tuple[list[bytes], list[tuple[int, str, Converter]]]:
-        assert self.fixed_layout is not None
-        # All records of a fixed spec are equal but for the values: encoding fills them into a list of constant parts.
-        constants: list[bytes] = []
-        slots: list[tuple[int, str, Converter]] = []
-        position = 0
-        for field, (feature, convert, *_) in zip(self.fields, self._steps, strict=True):
-            start, size = self.fixed_layout.fields[field.name]
-            header = Headers(field)[size]
-            constants.append(FILLER[start - position - len(header)] + header)
-            slots.append((len(constants), feature, convert))
-            constants.append(b"")
-            position = start + size
-        constants.append(FILLER[self.fixed_layout.payload_bytes - position])
-        return constants, slots
-
-    def _make_fixed_values(self) -> list[tuple[str, np.dtype, int, int, Callable[[Array], object]]]:
-        assert self.fixed_layout is not None
-        made = []
-        for field in self.fields:
-            spec, (start, size) = self.spec[field.feature], self.fixed_layout.fields[field.name]
-            dtype = dtypes.numpy_dtype(field.dtype)
-            shape = tuple(extent for extent in spec.shape if extent is not None)
-            count = size // dtype.itemsize
-            # A vector in its own dtype, the usual case, is one call.
-            plain = dtype == spec.numpy_dtype and shape == (count,)
-            own = operator.methodcaller("copy") if plain else _owned(field.feature, spec, shape)
-            made.append((field.feature, dtype, count, start, own))
-        return made
-
-    def _make_fixed_bytes(self, constants: list[bytes]) -> list[tuple[int, bytes, int, int]]:
-        """The bytes before the values of each field, their offsets, and where booleans are."""
-        made, position = [], 0
-        for field, constant in zip(self.fields, constants[::2], strict=False):
-            begin = position + len(constant)
-            end = begin + (field.num_bytes or 0)
-            made.append((position, constant, begin, end if field.dtype == dtypes.BOOL else begin))
-            position = end
-        return [*made, (position, constants[-1], 0, 0)]
-
-    def _is_ours(self, payload: bytes) -> bool:
-        """Whether all bytes between the values are those that we write, and booleans are 0 or 1."""
-        for position, constant, begin, end in self._fixed_bytes:
-            if not payload.startswith(constant, position):
-                return False
-            # Any other byte viewed as bool would be a value that is neither True nor False.
-            if begin < end and max(payload[begin:end]) > 1:
-                return False
-        return True
-
     def _check_names(self, value: Example) -> None:
         missing = sorted(self.spec.keys() - set(value))
         extra = sorted(set(value) - self.spec.keys(), key=repr)
@@ -320,15 +266,25 @@ class ExampleCodec:
         )
 
 
-def _owned(name: str, spec: FeatureSpec, shape: tuple[int, ...]) -> Callable[[Array], object]:
-    return lambda values: own_array(name, values, spec, shape)
+class _WholeRecords:
+    """Codecs of records that are one value: the index has no columns for it, and no layout."""
+
+    index_columns: tuple[str, ...] = ()
+
+    @abc.abstractmethod
+    def encode(self, value: Record) -> bytes: ...
+
+    def encode_indexed(self, value: Record) -> tuple[bytes, IndexRow]:
+        return self.encode(value), ()
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
+        return None
 
 
-class ProtoCodec:
+class ProtoCodec(_WholeRecords):
     """Messages of one protocol buffer class ↔ their deterministic serialization."""
 
     kind: RecordKind = "proto"
-    index_columns: tuple[str, ...] = ()
 
     def __init__(self, proto: type[Message]) -> None:
         self.proto = proto
@@ -340,28 +296,15 @@ class ProtoCodec:
         # Maps have no order of their own: without this equal messages would give different bytes, and shards.
         return bytes(value.SerializeToString(deterministic=True))
 
-    def encode_indexed(self, value: object) -> tuple[bytes, IndexRow]:
-        return self.encode(value), ()
-
     def decode(self, payload: bytes) -> Message:
         """Raises `CorruptRecordError` if `payload` does not parse."""
-        try:
-            return self.proto.FromString(payload)
-        except DecodeError as error:
-            raise CorruptRecordError(
-                f"expected a serialized {self.proto.__name__}, got {len(payload)} bytes that do not parse: {error}",
-                problem="payload",
-            ) from error
-
-    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
-        return None
+        return parsed(self.proto, payload)
 
 
-class UnknownProtoCodec:
+class UnknownProtoCodec(_WholeRecords):
     """Protos of an unknown class: their bytes can be read, but not their fields."""
 
     kind: RecordKind = "proto"
-    index_columns: tuple[str, ...] = ()
 
     def __init__(self, full_name: str, where: str) -> None:
         self._full_name = full_name
@@ -369,12 +312,6 @@ class UnknownProtoCodec:
 
     def encode(self, value: bytes) -> bytes:
         return bytes(value)
-
-    def encode_indexed(self, value: bytes) -> tuple[bytes, tuple[int, ...]]:
-        return bytes(value), ()
-
-    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> None:
-        return None
 
     def decode(self, payload: bytes) -> NoReturn:
         raise CacheError(
@@ -384,11 +321,10 @@ class UnknownProtoCodec:
         )
 
 
-class BytesCodec:
+class BytesCodec(_WholeRecords):
     """Records that are plain bytes; an object with `SerializeToString` is serialized by it."""
 
     kind: RecordKind = "bytes"
-    index_columns: tuple[str, ...] = ()
 
     def encode(self, value: object) -> bytes:
         """Raises `SpecError` if `value` is not bytes."""
@@ -399,14 +335,8 @@ class BytesCodec:
             raise SpecError(f"expected a record of bytes, got {type(value).__name__}", found=value)
         return bytes(value)
 
-    def encode_indexed(self, value: object) -> tuple[bytes, IndexRow]:
-        return self.encode(value), ()
-
     def decode(self, payload: bytes) -> bytes:
         return payload
-
-    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
-        return None
 
 
 def codec_for(

@@ -1,49 +1,81 @@
 """A stored Example → its values, as the spec declares them.
 
-    OwnRecords(spec, fields_of(spec)).decode(payload)  →  {"tokens": array([5, 6, 7], dtype=int32)}
+    OwnRecords(fields).places(payload)  →  the start and end of the content of each field
 
-`OwnRecords` parses records that we wrote: known chunks in a known order, so that most of the work is comparing headers.
-Anything else, such as the same Example written by TensorFlow, is left to the protocol buffer runtime, which takes three
-times as long; `decoder_of` makes the value of each feature that it has parsed. Both give the same values.
+A field's *content* is what `encoding` makes of its value: the bytes of a tensor or a text, packed numbers, or the
+entries of a list of texts. `OwnRecords` locates it in records that we wrote: known chunks in a known order, so that
+most of the work is comparing headers. Anything else, such as the same Example written by TensorFlow, is left to the
+protocol buffer runtime, which takes three times as long, and `content_of` gives the content of each Feature that it
+has parsed. `decoder_of` makes the value of a content, wherever it comes from.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.errors import SpecError
+from beam_pipes.errors import CorruptRecordError, SpecError
 from beam_pipes.format import dtypes, messages
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.encoding import Headers
-from beam_pipes.format.feature_values import exact_array, restored
-from beam_pipes.format.layout import Field
-from beam_pipes.format.messages import varint
-from beam_pipes.format.spec import DecodedExample, ExampleSpec, FeatureSpec, FeatureValue
+from beam_pipes.format.feature_values import array_converter, restored
+from beam_pipes.format.layout import Field, FixedLayout
+from beam_pipes.format.spec import FeatureSpec, FeatureValue
+from beam_pipes.format.wire import FILLER, FILLER_TAG, unpacked_varints, varint_at
 
 Shape = tuple[int, ...]
-Decoder = Callable[["messages.Feature", "Shape | None"], FeatureValue]  # (message, stored shape) → value
-BytesDecoder = Callable[[bytes, "Shape | None"], FeatureValue]  # (its bytes, stored shape) → value
+# (bytes, where the content starts and ends in them, stored shape) → value
+Decoder = Callable[[bytes, int, int, "Shape | None"], FeatureValue]
 
-_LISTS = {
-    "raw": "bytes_list",
-    "shape": "bytes_list",
-    "text": "bytes_list",
-    "texts": "bytes_list",
-    "floats": "float_list",
-}
+_LISTS = {"floats": "float_list", "ints": "int64_list"}  # of other fields: bytes_list
 
 
-def decoder_of(field: Field, spec: FeatureSpec) -> Decoder:
-    """The function that turns the Feature message of a field into a value; it raises `SpecError`."""
-    if field.kind == "text":
-        return lambda message, _: text_value(field.name, spec, _single(field, message))
-    if field.kind == "texts":
-        return lambda message, _: _texts(field, spec, message)
-    return _tensor_decoder(field, spec)
+M = TypeVar("M", bound=Message)
+
+
+def parsed(cls: type[M], payload: bytes, *, advice: str = "") -> M:
+    """A message; raises `CorruptRecordError` if the payload is not a valid `cls`."""
+    try:
+        return cls.FromString(payload)
+    except DecodeError as error:
+        raise CorruptRecordError(
+            f"expected a serialized {cls.__name__}, got {len(payload)} bytes that do not parse: {error}{advice}",
+            problem="payload",
+        ) from error
+
+
+def content_of(field: Field, message: messages.Feature) -> bytes:
+    """The content of a field in a parsed Feature; raises `SpecError` if it has another list, or several values."""
+    expected, found = _LISTS.get(field.kind, "bytes_list"), message.WhichOneof("kind")
+    if found not in (expected, None):
+        hint = 'encoding="raw"' if found == "bytes_list" else 'encoding="list"'
+        raise SpecError(
+            f"feature {field.name!r}: expected a {expected} ({field.dtype}), found a {found}. Declare the feature as "
+            f"it was written; numbers in a {found} have {hint}.",
+            feature=field.name,
+            expected=expected,
+            found=found,
+        )
+    values = getattr(message, expected)
+    if field.kind in ("ints", "floats", "texts"):
+        # As they lie in the message: through Python floats, a signalling NaN would become a quiet one.
+        values.DiscardUnknownFields()
+        content: bytes = values.SerializeToString()
+        return content if field.kind == "texts" or not content else content[varint_at(content, 1)[1] :]
+    values = values.value
+    if len(values) != 1:
+        raise SpecError(
+            f"feature {field.name!r}: expected one value, found {len(values)}. Declare shape=(None,) for several.",
+            feature=field.name,
+            expected=1,
+            found=len(values),
+        )
+    return bytes(values[0])
 
 
 def text_value(name: str, spec: FeatureSpec, value: bytes) -> bytes | str:
@@ -87,118 +119,77 @@ def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | Non
     )
 
 
-def own_array(name: str, values: Array, spec: FeatureSpec, shape: Shape) -> FeatureValue:
-    """Stored values as a writable array of the declared dtype; a NumPy scalar for shape ()."""
-    made, declared = values.reshape(shape), spec.numpy_dtype
-    made = made.astype(declared) if made.itemsize <= declared.itemsize else restored(name, spec, made)
-    return made if spec.shape else made[()]
+def decoder_of(field: Field, spec: FeatureSpec) -> Decoder:
+    """The function that turns the content of a field into a value.
 
-
-def bytes_decoder_of(field: Field, spec: FeatureSpec) -> BytesDecoder:
-    """The function that turns the bytes of a direct field into a value; it raises `SpecError`."""
+    It raises `SpecError`, and `IndexError` or `ValueError` for bytes that the parser has to look at.
+    """
+    name = field.name
     if field.kind == "text":
-        return lambda data, _: text_value(field.name, spec, data)
+        return lambda data, start, end, _: text_value(name, spec, data[start:end])
+    if field.kind == "texts":
+        return lambda data, start, end, _: _texts(name, spec, data, start, end)
     if field.kind == "shape":
         spec = FeatureSpec("int64", shape=(len(spec.shape),))
+    if field.kind == "ints":
+        return _ints_decoder(name, spec)
     storage, declared = dtypes.numpy_dtype(field.dtype), spec.numpy_dtype
-    itemsize = storage.itemsize
-    plain = spec.shape == (None,) and field.dtype != dtypes.BOOL
-    narrower = storage.itemsize > declared.itemsize
+    itemsize, same, narrower = storage.itemsize, storage == declared, storage.itemsize > declared.itemsize
+    is_bool, num_bytes = field.dtype == dtypes.BOOL, field.num_bytes
+    known = () if spec.ragged else tuple(size for size in spec.shape if size is not None)
+    any_size, num_values = spec.shape == (None,), math.prod(known)
+    # A scalar or a vector in its own dtype, the usual case, is one call.
+    own: Callable[[Array], FeatureValue] | None = None
+    if same and not is_bool and len(known) == len(spec.shape) < 2:
+        own = operator.methodcaller("copy") if spec.shape else operator.itemgetter(0)
 
-    def decode(data: bytes, stored: Shape | None) -> FeatureValue:
-        if len(data) % itemsize:
+    def decode(data: bytes, start: int, end: int, stored: Shape | None) -> FeatureValue:
+        size = end - start
+        if own is not None and size == num_bytes:
+            return own(np.frombuffer(data, storage, num_values, start))
+        if size % itemsize:
             raise SpecError(
-                f"feature {field.name!r}: expected raw {field.dtype} values of {itemsize} bytes each, found "
-                f"{len(data)} bytes. The record was written with a different spec.",
-                feature=field.name,
+                f"feature {name!r}: expected raw {field.dtype} values of {itemsize} bytes each, found {size} bytes. "
+                "The record was written with a different spec.",
+                feature=name,
                 expected=field.dtype,
-                found=len(data),
+                found=size,
             )
-        values = _booleans(field.name, data) if field.dtype == dtypes.BOOL else np.frombuffer(data, storage)
-        if plain:
-            return restored(field.name, spec, values) if narrower else values.astype(declared)
-        return own_array(field.name, values, spec, shape_of_count(field.name, spec, values.size, stored))
+        values = np.frombuffer(data, storage, size // itemsize, start)
+        # Any other byte viewed as bool would be a value that is neither True nor False.
+        if is_bool and (others := data[start:end].translate(None, b"\0\1")):
+            raise SpecError(
+                f"feature {name!r}: expected booleans (bytes 0 and 1), found {max(others)}. The record was written "
+                "with a different spec.",
+                feature=name,
+                expected="bool",
+                found=max(others),
+            )
+        if not any_size:
+            values = values.reshape(known if size == num_bytes else shape_of_count(name, spec, values.size, stored))
+        made = values.copy() if same else restored(name, spec, values) if narrower else values.astype(declared)
+        return made if spec.shape else made[()]
 
     return decode
 
 
-def _tensor_decoder(field: Field, spec: FeatureSpec) -> Decoder:
-    storage = dtypes.numpy_dtype(field.dtype)
-    if field.kind in ("raw", "shape"):
-        from_bytes = bytes_decoder_of(field, spec)
-        return lambda message, stored: from_bytes(_single(field, message), stored)
+def _ints_decoder(name: str, spec: FeatureSpec) -> Decoder:
+    exactly = array_converter(name, FeatureSpec(spec.dtype, shape=(None,)))
 
-    def decode(message: messages.Feature, stored: Shape | None) -> FeatureValue:
-        values = _float_list(field, message) if field.kind == "floats" else np.array(_values(field, message), storage)
-        if field.kind == "ints":
-            values = exact_array(field.name, FeatureSpec(spec.dtype, shape=(None,)), values)
-        return own_array(field.name, values, spec, shape_of_count(field.name, spec, values.size, stored))
+    def decode(data: bytes, start: int, end: int, stored: Shape | None) -> FeatureValue:
+        values = exactly(unpacked_varints(data[start:end]))
+        made = values.reshape(shape_of_count(name, spec, values.size, stored))
+        return made if made.ndim else made[()]
 
     return decode
 
 
-def _booleans(name: str, data: bytes) -> Array:
-    values = np.frombuffer(data, np.uint8)
-    if values.size and values.max() > 1:
-        raise SpecError(
-            f"feature {name!r}: expected booleans (bytes 0 and 1), found {int(values.max())}. The record was written "
-            "with a different spec.",
-            feature=name,
-            expected="bool",
-            found=int(values.max()),
-        )
-    return values.view(np.bool_)
-
-
-def _values(field: Field, message: messages.Feature) -> Sequence[FeatureValue]:
-    """The repeated values of the list that a field expects."""
-    expected = _LISTS.get(field.kind, "int64_list")
-    found = message.WhichOneof("kind")
-    if found not in (expected, None):
-        hint = 'encoding="raw"' if found == "bytes_list" else 'encoding="list"'
-        raise SpecError(
-            f"feature {field.name!r}: expected a {expected} ({field.dtype}), found a {found}. Declare the feature as "
-            "it was "
-            f"written; numbers in a {found} have {hint}.",
-            feature=field.name,
-            expected=expected,
-            found=found,
-        )
-    values: Sequence[FeatureValue] = getattr(message, expected).value
-    return values
-
-
-def _float_list(field: Field, message: messages.Feature) -> Array:
-    """The values as they lie in the message. Through Python floats, a signalling NaN would become a quiet one."""
-    values = _values(field, message)
-    packed: bytes = message.float_list.SerializeToString()
-    header = b"\x0a" + varint(4 * len(values))
-    if values and packed.startswith(header):
-        return np.frombuffer(packed, "<f4", len(values), len(header))
-    return np.array(values, "<f4")
-
-
-def _single(field: Field, message: messages.Feature) -> bytes:
-    values = _values(field, message)
-    if len(values) != 1:
-        raise SpecError(
-            f"feature {field.name!r}: expected one value, found {len(values)}. Declare shape=(None,) for several.",
-            feature=field.name,
-            expected=1,
-            found=len(values),
-        )
-    return bytes(values[0])
-
-
-def _texts(field: Field, spec: FeatureSpec, message: messages.Feature) -> Array:
-    values = list(_values(field, message))
-    shape_of_count(field.name, spec, len(values))
+def _texts(name: str, spec: FeatureSpec, data: bytes, start: int, end: int) -> Array:
+    values = parsed(messages.BytesList, data[start:end]).value
+    shape_of_count(name, spec, len(values))
     made = np.empty(len(values), object)
-    made[:] = [text_value(field.name, spec, value) for value in values]
+    made[:] = [text_value(name, spec, value) for value in values]
     return made
-
-
-_FILLER_TAG = 0x7A
 
 
 class ChunkHeaders(dict[int, "bytes | None"]):
@@ -224,57 +215,39 @@ class ChunkHeaders(dict[int, "bytes | None"]):
 
 
 class OwnRecords:
-    """Decodes payloads of one spec, as `ExampleCodec.encode` made them."""
+    """Where the contents of fields are in payloads that `ExampleCodec.encode` made of one spec."""
 
-    def __init__(self, spec: ExampleSpec, fields: tuple[Field, ...]) -> None:
-        self._fields = [
-            (
-                field,
-                ChunkHeaders(field),
-                bytes_decoder_of(field, spec[field.feature]) if field.direct else None,
-                None if field.direct else decoder_of(field, spec[field.feature]),
-            )
-            for field in fields
-        ]
-        self._shaped = {field.feature for field in fields if field.kind == "shape"}
-        self._order = tuple(spec)
+    def __init__(self, fields: Sequence[Field], layout: FixedLayout | None) -> None:
+        self._headers = [ChunkHeaders(field) for field in fields]
+        # Of a fixed layout: the same bytes before, between and behind the contents, which are in the same places.
+        self.template: list[bytes] = []
+        self._constants: list[bytes] = []
+        self._positions = [0]
+        self._fixed: list[tuple[int, int]] = []
+        self._size = None if layout is None else layout.payload_bytes
+        if layout is None:
+            return
+        for field in fields:
+            start, size = layout.fields[field.name]
+            header = Headers(field)[size]
+            self._constants.append(FILLER[start - self._positions[-1] - len(header)] + header)
+            self._positions.append(start + size)
+            self._fixed.append((start, start + size))
+        self._constants.append(FILLER[layout.payload_bytes - self._positions[-1]])
+        self.template = [part for constant in self._constants for part in (constant, b"")][:-1]
 
-    def decode(self, payload: bytes) -> DecodedExample | None:
-        """The example, or None if the payload is not laid out as ours are.
+    def places(self, payload: bytes) -> list[tuple[int, int]] | None:
+        """(start, end) of the content of each field; None if the payload is not laid out as ours are.
 
-        Raises `SpecError` if it is, and a value is none of its spec.
+        Raises `IndexError` for a payload that is shorter than its lengths say.
         """
-        try:
-            places = self._places(payload)
-        except IndexError:  # shorter than its lengths say
-            return None
-        if places is None:
-            return None
-        shapes: dict[str, Shape] = {}
-        if self._shaped:
-            for (field, _, direct, _), (_, start, end) in zip(self._fields, places, strict=True):
-                if field.kind == "shape" and direct is not None:
-                    shapes[field.feature] = tuple(direct(payload[start:end], None).tolist())
-        found: DecodedExample = {}
-        for (field, _, direct, parsed), (chunk, start, end) in zip(self._fields, places, strict=True):
-            if field.kind == "shape":
-                continue
-            if direct is not None:
-                found[field.feature] = direct(payload[start:end], shapes.get(field.feature))
-            elif parsed is not None:
-                try:
-                    message = messages.Example.FromString(payload[chunk:end]).features.feature[field.name]
-                except DecodeError:
-                    return None  # numbers that do not parse: the general way says so
-                found[field.feature] = parsed(message, shapes.get(field.feature))
-        return found
-
-    def _places(self, payload: bytes) -> list[tuple[int, int, int]] | None:
-        """(start of the chunk, start of its payload, end) of each field."""
-        places: list[tuple[int, int, int]] = []
+        if self._size is not None:
+            alike = len(payload) == self._size and all(map(payload.startswith, self._constants, self._positions))
+            return self._fixed if alike else None
+        places: list[tuple[int, int]] = []
         position = 0
-        for _, headers, _, _ in self._fields:
-            if payload[position] == _FILLER_TAG:
+        for headers in self._headers:
+            if payload[position] == FILLER_TAG:
                 position += 2 + payload[position + 1]
             at = position + 1
             length = payload[at]
@@ -290,13 +263,10 @@ class OwnRecords:
                         break
             end = at + 1 + length
             header = headers[end - position] if end <= len(payload) else None
-            if header is None:
+            if header is None or not payload.startswith(header, position):
                 return None
-            start = position + len(header)
-            if payload[position:start] != header:
-                return None
-            places.append((position, start, end))
+            places.append((position + len(header), end))
             position = end
-        if position != len(payload) and payload[position] == _FILLER_TAG:
+        if position != len(payload) and payload[position] == FILLER_TAG:
             position += 2 + payload[position + 1]
         return places if position == len(payload) else None

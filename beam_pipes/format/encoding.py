@@ -12,7 +12,8 @@ from beam_pipes.format import dtypes
 from beam_pipes.format.exact import Numbers
 from beam_pipes.format.feature_values import array_converter, exact_array, float_list_of
 from beam_pipes.format.layout import PAYLOAD_PHASE, Field
-from beam_pipes.format.messages import (
+from beam_pipes.format.spec import FeatureSpec
+from beam_pipes.format.wire import (
     BYTES_LIST,
     FILLER,
     FLOAT_LIST,
@@ -21,7 +22,6 @@ from beam_pipes.format.messages import (
     delimited,
     packed_varints,
 )
-from beam_pipes.format.spec import FeatureSpec
 
 Converter = Callable[[object], tuple[bytes, int]]
 

@@ -15,19 +15,16 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
-from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.errors import CorruptRecordError, SpecError
+from beam_pipes.errors import SpecError
 from beam_pipes.format import dtypes, messages
-from beam_pipes.format.decoding import Decoder, Shape, decoder_of, shape_of_count
+from beam_pipes.format.decoding import Decoder, Shape, content_of, decoder_of, parsed, shape_of_count
 from beam_pipes.format.feature_values import check_range, exact_array
-from beam_pipes.format.layout import fields_of
+from beam_pipes.format.layout import Field, fields_of
 from beam_pipes.format.spec import DecodedExample, Example, ExampleSpec, FeatureSpec, FeatureValue, Record
-
-M = TypeVar("M", bound=Message)
 
 
 class MessageDecoder(Protocol):
@@ -190,17 +187,6 @@ class MessageFeatures:
         return {name: _declared_value(name, spec, example[name]) for name, spec in self.spec.items()}
 
 
-def parsed(cls: type[M], payload: bytes) -> M:
-    """A message; raises `CorruptRecordError` if the payload is none of its class."""
-    try:
-        return cls.FromString(payload)
-    except DecodeError as error:
-        raise CorruptRecordError(
-            f"expected a serialized {cls.__name__}, got {len(payload)} bytes that do not parse: {error}",
-            problem="payload",
-        ) from error
-
-
 def _check_message(name: str, kind: str, proto: str | None, *, where: str) -> None:
     if kind == "bytes" or (proto is not None and proto.rpartition(".")[2] == name):
         return
@@ -258,9 +244,9 @@ class _FeatureReader:
         if not spec.is_text:
             self._of_bytes = self._decoder(dataclasses.replace(spec, encoding="raw", minimum=None, maximum=None))
 
-    def _decoder(self, spec: FeatureSpec) -> Decoder:
-        fields = fields_of(ExampleSpec({self._name: spec}))
-        return decoder_of(next(field for field in fields if field.name == self._name), spec)
+    def _decoder(self, spec: FeatureSpec) -> tuple[Field, Decoder]:
+        field = next(field for field in fields_of(ExampleSpec({self._name: spec})) if field.name == self._name)
+        return field, decoder_of(field, spec)
 
     def of_map(self, features: Mapping[str, messages.Feature]) -> FeatureValue:
         """The value of an `Example`, or of a context; empty if there is none and the spec allows it."""
@@ -312,9 +298,11 @@ class _FeatureReader:
 
     def _value(self, message: messages.Feature, shape: Shape | None) -> FeatureValue:
         as_bytes = self._of_bytes is not None and message.WhichOneof("kind") == "bytes_list"
-        decode = self._of_bytes if as_bytes or self._of_lists is None else self._of_lists
-        assert decode is not None
-        value = decode(message, shape)
+        chosen = self._of_bytes if as_bytes or self._of_lists is None else self._of_lists
+        assert chosen is not None
+        field, decode = chosen
+        content = content_of(field, message)
+        value = decode(content, 0, len(content), shape)
         if not self._spec.is_text:
             check_range(self._name, self._spec, np.asarray(value))
         return value

@@ -16,7 +16,7 @@ from types import TracebackType
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
 from beam_pipes.format.framing import RecordWriter
-from beam_pipes.format.messages import delimited, varint
+from beam_pipes.format.wire import delimited, varint
 from beam_pipes.storage.local import is_remote
 from beam_pipes.telemetry.telemetry import Telemetry
 

@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as st_numpy
 from beam_pipes.cache import BytesCodec, ExampleCodec, ExampleSpec, FeatureSpec, ProtoCodec, codec_for
 from beam_pipes.errors import CorruptRecordError, SpecError
 from beam_pipes.format.framing import HEADER_BYTES
-from beam_pipes.format.messages import Example, SequenceExample, packed_varints
+from beam_pipes.format.messages import Example, SequenceExample
+from beam_pipes.format.wire import packed_varints
 
 NUMERIC = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
 RAW_ONLY = ["float64", "bfloat16"]

@@ -16,9 +16,10 @@ from beam_pipes.errors import CorruptIndexError, OperatorArgumentError, Operator
 from beam_pipes.export.export import dali_index_text
 from beam_pipes.format.framing import RecordWriter, scan_records
 from beam_pipes.format.messages import Example
+from beam_pipes.format.wire import decode_varints
 from beam_pipes.graph import Pipeline
 from beam_pipes.transforms import fn
-from beam_pipes.transforms.operators.readers.example_columns import ExampleColumns, decode_varints
+from beam_pipes.transforms.operators.readers.example_columns import ExampleColumns
 
 
 def example(**features: Any) -> bytes:

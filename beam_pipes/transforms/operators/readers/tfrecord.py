@@ -11,11 +11,18 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
 
-import google_crc32c
 import numpy as np
 
 from beam_pipes.errors import CorruptIndexError
-from beam_pipes.format.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, check_frame, header_of, scan_records
+from beam_pipes.format.framing import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    check_frame,
+    header_of,
+    intact_payload,
+    scan_records,
+)
 from beam_pipes.graph.functions import TFRecordFeature, string
 from beam_pipes.graph.operator import Constant, Node
 from beam_pipes.graph.reader import Indices, Reader, RecordStore
@@ -188,10 +195,7 @@ class TFRecordStore(RecordStore):
         offset, size = int(self._offsets[index]), int(self._sizes[index])
         end = offset + HEADER_BYTES + size + FOOTER_BYTES
         frame = self._data[file][offset:end].tobytes()
-        crc = google_crc32c.value(frame[HEADER_BYTES:-FOOTER_BYTES])
-        masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-        right_length = int.from_bytes(frame[:8], "little") == size
-        if not right_length or masked.to_bytes(FOOTER_BYTES, "little") != frame[-FOOTER_BYTES:]:
+        if int.from_bytes(frame[:8], "little") != size or intact_payload(frame) is None:
             check_frame(self._names[file], offset, frame)
             raise ValueError(
                 f"{self._names[file]}: the index tells of a record of {size} bytes at offset {offset}; none is there"
