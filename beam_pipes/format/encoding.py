@@ -27,21 +27,6 @@ Converter = Callable[[object], tuple[bytes, int]]
 
 _INTEGER_TYPES = frozenset({int, *(np.dtype(name).type for name in dtypes.INTEGERS)})
 
-_STRUCT_FORMATS = {
-    "bool": "<?",
-    "int8": "<b",
-    "uint8": "<B",
-    "int16": "<h",
-    "uint16": "<H",
-    "int32": "<i",
-    "uint32": "<I",
-    "int64": "<q",
-    "uint64": "<Q",
-    "float16": "<e",
-    "float32": "<f",
-    "float64": "<d",
-}
-
 
 class Prefixes(dict[int, bytes]):
     """What stands before a payload: what fills the gap before it, so that its bytes are aligned, and the chunk header.
@@ -101,7 +86,7 @@ def converter_of(field: Field, spec: FeatureSpec) -> Converter:
         return lambda value: _texts(name, spec, value)
     if field.kind == "ints":
         return _ints_converter(name, spec)
-    if spec.shape == () and field.dtype in _STRUCT_FORMATS:
+    if spec.shape == () and field.dtype in dtypes.STRUCT_CODES:
         return _scalar_converter(name, spec, field.dtype)
     return _tensor_converter(name, spec, field.dtype)
 
@@ -129,7 +114,7 @@ def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
 
 
 def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Converter:
-    pack = struct.Struct(_STRUCT_FORMATS[storage_name]).pack
+    pack = struct.Struct("<" + dtypes.STRUCT_CODES[storage_name]).pack
     storage = dtypes.numpy_dtype(storage_name)
     if spec.dtype in dtypes.INTEGERS:
         low, high = spec.value_range

@@ -29,18 +29,6 @@ from beam_pipes.format.dtypes import Array
 # Integers up to this magnitude are exact in a float of that many bytes.
 _EXACT_INTEGERS = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "float64": 1 << 53}
 
-# `struct` reads Python ints without NumPy's guess at a dtype, checks their range, and takes a third of the time.
-INTEGER_CODES = {
-    "int8": "b",
-    "uint8": "B",
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "uint32": "I",
-    "int64": "q",
-    "uint64": "Q",
-}
-
 
 class NotExactError(ValueError):
     """A number that the wanted dtype does not hold: `found`, of the type `kind`, at `position`."""
@@ -337,35 +325,7 @@ def _of_leaves(leaves: Sequence[object], kinds: set[type], dtype: np.dtype) -> A
         else:
             if (np.abs(array) < bound).all():
                 return cast_exactly(array, dtype, rounds=True)
-    return _of_many_kinds(leaves, dtype)
-
-
-def _of_many_kinds(leaves: Sequence[object], dtype: np.dtype) -> Array:
-    """Converts the elements of each type together, so that no type affects another."""
-    positions: dict[type, list[int]] = {}
-    for index, leaf in enumerate(leaves):
-        positions.setdefault(type(leaf), []).append(index)
-    made: Array | None = None
-    failure: NotExactError | NotNumbersError | None = None
-    for kind, places in positions.items():
-        try:
-            part = _of_one_kind([leaves[place] for place in places], kind, dtype)
-        except (NotExactError, NotNumbersError) as error:
-            if error.position:
-                error.position = (places[error.position[0]], *error.position[1:])
-            if failure is None or error.position < failure.position:
-                failure = error
-            continue
-        if made is None:
-            made = np.empty((len(leaves), *part.shape[1:]), dtype)
-        if part.shape[1:] != made.shape[1:]:
-            failure = failure or _uneven({part.shape[1:], made.shape[1:]})
-            continue
-        made[places] = part
-    if failure is not None:
-        raise failure
-    assert made is not None
-    return made
+    return _one_by_one(leaves, dtype)
 
 
 def _of_one_kind(leaves: Sequence[Numbers], kind: type, dtype: np.dtype) -> Array:
@@ -380,6 +340,10 @@ def _of_one_kind(leaves: Sequence[Numbers], kind: type, dtype: np.dtype) -> Arra
         return cast_exactly(np.array(leaves, np.float64), dtype, rounds=True)
     if kind.__name__ != "ndarray" and hasattr(kind, "__index__") and not hasattr(kind, "__array__"):
         return _of_ints([operator.index(leaf) for leaf in leaves], dtype)
+    return _one_by_one(leaves, dtype)
+
+
+def _one_by_one(leaves: Sequence[Numbers], dtype: np.dtype) -> Array:
     parts = []
     for index, leaf in enumerate(leaves):
         try:
@@ -389,19 +353,14 @@ def _of_one_kind(leaves: Sequence[Numbers], kind: type, dtype: np.dtype) -> Arra
             raise
     shapes = {part.shape for part in parts}
     if len(shapes) > 1:
-        raise _uneven(shapes)
+        raise NotNumbersError(f"has elements of different shapes, {' and '.join(map(str, sorted(shapes)[:2]))}")
     return np.stack(parts)
 
 
-def _uneven(shapes: set[tuple[int, ...]]) -> NotNumbersError:
-    return NotNumbersError(f"has elements of different shapes, {' and '.join(map(str, sorted(shapes)[:2]))}")
-
-
 def _of_ints(leaves: Sequence[int], dtype: np.dtype) -> Array:
-    code = INTEGER_CODES.get(_name(dtype))
-    if code is not None:
+    if dtype.kind in "iu":
         try:
-            return packed(leaves, f"<{len(leaves)}{code}", dtype)
+            return packed(leaves, dtype)
         except struct.error:
             raise _first(leaves, lambda leaf: _holds(_name(dtype), leaf)) from None
     if dtype.kind == "b":
@@ -409,7 +368,7 @@ def _of_ints(leaves: Sequence[int], dtype: np.dtype) -> Array:
             raise _first(leaves, lambda leaf: leaf in (0, 1))
         return np.array(leaves, np.bool_)
     try:
-        integers = packed(leaves, f"<{len(leaves)}q", np.dtype("<i8"))
+        integers = packed(leaves, np.dtype("<i8"))
     except struct.error:
         pass  # beyond int64: one by one
     else:
@@ -432,10 +391,10 @@ def _first(leaves: Sequence[int], fits: Callable[[int], bool]) -> NotExactError:
     return NotExactError(int(leaves[index]), _kind_of_int(leaves[index]), (index,))
 
 
-def packed(leaves: Sequence[object], layout: str, dtype: np.dtype) -> Array:
+def packed(leaves: Sequence[object], dtype: np.dtype) -> Array:
     """Python numbers as an array that can be written to; `struct.error` or `OverflowError` out of the range."""
     buffer = bytearray(len(leaves) * dtype.itemsize)
-    struct.pack_into(layout, buffer, 0, *leaves)
+    struct.pack_into(f"<{len(leaves)}{dtypes.STRUCT_CODES[_name(dtype)]}", buffer, 0, *leaves)
     return np.frombuffer(buffer, dtype)
 
 

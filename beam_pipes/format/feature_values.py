@@ -14,7 +14,6 @@ from beam_pipes.errors import SpecError
 from beam_pipes.format import dtypes
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.exact import (
-    INTEGER_CODES,
     NotExactError,
     NotNumbersError,
     Numbers,
@@ -24,8 +23,6 @@ from beam_pipes.format.exact import (
     packed,
 )
 from beam_pipes.format.spec import FeatureSpec
-
-_FLOAT_CODES = {"float32": "f", "float64": "d"}
 
 
 def exact_array(name: str, spec: FeatureSpec, value: object) -> Array:
@@ -51,9 +48,8 @@ def array_converter(name: str, spec: FeatureSpec) -> Callable[[object], Array]:
     bounded = spec.minimum is not None or spec.maximum is not None
     leading = spec.shape[0] if spec.shape else None
     plain = None not in rest
-    code = INTEGER_CODES.get(spec.dtype) or _FLOAT_CODES.get(spec.dtype)
-    python = int if spec.dtype in INTEGER_CODES else float
-    lists = code is not None and rank == 1
+    python = int if spec.dtype in dtypes.INTEGERS else float
+    lists = rank == 1 and (python is int or spec.dtype in ("float32", "float64"))
 
     def convert(value: Numbers) -> Array:
         kind = type(value)
@@ -70,7 +66,7 @@ def array_converter(name: str, spec: FeatureSpec) -> Callable[[object], Array]:
             fits = size and (leading is None or size == leading) and type(value[0]) is python
             if fits and list(map(type, value)).count(python) == size:
                 try:
-                    array = packed(value, f"<{size}{code}", declared)
+                    array = packed(value, declared)
                 except (struct.error, OverflowError):
                     pass  # one of them is out of range: it is found and named below
                 else:

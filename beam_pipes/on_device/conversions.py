@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from beam_pipes.errors import ConversionError, LoaderError
+from beam_pipes.format.exact import NotExactError, brief, cast_exactly
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -198,26 +199,15 @@ def require_numeric(value: object, key: str, framework: str) -> np.ndarray:
 
 def narrowed(array: np.ndarray, dtype: np.dtype, key: str, remedy: str) -> np.ndarray:
     """The array in a narrower dtype if that changes no value, else `ConversionError`."""
-    if array.dtype == dtype:
-        return array
-    if array.size == 0:
-        return array.astype(dtype)
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        wrong = (array < info.min) | (array > info.max)
-        converted = array
-    else:
-        with np.errstate(over="ignore"):
-            converted = array.astype(dtype)
-        wrong = ~((converted == array) | (np.isnan(converted) & np.isnan(array)))
-    if wrong.any():
+    try:
+        return cast_exactly(array, dtype)
+    except NotExactError as error:
         raise ConversionError(
-            f"key {key!r} holds {array[wrong].flat[0]} as {array.dtype.name}, which {dtype.name} does not hold "
-            f"exactly. {remedy}",
+            f"key {key!r} holds {brief(error.found)} as {error.kind}, which {dtype.name} does not hold exactly. "
+            f"{remedy}",
             key=key,
-            dtype=array.dtype.name,
-        )
-    return converted.astype(dtype, copy=False)
+            dtype=error.kind,
+        ) from None
 
 
 def unsupported_dtype(key: str, dtype: np.dtype, framework: str) -> ConversionError:

@@ -29,7 +29,7 @@ from beam_pipes.on_device.values import (
     Value,
     convert,
     dtype_name,
-    exact_integers,
+    exactly,
     is_float,
     is_integer,
     read_value,
@@ -300,7 +300,7 @@ def build_column(raw: RawValues, signature: ColumnSignature, first_number: int) 
 def _scalars(raw: RawValues, kind: type, signature: ColumnSignature) -> np.ndarray:
     if kind is int:
         if is_integer(signature.dtype):
-            return exact_integers(raw, signature.dtype)
+            return exactly(raw, signature.dtype)
         return convert(Value(np.array(raw, np.int64), "int"), signature.dtype, declared=signature.declared)
     if kind is float:
         return convert(Value(np.array(raw, np.float64), "float"), signature.dtype, declared=signature.declared)

@@ -97,8 +97,24 @@ def _of_series(name: str, column: Any) -> Any:
             "seconds: astype('int64') // 10**9 of nanoseconds."
         )
     if kind is None or own is None or kind not in "biuf":
-        return column.to_numpy()
-    return column.to_numpy(dtype=own, na_value=math.nan) if kind == "f" else column.to_numpy(dtype=own)
+        return _as_python_floats(column.to_numpy())
+    return _as_python_floats(
+        column.to_numpy(dtype=own, na_value=math.nan) if kind == "f" else column.to_numpy(dtype=own)
+    )
+
+
+def _as_python_floats(values: np.ndarray) -> np.ndarray:
+    """float64 of a data frame, which nobody has chosen, as Python's floats: float32.
+
+    Whole numbers that float32 does not hold (ids or times beside gaps), and ones beyond its range, keep all as they
+    are.
+    """
+    if values.dtype != np.float64:
+        return values
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    kept = (single != values) & ((values == np.floor(values)) | np.isinf(single))
+    return values if (kept & ~np.isnan(values)).any() else single
 
 
 def _array_of(name: str, column: Any) -> Any:

@@ -8,11 +8,10 @@ conversion is that of `beam_pipes.format.exact`, except that a declared dtype al
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes.format.exact import NotExactError, NotNumbersError, array_of, brief, cast_exactly, exact_numbers
 
@@ -84,22 +83,23 @@ def convert(value: Value, dtype: np.dtype, *, declared: bool) -> np.ndarray:
     An inferred dtype must be met (a change is an error); a `declared` one may also be reached by an exact change:
     an integer that fits, a float that a narrower float rounds without overflowing.
     """
-    array = value.array
+    array, wide = value.array, dtype.kind == "c"
     if value.weak == "empty":
         return np.empty(array.shape, dtype)
-    if value.weak and array.dtype == object:
-        return _exact_python(value, dtype, declared=declared)
     if array.dtype == dtype and value.weak != "int":
         return array
-    if is_integer(dtype) and is_integer(array.dtype) and (declared or value.weak):
-        return exact_integers(array, dtype)
-    if is_float(dtype) and is_float(array.dtype) and (declared or value.weak):
-        return _rounded(array, dtype)
-    if declared and is_integer(array.dtype) and (is_float(dtype) or dtype.kind == "c"):
-        return _exact_floats_of_integers(array, dtype)
-    if declared and dtype.kind == "c" and (is_float(array.dtype) or array.dtype.kind == "c"):
-        return _rounded(array, dtype)
-    raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
+    if value.weak == "int" or is_integer(array.dtype):
+        is_alike, is_wider = is_integer(dtype), wide or is_float(dtype)
+    elif value.weak == "float" or is_float(array.dtype):
+        is_alike, is_wider = is_float(dtype), wide
+    else:
+        is_alike, is_wider = False, wide and array.dtype.kind == "c"
+    if not (is_alike and value.weak) and not (declared and (is_alike or is_wider)):
+        raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
+    if wide and array.dtype.kind != "c":
+        part: np.dtype = np.empty(0, dtype).real.dtype
+        return exactly(array, part).astype(dtype)
+    return exactly(array, dtype)
 
 
 def check_numbers(value: object, dtype: np.dtype) -> None:
@@ -118,60 +118,19 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def exact_integers(value: npt.ArrayLike, dtype: np.dtype) -> np.ndarray:
-    """Integers, as an array or a list of Python's own, in an integer `dtype`, or `UnfitValueError`."""
+def exactly(value: Sequence[object] | np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Numbers, as an array or a list of Python's own, in a dtype to which floats are rounded, or `UnfitValueError`."""
     try:
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            return cast_exactly(value, dtype, rounds=True)
         return exact_numbers(value, dtype)
     except NotExactError as error:
-        info = np.iinfo(dtype)
-        raise UnfitValueError(
-            f"{brief(error.found)} does not fit {dtype_name(dtype)} ({info.min} to {info.max})"
-        ) from None
-
-
-def _exact_python(value: Value, dtype: np.dtype, *, declared: bool) -> np.ndarray:
-    """Converts weak numbers with an int beyond int64, or beyond what float64 holds exactly."""
-    if value.weak == "int" and is_integer(dtype):
-        return exact_integers(value.array, dtype)
-    if is_float(dtype) and (declared or value.weak == "float"):
-        return _exact_floats(exact_numbers, value.array, dtype)
-    if declared and dtype.kind == "c":
-        return _exact_floats(exact_numbers, value.array, _part_of(dtype)).astype(dtype)
-    raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
-
-
-def _exact_floats(convert: Callable[..., np.ndarray], array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    try:
-        return convert(array, dtype)
-    except NotExactError as error:
-        if isinstance(error.found, int):
-            raise UnfitValueError(f"{brief(error.found)} has no exact {dtype_name(dtype)}") from None
-        raise UnfitValueError(f"{error.found} overflows {dtype_name(dtype)}") from None
-
-
-def _exact_floats_of_integers(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if dtype.kind == "c":
-        return _exact_floats(cast_exactly, array, _part_of(dtype)).astype(dtype)
-    return _exact_floats(cast_exactly, array, dtype)
-
-
-def _part_of(dtype: np.dtype) -> np.dtype:
-    """The float dtype of the parts of a complex one."""
-    part: np.dtype = np.empty(0, dtype).real.dtype
-    return part
-
-
-def _rounded(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if array.dtype == dtype:
-        return array
-    if dtype.kind != "c":
-        return _exact_floats(lambda given, wanted: cast_exactly(given, wanted, rounds=True), array, dtype)
-    with np.errstate(over="ignore"):
-        converted = array.astype(dtype)
-    overflown = np.asarray(np.isinf(converted) & ~np.isinf(array))
-    if overflown.any():
-        raise UnfitValueError(f"{array[overflown].flat[0]} overflows {dtype_name(dtype)}")
-    return converted
+        found, name = brief(error.found), dtype_name(dtype)
+        if is_integer(dtype):
+            info = np.iinfo(dtype)
+            raise UnfitValueError(f"{found} does not fit {name} ({info.min} to {info.max})") from None
+        has_no = isinstance(error.found, int)
+        raise UnfitValueError(f"{found} has no exact {name}" if has_no else f"{found} overflows {name}") from None
 
 
 def dtype_name(dtype: np.dtype) -> str:

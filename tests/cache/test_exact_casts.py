@@ -284,7 +284,7 @@ def test_sequences_of_other_types_keep_their_numbers(dtype: str, value: Any) -> 
         ("float32", [Fraction(1, 3), 1], r"the element at \[0\] is of type Fraction"),
         ("int64", [np.datetime64("2020-01-01")], r"the element at \[0\] is of type datetime64"),
         ("int64", np.array(["2020-01-01"], "M8[D]"), r"it has the dtype datetime64\[D\]"),
-        ("int64", [np.timedelta64(5, "s"), 1], r"the element at \[0\] is of type timedelta64"),
+        ("int64", [np.timedelta64(5, "s"), 1], r"the element at \[0\] has the dtype timedelta64\[s\]"),
         ("uint8", np.timedelta64(5, "s"), r"it has the dtype timedelta64\[s\]"),
         ("int64", [datetime.timedelta(1)], r"the element at \[0\] is of type timedelta"),
         ("float32", [1, 1j], r"the element at \[1\] is of type complex"),

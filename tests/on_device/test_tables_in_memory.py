@@ -62,3 +62,21 @@ def test_a_dict_of_lists_is_refused_where_its_rows_are() -> None:
 
     (row, _) = DataLoader({"a": [2**53 + 1, 2], "b": [0.1, 1.0]}).as_numpy_iterator()
     assert (row["a"], row["b"].dtype) == (2**53 + 1, np.float32)
+
+
+def test_floats_of_a_data_frame_are_python_floats_unless_they_are_whole_numbers_beyond_float32() -> None:
+    frame = pd.DataFrame(
+        {
+            "score": [0.1, np.nan],
+            "nullable": pd.array([0.1, None], "Float64"),
+            "time": [1_700_000_001.0, np.nan],
+            "large": [1e300, 0.5],
+        }
+    )
+
+    dtypes = {name: value.dtype for name, value in next(DataLoader(frame).as_numpy_iterator()).items()}
+    (batch,) = DataLoader(frame[["score", "nullable"]]).batch(2).to_jax()
+
+    assert dtypes == {"score": np.float32, "nullable": np.float32, "time": np.float64, "large": np.float64}
+    assert batch["score"][0] == batch["nullable"][0] == np.float32(0.1)
+    assert DataLoader({"score": np.array([0.1])}).element_spec["score"].dtype.name == "float64"
