@@ -166,20 +166,21 @@ def slice_bytes(path: str, piece: Slice, *, prefix: bytes = b"", size: int = REA
         known = content_digest_of(handle)
         if known is not None:
             # The generation that was opened is the one that is read: it was planned, or nothing of it is given.
-            _require_digest(piece, object_range_digest(known, start, end, prefix=prefix))
+            require_digest(piece, object_range_digest(known, start, end, prefix=prefix))
             yield from _read_range(handle, piece.file, start, end, size)
             return
         digest = hashlib.sha256(prefix)
         for chunk in _read_range(handle, piece.file, start, end, size):
             digest.update(chunk)
             yield chunk
-    _require_digest(piece, digest.hexdigest())
+    require_digest(piece, digest.hexdigest())
 
 
-def _require_digest(piece: Slice, found: str) -> None:
+def require_digest(piece: Slice, found: str, *, unit: str = "bytes") -> None:
+    """Raises `SourceError` if what was read of a slice is not what was planned; `unit` is what slices count."""
     if found != piece.digest:
         raise SourceError(
-            f"input {piece.file} changed after it was planned: bytes {piece.start} to {piece.end} should have sha256 "
+            f"input {piece.file} changed after it was planned: {unit} {piece.start} to {piece.end} should have sha256 "
             f"{piece.digest[:12]}…, found {found[:12]}…; plan again",
             file=piece.file,
             offset=piece.start,

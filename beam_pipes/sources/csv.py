@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
@@ -17,17 +18,18 @@ from beam_pipes.sources.byte_stream import (
     read_range,
     slice_chunks,
 )
-from beam_pipes.sources.delimited import Dialect, Stray, allow_fields_of, unique_names
+from beam_pipes.sources.delimited import Dialect, Rows, Stray, allow_fields_of, unique_names
 from beam_pipes.sources.file_source import Range
 from beam_pipes.sources.lines import (
     BOM,
+    LINE_READ_BYTES,
     OVERLONG_KEPT_BYTES,
     LineBlock,
     LineSource,
     RowPiece,
     line_blocks,
 )
-from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch
+from beam_pipes.sources.record_batch import Batcher, RecordBatch
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, text_converters
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
@@ -66,6 +68,8 @@ class CSV(LineSource):
     quoted_newlines: bool = True
     max_quoted_lines: int | None = None
     null: Sequence[str] = ()
+
+    VERSION: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,7 +140,7 @@ class CSV(LineSource):
 
     # Reading.
 
-    def _read_slice(self, batcher: Batcher, part: Slice, path: str, size: int) -> Iterator[RecordBatch]:
+    def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
         allow_fields_of(self.max_line_bytes)
         prefix = self._header_line(path, part.file) if part.start else b""
         rows = _Rows(self, part.file, batcher)
@@ -144,7 +148,7 @@ class CSV(LineSource):
             rows.use_columns(tuple(self.columns or ()))
         elif part.start:
             rows.use_columns(self.columns_in(prefix, part.file))
-        chunks = slice_chunks(path, part, size=size, prefix=prefix)
+        chunks = slice_chunks(path, part, size=min(LINE_READ_BYTES, batcher.batch_bytes), prefix=prefix)
         for block in line_blocks(chunks, offset=part.start, max_line_bytes=self.max_line_bytes):
             if block.is_overlong:
                 yield from rows.finish()
@@ -199,19 +203,10 @@ class CSV(LineSource):
             raise SourceError(str(error), file=file, offset=position) from error
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        return {
-            "source": "CSV",
-            "version": 2,
-            "columns": None if self.columns is None else list(self.columns),
-            "header": self.header,
-            "schema": describe_schema(self.schema),
-            "delimiter": self.delimiter,
-            "quote": self.quote,
-            "quoted_newlines": self.quoted_newlines,
-            "max_quoted_lines": self.max_quoted_lines,
-            "max_line_bytes": self.max_line_bytes,
-            **({"null": list(self.null)} if self.null else {}),
-        }
+        own = {**super().fingerprint_config(), "source": "CSV", "schema": describe_schema(self.schema)}
+        if not self.null:
+            del own["null"]  # as before there was this option
+        return own
 
 
 @dataclass(frozen=True)
@@ -362,23 +357,21 @@ class _Rows:
         if whole is not None:
             yield from self._batcher.add(piece, whole, num_bytes=rows.rest)
             return
-        values: list[object] = []
-        ordinals, bad = [], []
-        for ordinal, fields in enumerate(rows.fields, start=piece.first_ordinal):
-            try:
-                values.append(self._converter.value(fields))
-                ordinals.append(ordinal)
-            except ValueError as error:
-                k = ordinal - piece.first_ordinal
-                position = piece.position(k)
-                told = str(error)
-                if isinstance(fields, Stray):
-                    told = f"line {lines + data.count(NEWLINE, 0, rows.spans[k][0]) + 1}: expected {told}"
-                reason = SourceError(told, file=self._file, offset=position)
-                bad.append(
-                    BadRecord(ordinal=ordinal, file=self._file, position=position, raw=piece.raw(k), error=reason)
-                )
-        yield from self._batcher.add(piece, values, num_bytes=rows.rest, ordinals=ordinals if bad else None, bad=bad)
+        yield from self._batcher.add_parsed(
+            piece, len(rows.fields), lambda k: self._value(rows, k, piece, data, lines), num_bytes=rows.rest
+        )
+
+    def _value(self, rows: Rows, k: int, piece: RowPiece, data: bytes, lines: int) -> dict[str, object]:
+        """The value of a row of `data`, which `lines` lines of the file come before."""
+        fields = rows.fields[k]
+        try:
+            assert self._converter is not None
+            return self._converter.value(fields)
+        except ValueError as error:
+            told = str(error)
+            if isinstance(fields, Stray):
+                told = f"line {lines + data.count(NEWLINE, 0, rows.spans[k][0]) + 1}: expected {told}"
+            raise SourceError(told, file=self._file, offset=piece.position(k)) from error
 
 
 def _first_row(path: str, file: str, source: CSV) -> tuple[bytes, int]:

@@ -17,14 +17,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from beam_pipes.errors import SourceError
-from beam_pipes.sources.byte_stream import hash_range, object_range_digest, slice_bytes
+from beam_pipes.sources.byte_stream import hash_range, object_range_digest, require_digest, slice_bytes
 from beam_pipes.sources.digests import Cut, Cuts, DigestCache, keys_of
 from beam_pipes.sources.helpers import Helpers
-from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, StoredPiece
+from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.selection import MANY_FILES, FoundFile, FoundFiles, Paths, Selection, select
 from beam_pipes.sources.source import (
     Slice,
@@ -32,7 +31,6 @@ from beam_pipes.sources.source import (
     SourcePlan,
     SourceShard,
     WholeFiles,
-    check_batch_limits,
     check_target,
 )
 
@@ -125,6 +123,28 @@ class FileSource(Source):
             cuts = self._cut_all(files, target_shard_bytes, digests if digests is not None else DigestCache(), helpers)
         shards = tuple(_shards(files, cuts, target_shard_bytes))
         return SourcePlan(shards=shards, num_bytes=sum(shard.num_bytes for shard in shards), num_files=len(found))
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        selection = self.selection()
+        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
+        for part in shard.slices:
+            yield from self.read_slice(batcher, part, selection.path_of(part.file))
+        yield from batcher.finish()
+
+    def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
+        """Adds the records of a slice, which is in the file at `path`, to the batcher; yields what that yields."""
+        raise NotImplementedError(f"{type(self).__name__} has neither read nor read_slice")
+
+    # Raised when the same bytes give other values.
+    VERSION: ClassVar[int] = 1
+
+    def fingerprint_config(self) -> Mapping[str, object]:
+        """All options but those that choose files."""
+        choosing = {each.name for each in fields(FileSource)} | {"paths", "root"}
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in choosing}
+        return {"source": type(self).__name__, "version": self.VERSION, **own}
 
     def _variant(self, target_shard_bytes: int | None) -> str:
         """Names the way in which files that exceed the target are cut, or others (None): digests depend on it."""
@@ -248,20 +268,6 @@ class FileContent:
     content: bytes
 
 
-class _FilePiece(Piece):
-    __slots__ = ("content",)
-
-    def __init__(self, *, file: str, first_ordinal: int, content: bytes) -> None:
-        super().__init__(file=file, first_ordinal=first_ordinal, is_named=True)
-        self.content = content
-
-    def position(self, k: int) -> int:
-        return 0
-
-    def raw(self, k: int) -> bytes:
-        return self.content
-
-
 @dataclass(frozen=True)
 class Files(FileSource):
     """Every file is one record, a `FileContent`; files without bytes too. Record ids are `name@0`.
@@ -282,23 +288,15 @@ class Files(FileSource):
     def output_type(self) -> type:
         return FileContent
 
-    def read(
-        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
-    ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
-        selection = self.selection()
-        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
-        for part in shard.slices:
-            content = b"".join(slice_bytes(selection.path_of(part.file), part))
-            piece = _FilePiece(file=part.file, first_ordinal=batcher.next_ordinal, content=content)
-            yield from batcher.add(piece, [FileContent(part.file, content)], num_bytes=len(content))
-        yield from batcher.finish()
+    def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
+        content = b"".join(slice_bytes(path, part))
+        piece = StoredPiece(
+            file=part.file, first_ordinal=batcher.next_ordinal, positions=[0], raws=[content], is_named=True
+        )
+        yield from batcher.add(piece, [FileContent(part.file, content)], num_bytes=len(content))
 
     def parse(self, raw: bytes, *, file: str, position: int) -> FileContent:
         return FileContent(file, raw)
-
-    def fingerprint_config(self) -> Mapping[str, object]:
-        return {"source": "Files", "version": 1}
 
 
 # Bytes of numbered records that are read at once.
@@ -374,31 +372,16 @@ class NumberedSource(FileSource, Generic[NumberedT]):
 
     # Reading.
 
-    def read(
-        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
-    ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
-        selection = self.selection()
-        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
-        for part in shard.slices:
-            with self._open(selection.path_of(part.file), part.file) as opened:
-                digest = _Digest(opened)
-                for first, raws in _groups(opened, part.start, min(part.end, opened.num_records)):
-                    digest.update(raws)
-                    numbers = range(first, first + len(raws))
-                    piece = StoredPiece(
-                        file=part.file, first_ordinal=batcher.next_ordinal, positions=numbers, raws=raws
-                    )
-                    values = [self._value(raw, opened) for raw in raws]
-                    yield from batcher.add(piece, values, num_bytes=sum(map(len, raws)))
-                if (found := digest.of(part.start, part.end)) != part.digest:
-                    raise SourceError(
-                        f"input {part.file} changed after it was planned: records {part.start} to {part.end} should "
-                        f"have sha256 {part.digest[:12]}…, found {found[:12]}…; plan again",
-                        file=part.file,
-                        offset=part.start,
-                    )
-        yield from batcher.finish()
+    def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
+        with self._open(path, part.file) as opened:
+            digest = _Digest(opened)
+            for first, raws in _groups(opened, part.start, min(part.end, opened.num_records)):
+                digest.update(raws)
+                numbers = range(first, first + len(raws))
+                piece = StoredPiece(file=part.file, first_ordinal=batcher.next_ordinal, positions=numbers, raws=raws)
+                values = [self._value(raw, opened) for raw in raws]
+                yield from batcher.add(piece, values, num_bytes=sum(map(len, raws)))
+            require_digest(part, digest.of(part.start, part.end), unit="records")
 
     def parse(self, raw: bytes, *, file: str, position: int) -> object:
         with self._open(self.selection().path_of(file), file) as opened:

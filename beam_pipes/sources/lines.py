@@ -11,14 +11,15 @@ import bisect
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import IO, NamedTuple
+from typing import IO, ClassVar, NamedTuple
 
 import numpy as np
 
 from beam_pipes.errors import SourceError
+from beam_pipes.format.spec import Record
 from beam_pipes.lineage.lineage import DIGEST_BYTES
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
@@ -35,7 +36,7 @@ from beam_pipes.sources.file_source import FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch, content_digest
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, json_converters, number_of_json
 from beam_pipes.sources.selection import FoundFile, Paths
-from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+from beam_pipes.sources.source import Slice
 
 # 256 KiB of text and the strings made of it stay in a core's own cache: 20 % quicker than 1 MiB (64 KiB - 1 MiB tried).
 LINE_READ_BYTES = 256 << 10
@@ -315,19 +316,8 @@ class LineSource(FileSource):
             _framed_ranges(file, target_shard_bytes) if codec_of(file.name) else line_ranges(file, target_shard_bytes)
         )
 
-    def read(
-        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
-    ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
-        selection = self.selection()
-        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
-        size = min(LINE_READ_BYTES, batch_bytes)
-        for part in shard.slices:
-            yield from self._read_slice(batcher, part, selection.path_of(part.file), size)
-        yield from batcher.finish()
-
-    def _read_slice(self, batcher: Batcher, part: Slice, path: str, size: int) -> Iterator[RecordBatch]:
-        chunks = slice_chunks(path, part, size=size)
+    def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
+        chunks = slice_chunks(path, part, size=min(LINE_READ_BYTES, batcher.batch_bytes))
         for block in line_blocks(chunks, offset=part.start, max_line_bytes=self.max_line_bytes):
             if block.is_overlong:
                 yield from self._add_overlong(batcher, part.file, block)
@@ -344,19 +334,11 @@ class LineSource(FileSource):
         bad = BadRecord(ordinal=piece.first_ordinal, file=file, position=block.offset, raw=block.data, error=error)
         return batcher.add(piece, [], num_bytes=len(block.data), ordinals=(), bad=[bad])
 
-    def _parse_each(self, piece: Piece, ks: Sequence[int]) -> tuple[list[object], list[int] | None, list[BadRecord]]:
-        """Parses records `ks` of a piece one by one; the ordinals are None if none is bad."""
-        values: list[object] = []
-        ordinals: list[int] = []
-        bad: list[BadRecord] = []
-        for k in ks:
-            ordinal, position, raw = piece.first_ordinal + k, piece.position(k), piece.raw(k)
-            try:
-                values.append(self.parse(raw, file=piece.file, position=position))
-                ordinals.append(ordinal)
-            except SourceError as error:
-                bad.append(BadRecord(ordinal=ordinal, file=piece.file, position=position, raw=raw, error=error))
-        return values, (ordinals if bad else None), bad
+    def _add_each(self, batcher: Batcher, piece: Piece, count: int, num_bytes: int) -> Iterator[RecordBatch]:
+        def parse(k: int) -> Record:
+            return self.parse(piece.raw(k), file=piece.file, position=piece.position(k))
+
+        return batcher.add_parsed(piece, count, parse, num_bytes=num_bytes)
 
 
 def decoded(raw: bytes, *, file: str, position: int) -> str:
@@ -413,8 +395,7 @@ class TextLines(LineSource):
         try:
             text = data.decode("utf-8", "strict" if self.errors == "dead_letter" else "replace")
         except UnicodeDecodeError:
-            values, ordinals, bad = self._parse_each(piece, range(len(split_lines(block.data))))
-            return batcher.add(piece, values, num_bytes=len(data), ordinals=ordinals, bad=bad)
+            return self._add_each(batcher, piece, len(split_lines(block.data)), len(data))
         lines = text.split("\n")
         last = lines.pop()
         if not self.strip_newline:
@@ -429,15 +410,6 @@ class TextLines(LineSource):
         if self.errors == "replace":
             return raw.decode("utf-8", "replace")
         return decoded(raw, file=file, position=position)
-
-    def fingerprint_config(self) -> Mapping[str, object]:
-        return {
-            "source": "TextLines",
-            "version": 1,
-            "errors": self.errors,
-            "strip_newline": self.strip_newline,
-            "max_line_bytes": self.max_line_bytes,
-        }
 
 
 # What json.loads calls, without looking for blanks around the object: half the time of a short line.
@@ -458,6 +430,8 @@ class JSONLines(LineSource):
 
     _: KW_ONLY
     schema: Schema | None = None
+
+    VERSION: ClassVar[int] = 2  # 1 took numbers that no float holds for infinite
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -480,8 +454,7 @@ class JSONLines(LineSource):
         quick = self._quickly(block)
         if quick is not None and len(quick) == len(piece.spans):
             return batcher.add(piece, quick, num_bytes=len(block.data))
-        values, ordinals, bad = self._parse_each(piece, range(len(piece.spans)))
-        return batcher.add(piece, values, num_bytes=len(block.data), ordinals=ordinals, bad=bad)
+        return self._add_each(batcher, piece, len(piece.spans), len(block.data))
 
     def _quickly(self, block: LineBlock) -> list[dict[str, object]] | None:
         """All values of a block of lines that begin and end with their object; None if any does not."""
@@ -524,12 +497,7 @@ class JSONLines(LineSource):
         return row
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        return {
-            "source": "JSONLines",
-            "version": 2,  # 1 took numbers that no float holds for infinite
-            "schema": describe_schema(self.schema),
-            "max_line_bytes": self.max_line_bytes,
-        }
+        return {**super().fingerprint_config(), "schema": describe_schema(self.schema)}
 
 
 def _advice_on_json(text: str, position: int, error: Exception | None) -> str:

@@ -16,7 +16,6 @@ from beam_pipes.sources.source import (
     Source,
     SourcePlan,
     SourceShard,
-    check_batch_limits,
     check_target,
 )
 
@@ -109,7 +108,6 @@ class Memory(Source):
     def read(
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
     ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
         batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
         for part in shard.slices:
             if part.end > len(self.values):

@@ -435,10 +435,13 @@ class Batcher:
     """
 
     def __init__(self, *, batch_records: int, batch_bytes: int) -> None:
+        for name, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):
+            if not isinstance(value, int) or value < 1:
+                raise SourceError(f"{name} should be a positive int, got {value!r}")
         self.left_out = Counter[str]()
         self.next_ordinal = 0
-        self._batch_records = batch_records
-        self._batch_bytes = batch_bytes
+        self.batch_records = batch_records
+        self.batch_bytes = batch_bytes
         self._pieces: list[Piece] = []
         self._values: list[Record] = []
         self._ordinals: list[int] | None = None  # None while no row of the batch is bad
@@ -458,11 +461,11 @@ class Batcher:
     ) -> Iterator[RecordBatch]:
         """Takes the records of one piece; `ordinals` (of `values`) only if some of its rows are bad."""
         num_records = len(values) + len(bad)
-        if self._num_records and self._num_bytes + num_bytes > self._batch_bytes:
+        if self._num_records and self._num_bytes + num_bytes > self.batch_bytes:
             yield self._emit()
         done = 0
         while done < num_records:
-            take = min(num_records - done, self._batch_records - self._num_records)
+            take = min(num_records - done, self.batch_records - self._num_records)
             first = piece.first_ordinal + done
             if not self._num_records:
                 self._first = first
@@ -483,9 +486,24 @@ class Batcher:
             self._num_records += take
             self._num_bytes += num_bytes * take / num_records
             done += take
-            if self._num_records >= self._batch_records:
+            if self._num_records >= self.batch_records:
                 yield self._emit()
         self.next_ordinal = piece.first_ordinal + num_records
+
+    def add_parsed(
+        self, piece: Piece, count: int, parse: Callable[[int], Record], *, num_bytes: int
+    ) -> Iterator[RecordBatch]:
+        """Takes the `count` records of a piece, parsed one by one: those for which that is a `SourceError` are bad."""
+        values, ordinals, bad = list[Record](), list[int](), list[BadRecord]()
+        for k in range(count):
+            ordinal = piece.first_ordinal + k
+            try:
+                values.append(parse(k))
+                ordinals.append(ordinal)
+            except SourceError as error:
+                position, raw = piece.position(k), piece.raw(k)
+                bad.append(BadRecord(ordinal=ordinal, file=piece.file, position=position, raw=raw, error=error))
+        return self.add(piece, values, num_bytes=num_bytes, ordinals=ordinals if bad else None, bad=bad)
 
     def finish(self) -> Iterator[RecordBatch]:
         """Yields the rest."""

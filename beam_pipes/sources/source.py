@@ -223,12 +223,6 @@ def check_target(target_shard_bytes: int) -> None:
         )
 
 
-def check_batch_limits(batch_records: int, batch_bytes: int) -> None:
-    for name, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):
-        if not isinstance(value, int) or value < 1:
-            raise SourceError(f"{name} should be a positive int, got {value!r}")
-
-
 @dataclass(frozen=True, eq=False)
 class SplitSources(Source):
     """The records of several sources, each of which is a split.

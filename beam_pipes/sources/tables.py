@@ -14,17 +14,17 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.extras import require
 from beam_pipes.sources.arrow_values import ArrowBatch, ArrowSchema, num_leaves, rows_of
-from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range
+from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range, require_digest
 from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile, Paths, select
-from beam_pipes.sources.source import Slice, Source, SourceShard, check_batch_limits
+from beam_pipes.sources.source import Slice, Source
 from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.storage.local import directory_path, is_remote, storage_for
 
@@ -84,6 +84,8 @@ class _Tables(FileSource):
     _: KW_ONLY
     columns: Sequence[str] | None = None
 
+    VERSION: ClassVar[int] = 2  # 1 gave times in nanoseconds as objects of pandas, where that is installed
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.columns is not None:
@@ -125,31 +127,13 @@ class _Tables(FileSource):
 
     # Reading.
 
-    def read(
-        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
-    ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
-        selection = self.selection()
-        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
-        for part in shard.slices:
-            path = selection.path_of(part.file)
-            self._check_unchanged(path, part)
-            row = part.start
-            for batch in self._arrow_batches(path, part, batch_records):
-                piece = RowsPiece(file=part.file, first_ordinal=batcher.next_ordinal, row=row, batch=batch)
-                row += batch.num_rows
-                yield from batcher.add(piece, rows_of(batch), num_bytes=int(batch.nbytes))
-        yield from batcher.finish()
-
-    def _check_unchanged(self, path: str, part: Slice) -> None:
-        found = self._digest_of(path, part.file, part.start, part.end)
-        if found != part.digest:
-            raise SourceError(
-                f"input {part.file} changed after it was planned: rows {part.start} to {part.end} should have sha256 "
-                f"{part.digest[:12]}…, found {found[:12]}…; plan again",
-                file=part.file,
-                offset=part.start,
-            )
+    def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
+        require_digest(part, self._digest_of(path, part.file, part.start, part.end), unit="rows")
+        row = part.start
+        for batch in self._arrow_batches(path, part, batcher.batch_records):
+            piece = RowsPiece(file=part.file, first_ordinal=batcher.next_ordinal, row=row, batch=batch)
+            row += batch.num_rows
+            yield from batcher.add(piece, rows_of(batch), num_bytes=int(batch.nbytes))
 
     def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, object]:
         pyarrow = require("pyarrow", purpose="Parquet")
@@ -159,11 +143,6 @@ class _Tables(FileSource):
         except (pyarrow.ArrowInvalid, OSError, ValueError) as error:
             raise SourceError(f"expected one row as an Arrow stream: {error}", file=file, offset=position) from error
         return row
-
-    def fingerprint_config(self) -> Mapping[str, object]:
-        columns = None if self.columns is None else list(self.columns)
-        # 1 gave times in nanoseconds as objects of pandas, where that is installed.
-        return {"source": type(self).__name__, "version": 2, "columns": columns}
 
 
 @dataclass(frozen=True)
@@ -183,8 +162,8 @@ class Parquet(_Tables):
     __hash__ = FileSource.__hash__
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        own = {} if self.partitions is None else {"partitions": dict(self.partitions)}
-        return {**super().fingerprint_config(), **own}
+        own = super().fingerprint_config()
+        return {name: value for name, value in own.items() if name != "partitions" or value is not None}
 
     # Digests cover the bytes of the selected columns.
 

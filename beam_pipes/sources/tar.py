@@ -19,7 +19,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.errors import SourceError, TaskError
 from beam_pipes.format.spec import FeatureValue
@@ -33,10 +33,10 @@ from beam_pipes.sources.byte_stream import (
     slice_chunks,
 )
 from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_cuts
-from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch, StoredPiece
+from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.schema import number_of_json
 from beam_pipes.sources.selection import FoundFile, Paths
-from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+from beam_pipes.sources.source import Slice
 from beam_pipes.storage.local import storage_for
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class Tar(FileSource):
     decode: bool = True
     max_record_bytes: int = 1 << 30
 
+    VERSION: ClassVar[int] = 3
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.decode, bool):
@@ -133,30 +135,18 @@ class Tar(FileSource):
         bounds.append(file.size)
         return [Range(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
-    def read(
-        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
-    ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
-        selection = self.selection()
-        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
-        for part in shard.slices:
-            path = selection.path_of(part.file)
-            chunks = slice_chunks(path, part)
-            samples = self._samples(_Chunks(chunks), part, path=path, left_out=batcher.left_out)
-            for offset, members in samples:
-                ordinal = batcher.next_ordinal
-                raw = _archive(members)
-                piece = StoredPiece(file=part.file, first_ordinal=ordinal, positions=[offset], raws=[raw])
-                try:
-                    value = self._value(members, file=part.file, position=offset)
-                except SourceError as error:
-                    bad = BadRecord(ordinal=ordinal, file=part.file, position=offset, raw=raw, error=error)
-                    yield from batcher.add(piece, [], num_bytes=len(raw), ordinals=[], bad=[bad])
-                else:
-                    yield from batcher.add(piece, [value], num_bytes=len(raw))
-            for _ in chunks:  # to the end of the slice, where its digest is compared
-                pass
-        yield from batcher.finish()
+    def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
+        chunks = slice_chunks(path, part)
+        for offset, members in self._samples(_Chunks(chunks), part, path=path, left_out=batcher.left_out):
+            raw = _archive(members)
+            piece = StoredPiece(file=part.file, first_ordinal=batcher.next_ordinal, positions=[offset], raws=[raw])
+
+            def parse(_: int, members: list[_Member] = members, offset: int = offset) -> dict[str, object]:
+                return self._value(members, file=part.file, position=offset)
+
+            yield from batcher.add_parsed(piece, 1, parse, num_bytes=len(raw))
+        for _ in chunks:  # to the end of the slice, where its digest is compared
+            pass
 
     def samples(self) -> Iterator[dict[str, object]]:
         """The samples in order, read as they are asked for: the first ones show what samples have."""
@@ -263,9 +253,6 @@ class Tar(FileSource):
         if len(samples) != 1:
             raise SourceError(f"expected one sample, as a tar, found {len(samples)}", file=file, offset=position)
         return self._value(samples[0], file=file, position=position)
-
-    def fingerprint_config(self) -> Mapping[str, object]:
-        return {"source": "Tar", "version": 3, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
 
 
 def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> FileContent | None:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import IO
+from typing import IO, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
@@ -23,9 +23,9 @@ from beam_pipes.sources.byte_stream import (
     slice_chunks,
 )
 from beam_pipes.sources.file_source import FileSource, Range, even_cuts
-from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch, is_message
+from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece, is_message
 from beam_pipes.sources.selection import FoundFile, Paths
-from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+from beam_pipes.sources.source import Slice
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -87,20 +87,12 @@ class TFRecords(FileSource):
             return [Range(0, file.size, file.size)]
         return _frame_ranges(file, target_shard_bytes)
 
-    def read(
-        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
-    ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
-        selection = self.selection()
-        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
-        size = min(READ_BYTES, batch_bytes)
-        for part in shard.slices:
-            chunks = slice_chunks(selection.path_of(part.file), part, size=size)
-            for frames in self._frames(chunks, part):
-                yield from self._add(batcher, part.file, frames)
-        yield from batcher.finish()
+    def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
+        chunks = slice_chunks(path, part, size=min(READ_BYTES, batcher.batch_bytes))
+        for frames in self._frames(chunks, part):
+            yield from self._add(batcher, part.file, frames)
 
-    def _frames(self, chunks: Iterator[bytes], part: Slice) -> Iterator[list[_Frame]]:
+    def _frames(self, chunks: Iterator[bytes], part: Slice) -> Iterator[_Frames]:
         """The frames of a slice, one chunk at a time."""
         headers = HeaderTable()  # comparing with a known header is cheaper than a checksum
         buffer, offset = b"", part.start
@@ -112,7 +104,8 @@ class TFRecords(FileSource):
             if missing > 0:
                 continue
             buffer, parts = b"".join(parts), []
-            frames: list[_Frame] = []
+            frames = _Frames([], [], set())
+            positions, payloads, damaged = frames
             at = 0
             while True:
                 missing = at + HEADER_BYTES - len(buffer)
@@ -127,12 +120,15 @@ class TFRecords(FileSource):
                 start = at + HEADER_BYTES
                 payload = buffer[start : start + length]
                 (crc,) = _CRC.unpack_from(buffer, start + length)
-                frames.append((offset + at, payload, crc == masked_crc32c(payload)))
+                if crc != masked_crc32c(payload):
+                    damaged.add(len(payloads))
+                positions.append(offset + at)
+                payloads.append(payload)
                 at = start + length + FOOTER_BYTES
             if at < len(buffer):
                 parts.append(buffer[at:])
             offset += at
-            if frames:
+            if payloads:
                 yield frames
         if parts:
             have = sum(map(len, parts))
@@ -161,25 +157,23 @@ class TFRecords(FileSource):
                 offset=offset,
             )
 
-    def _add(self, batcher: Batcher, file: str, frames: list[_Frame]) -> Iterator[RecordBatch]:
-        piece = FramePiece(file=file, first_ordinal=batcher.next_ordinal, frames=frames)
-        size = sum(len(payload) + FRAME_BYTES for _, payload, _ in frames)
-        if self._decode is None and all(intact for _, _, intact in frames):
-            return batcher.add(piece, [payload for _, payload, _ in frames], num_bytes=size)
-        values: list[object] = []
-        ordinals: list[int] = []
-        bad: list[BadRecord] = []
-        for ordinal, (position, payload, intact) in enumerate(frames, start=piece.first_ordinal):
-            try:
-                if not intact:
-                    raise SourceError(
-                        f"the payload ({len(payload)} bytes) does not match its checksum", file=file, offset=position
-                    )
-                values.append(self.parse(payload, file=file, position=position))
-                ordinals.append(ordinal)
-            except SourceError as error:
-                bad.append(BadRecord(ordinal=ordinal, file=file, position=position, raw=payload, error=error))
-        return batcher.add(piece, values, num_bytes=size, ordinals=ordinals if bad else None, bad=bad)
+    def _add(self, batcher: Batcher, file: str, frames: _Frames) -> Iterator[RecordBatch]:
+        positions, payloads, damaged = frames
+        piece = StoredPiece(file=file, first_ordinal=batcher.next_ordinal, positions=positions, raws=payloads)
+        size = sum(map(len, payloads)) + FRAME_BYTES * len(payloads)
+        if self._decode is None and not damaged:
+            return batcher.add(piece, [*payloads], num_bytes=size)
+
+        def parse(k: int) -> object:
+            if k in damaged:
+                raise SourceError(
+                    f"the payload ({len(payloads[k])} bytes) does not match its checksum",
+                    file=file,
+                    offset=positions[k],
+                )
+            return self.parse(payloads[k], file=file, position=positions[k])
+
+        return batcher.add_parsed(piece, len(payloads), parse, num_bytes=size)
 
     def parse(self, raw: bytes, *, file: str, position: int) -> object:
         if self._decode is None:
@@ -198,35 +192,15 @@ class TFRecords(FileSource):
             message = self.message.to_json()
         elif self.message is not None:
             message = self.message.DESCRIPTOR.full_name
-        return {
-            "source": "TFRecords",
-            "version": 1,
-            "message": message,
-            "max_record_bytes": self.max_record_bytes,
-        }
+        return {**super().fingerprint_config(), "message": message}
 
 
-# Offset of the frame, payload, whether the payload has its checksum.
-_Frame = tuple[int, bytes, bool]
+class _Frames(NamedTuple):
+    """Consecutive records of a file, as columns; `damaged` are those whose payloads do not have their checksums."""
 
-
-class FramePiece(Piece):
-    """Consecutive records of one file; raw bytes are payloads."""
-
-    __slots__ = ("frames",)
-
-    def __init__(self, *, file: str, first_ordinal: int, frames: list[_Frame]) -> None:
-        super().__init__(file=file, first_ordinal=first_ordinal)
-        self.frames = frames
-
-    def position(self, k: int) -> int:
-        return self.frames[k][0]
-
-    def positions_of(self, start: int, stop: int) -> list[int]:
-        return [frame[0] for frame in self.frames[start:stop]]
-
-    def raw(self, k: int) -> bytes:
-        return self.frames[k][1]
+    positions: list[int]
+    payloads: list[bytes]
+    damaged: set[int]
 
 
 def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:

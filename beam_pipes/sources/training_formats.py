@@ -212,9 +212,6 @@ class MegatronTokens(NumberedSource[_MegatronFile]):
     def _value(self, raw: bytes, opened: _MegatronFile) -> dict[str, Array]:
         return {self.field: np.frombuffer(raw, opened.dtype)}
 
-    def fingerprint_config(self) -> Mapping[str, object]:
-        return {"source": "MegatronTokens", "version": 1, "field": self.field}
-
 
 # ArrayRecord.
 
@@ -281,9 +278,6 @@ class ArrayRecords(NumberedSource[_ArrayRecordFile]):
 
     def _value(self, raw: bytes, opened: _ArrayRecordFile) -> bytes:
         return raw
-
-    def fingerprint_config(self) -> Mapping[str, object]:
-        return {"source": "ArrayRecords", "version": 1}
 
 
 # MDS, of MosaicML Streaming.
@@ -443,6 +437,3 @@ class MDS(NumberedSource[_MDSFile]):
                 file=opened.file,
             ) from error
         return value
-
-    def fingerprint_config(self) -> Mapping[str, object]:
-        return {"source": "MDS", "version": 1}

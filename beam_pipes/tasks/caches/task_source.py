@@ -21,7 +21,7 @@ from beam_pipes.sources.lines import line_ranges
 from beam_pipes.sources.memory import MemoryPiece
 from beam_pipes.sources.record_batch import Batcher, RecordBatch
 from beam_pipes.sources.selection import FoundFile
-from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_batch_limits, check_target
+from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_target
 from beam_pipes.tasks.caches.offline import TaskReference, example_of, raw_bytes
 from beam_pipes.tasks.caches.task_cache import part_name, plain_preprocessor
 from beam_pipes.tasks.in_python.task_examples import stream_shard
@@ -177,7 +177,6 @@ class TaskSource(Source):
     def read(
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
     ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
         batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
         for part in shard.slices:
             position = part.start
