@@ -22,7 +22,7 @@ from beam_pipes.building.declaration import Declaration, MaxBad
 from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.engine.execute import BUILD_POLICIES
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.options import BeamOptions, LocalOptions, arguments_of
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
 from beam_pipes.runners.progress import KINDS
 
@@ -242,11 +242,7 @@ def portable_options() -> Mapping[str, type[PortableOptions]]:
 def _require_own(runner: str, names: Sequence[str]) -> None:
     """Raises `DeclarationError` for an option that is another runner's."""
     for name in names:
-        owners = [
-            other
-            for other, options in portable_options().items()
-            if any(field.init and field.name == name for field in dataclasses.fields(options))
-        ]
+        owners = [other for other, options in portable_options().items() if name in arguments_of(options)]
         if runner not in owners:
             raise DeclarationError(
                 f"--{name.replace('_', '-')} belongs to --runner {', '.join(owners)}; {runner!r} does not take it."

@@ -9,30 +9,36 @@ import contextlib
 import dataclasses
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.runners.options import (
+    AT_LEAST_ONE,
+    Argument,
     BeamOptions,
     JobState,
     Planned,
     RemoteJob,
     Sendable,
+    Should,
     job_name_of,
-    joined,
     local_cache,
     local_input,
+    should_match,
 )
 
 if TYPE_CHECKING:
     from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
 
-_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
-_JOB_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+
+def _in_a_bucket(what: str) -> Should:
+    return Should(
+        f"be a {what} in a bucket, such as gs://bucket/temp",
+        lambda value: re.fullmatch("gs://[^/]+/.+", value) is not None,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,72 +76,40 @@ class DataflowOptions(BeamOptions):
         DeclarationError: an option is malformed, or two contradict each other.
     """
 
-    project: str
-    region: str
-    temp_location: str
-    staging_location: str | None = None
-    sdk_container_image: str | None = None
-    setup_file: str | None = None
-    extra_packages: tuple[str, ...] = ()
-    job_name: str | None = None
-    machine_type: str | None = None
-    num_workers: int | None = None
-    max_num_workers: int | None = None
-    disk_size_gb: int | None = None
-    service_account_email: str | None = None
-    network: str | None = None
-    subnetwork: str | None = None
-    use_public_ips: bool | None = None
-    template_location: str | None = None
+    project: Annotated[str, Argument(should_match("([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]", "my-project"))]
+    region: Annotated[str, Argument(should_match("[a-z]+-[a-z]+[0-9]+", "europe-west1"))]
+    temp_location: Annotated[str, Argument(_in_a_bucket("directory"))]
+    staging_location: Annotated[str | None, Argument(_in_a_bucket("directory"))] = None
+    sdk_container_image: Annotated[str | None, Argument()] = None
+    setup_file: Annotated[str | None, Argument()] = None
+    job_name: Annotated[str | None, Argument(should_match("[a-z]([a-z0-9-]{0,61}[a-z0-9])?", "tokenize-books"))] = None
+    machine_type: Annotated[str | None, Argument()] = None
+    num_workers: Annotated[int | None, Argument(AT_LEAST_ONE)] = None
+    max_num_workers: Annotated[int | None, Argument(AT_LEAST_ONE)] = None
+    disk_size_gb: Annotated[int | None, Argument(AT_LEAST_ONE)] = None
+    service_account_email: Annotated[str | None, Argument()] = None
+    network: Annotated[str | None, Argument()] = None
+    subnetwork: Annotated[str | None, Argument()] = None
+    template_location: Annotated[str | None, Argument(_in_a_bucket("file"))] = None
+    extra_packages: Annotated[tuple[str, ...], Argument(beam="extra_package")] = ()
+    use_public_ips: Annotated[bool | None, Argument()] = None
     runner: str = dataclasses.field(default="DataflowRunner", init=False)
 
     NAME: ClassVar[str] = "dataflow"
+    EXAMPLE: ClassVar[str] = (
+        "-- --project=my-project --region=europe-west1 --temp_location=gs://bucket/temp --setup_file=setup.py"
+    )
     BILLS: ClassVar[str | None] = (
         "if a vCPU is as fast as a core of this machine and no worker waits or idles; starting workers comes on top"
     )
 
-    _PLAIN: ClassVar[tuple[str, ...]] = (
-        "project",
-        "region",
-        "temp_location",
-        "staging_location",
-        "sdk_container_image",
-        "setup_file",
-        "job_name",
-        "machine_type",
-        "num_workers",
-        "max_num_workers",
-        "disk_size_gb",
-        "service_account_email",
-        "network",
-        "subnetwork",
-        "template_location",
-    )
-
-    _NUMBERS: ClassVar[tuple[str, ...]] = ("num_workers", "max_num_workers", "disk_size_gb")
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        _matches("project", self.project, _PROJECT, "my-project")
-        _matches("region", self.region, _REGION, "europe-west1")
-        if self.job_name is not None:
-            _matches("job_name", self.job_name, _JOB_NAME, "tokenize-books")
-        for name in ("temp_location", "staging_location", "template_location"):
-            location = getattr(self, name)
-            if location is not None and not re.fullmatch(r"gs://[^/]+/.+", location):
-                what = "file" if name == "template_location" else "directory"
-                raise DeclarationError(
-                    f"dataflow: {name} should be a {what} in a bucket, such as gs://bucket/temp, got {location!r}."
-                )
         if self.template_location is not None and (self.detach or self.attempts > 1):
             raise DeclarationError(
                 "dataflow: template_location writes a job and launches none: there is nothing for detach or attempts "
                 "to do. Leave them out."
             )
-        for name in self._NUMBERS:
-            number = getattr(self, name)
-            if number is not None and (not isinstance(number, int) or number < 1):
-                raise DeclarationError(f"dataflow: {name} should be a number, at least 1, got {number!r}.")
         if self.num_workers is not None and self.max_num_workers is not None:
             if self.num_workers > self.max_num_workers:
                 raise DeclarationError(
@@ -177,41 +151,6 @@ class DataflowOptions(BeamOptions):
         """The job with this id, in the project and the region that `beam_args` name."""
         return DataflowJob(job, beam_args)
 
-    @classmethod
-    def from_args(cls, args: Sequence[str]) -> DataflowOptions:
-        """Options in Beam's spelling: `["--project=p", "--num_workers=2", "--experiments=x"]`.
-
-        Those that name arguments of this class are checked, the others are passed to Beam unchanged.
-        """
-        given: dict[str, object] = {}
-        packages, others = [], []
-        for arg in joined(args):
-            name, _, value = arg.removeprefix("--").partition("=")
-            if name in cls._PLAIN and value:
-                given[name] = int(value) if name in cls._NUMBERS and value.isdecimal() else value
-            elif name == "extra_package" and value:
-                packages.append(value)
-            else:
-                others.append(arg)
-        missing = [name for name in ("project", "region", "temp_location") if name not in given]
-        if missing:
-            raise DeclarationError(
-                f"dataflow: {', '.join(missing)} should be given. Example: beam-pipes build my_package.job:declaration "
-                "--to gs://bucket/cache --runner dataflow -- --project=my-project --region=europe-west1 "
-                "--temp_location=gs://bucket/temp --setup_file=setup.py"
-            )
-        make: Callable[..., DataflowOptions] = cls
-        return make(**given, extra_packages=tuple(packages), beam_args=tuple(others))
-
-    def pipeline_args(self) -> tuple[str, ...]:
-        """All options for Beam, as `--name=value`."""
-        given = [(name, getattr(self, name)) for name in self._PLAIN]
-        found = [f"--{name}={value}" for name, value in given if value is not None]
-        found += [f"--extra_package={package}" for package in self.extra_packages]
-        if self.use_public_ips is not None:
-            found.append("--use_public_ips" if self.use_public_ips else "--no_use_public_ips")
-        return (*found, *self.beam_args)
-
     def check(self, plan: Planned, handle: Sendable) -> None:
         """Raises `DeclarationError` for what workers in the cloud cannot see: local files, code of a script."""
         if local_cache(plan) is not None:
@@ -225,11 +164,6 @@ class DataflowOptions(BeamOptions):
                 "it. Copy it to gs://… (gcloud storage cp --recursive) and declare that."
             )
         handle.require_portable()
-
-
-def _matches(name: str, value: str, pattern: re.Pattern[str], example: str) -> None:
-    if not pattern.fullmatch(value):
-        raise DeclarationError(f"dataflow: {name} should look like {example!r}, got {value!r}.")
 
 
 _STATES: Mapping[str, Literal["starting", "done", "failed", "cancelled"]] = {

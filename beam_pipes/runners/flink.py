@@ -15,10 +15,10 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from beam_pipes.errors import BuildError, DeclarationError
-from beam_pipes.runners.options import JobState, RemoteJob, is_this_machine, require_endpoint
+from beam_pipes.runners.options import AT_LEAST_ONE, Argument, JobState, RemoteJob, is_this_machine, should_be_endpoint
 from beam_pipes.runners.portable import PortableJob, PortableOptions, value_of
 from beam_pipes.runners.servers import running_server
 
@@ -67,25 +67,22 @@ class FlinkOptions(PortableOptions):
         DeclarationError: an option is malformed, or two contradict each other.
     """
 
-    job_endpoint: str = "localhost:8099"
-    flink_job_server_jar: str | None = None
-    flink_master: str | None = None
+    job_endpoint: Annotated[str, Argument(should_be_endpoint("localhost:8099"))] = "localhost:8099"
+    parallelism: Annotated[int | None, Argument(AT_LEAST_ONE)] = None
+    flink_job_server_jar: Annotated[str | None, Argument(beam="")] = None
+    flink_master: Annotated[str | None, Argument(should_be_endpoint("localhost:8081"))] = None
 
     NAME: ClassVar[str] = "flink"
     START: ClassVar[str] = "--flink-job-server-jar starts one for the build"
-    BEAM_NAMES: ClassVar[Mapping[str, str]] = {}
-    _FOR_BEAM: ClassVar[tuple[str, ...]] = (*PortableOptions._FOR_BEAM, "flink_master")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.flink_master is not None:
-            require_endpoint(self.NAME, "flink_master", self.flink_master, example="localhost:8081")
-            if self.environment_type == "LOOPBACK" and not is_this_machine(self.flink_master):
-                raise DeclarationError(
-                    f"flink: environment_type LOOPBACK makes this process do the work, but {self.flink_master!r} is "
-                    "on another machine and cannot reach it. Choose EXTERNAL: a pool of workers beside each task "
-                    "manager."
-                )
+        is_remote = self.flink_master is not None and not is_this_machine(self.flink_master)
+        if is_remote and self.environment_type == "LOOPBACK":
+            raise DeclarationError(
+                f"flink: environment_type LOOPBACK makes this process do the work, but {self.flink_master!r} is on "
+                "another machine and cannot reach it. Choose EXTERNAL: a pool of workers beside each task manager."
+            )
         if self.flink_job_server_jar is not None and self.job_endpoint != FlinkOptions.job_endpoint:
             raise DeclarationError(
                 f"flink: job_endpoint {self.job_endpoint!r} names a running job server, but flink_job_server_jar one "

@@ -1,5 +1,7 @@
 """One options object for each runner; the user's choices are printed, and stored beside the snapshot.
 
+The fields of an options object are the table of its options: what each should be, and what Beam calls it.
+
 A client for a job on a runner elsewhere, by its id: whether it runs, its messages, cancelling it.
 
 It also finds what is only on this machine: local files that workers elsewhere cannot see, and whether a HOST:PORT is
@@ -14,13 +16,17 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal, Protocol
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.file_source import FileSource
 from beam_pipes.sources.source import Source, SplitSources
 from beam_pipes.storage.local import is_remote
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class WithSource(Protocol):
@@ -113,6 +119,76 @@ class RemoteJob(Protocol):
         """Cancels it. Raises what the server's client raises, or a `BuildError` if that does not end it."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Should:
+    """What a value should be, in words, and whether it is."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def should_match(pattern: str, example: str) -> Should:
+    """`should_match("[a-z]+-[a-z]+[0-9]+", "europe-west1")` → "look like 'europe-west1'"."""
+    return Should(f"look like {example!r}", lambda value: re.fullmatch(pattern, value) is not None)
+
+
+# As gRPC takes it: a name or an IPv4 address, or an IPv6 address in brackets.
+_ENDPOINT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+
+
+def _is_endpoint(value: object) -> bool:
+    found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
+    return found is not None and 0 < int(found["port"]) < 65536
+
+
+def should_be_endpoint(example: str) -> Should:
+    """HOST:PORT, such as `localhost:8099`."""
+    return Should(f"be HOST:PORT, such as {example!r}", _is_endpoint)
+
+
+_BOOL = Should("be true or false", lambda value: isinstance(value, bool))
+AT_LEAST_ONE = Should("be a number, at least 1", lambda value: isinstance(value, int) and value >= 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """Marks a field of an options object as one of Beam's options: `num_workers: Annotated[int, Argument(…)]`.
+
+    `beam` is what Beam calls it: None for the name of the field, "" for an option of ours that Beam is not given.
+    `kinds` are the types of its values, as the field declares them.
+    """
+
+    should: Should | None = None
+    beam: str | None = None
+    kinds: tuple[object, ...] = ()
+
+    def read(self, text: str) -> object:
+        """The value that the command line spells so; the text where it is not one of its type."""
+        if bool in self.kinds:
+            return {"": True, "true": True, "false": False}.get(text.lower(), text)
+        return int(text) if int in self.kinds and text.isdecimal() else text
+
+    def passed(self, value: object) -> list[str]:
+        """How it is given to Beam."""
+        if value is None or not self.beam:
+            return []
+        if isinstance(value, bool):
+            return [f"--{self.beam}" if value else f"--no_{self.beam}"]
+        return [f"--{self.beam}={each}" for each in (value if isinstance(value, tuple) else (value,))]
+
+
+def arguments_of(kind: type[BeamOptions]) -> Mapping[str, Argument]:
+    """Field → argument, of the fields that are marked as one and not fixed by the runner."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    table: dict[str, Argument] = {}
+    for field in dataclasses.fields(kind):
+        declared, *marks = typing.get_args(hints[field.name]) or (None,)
+        if field.init and marks and isinstance(mark := marks[0], Argument):
+            should = _BOOL if bool in (kinds := typing.get_args(declared) or (declared,)) else mark.should
+            table[field.name] = Argument(should, field.name if mark.beam is None else mark.beam, kinds)
+    return table
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamOptions:
     """A Beam runner, by name, and options that are passed to Beam unchanged (`--name=value`).
@@ -134,14 +210,17 @@ class BeamOptions:
     attempts: int = 1
     detach: bool = False
 
-    # The runner's name on the command line.
+    # The runner's name on the command line, and an example of the options that it needs.
     NAME: ClassVar[str] = "direct"
+    EXAMPLE: ClassVar[str] = ""
     # Where CPU time is billed: what must hold for the CPU hours of a forecast to be the vCPU hours of the bill.
     BILLS: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.attempts, int) or self.attempts < 1:
-            raise DeclarationError(f"{self.NAME}: attempts should be a number, at least 1, got {self.attempts!r}.")
+        self.require("attempts", AT_LEAST_ONE, self.attempts)
+        for name, argument in arguments_of(type(self)).items():
+            if argument.should is not None:
+                self.require(name, argument.should, getattr(self, name))
         if self.detach and (needs_us := self.needs_this_process()) is not None:
             raise DeclarationError(f"{self.NAME}: a job cannot be detached here: {needs_us}")
         if self.detach and self.attempts > 1:
@@ -149,6 +228,46 @@ class BeamOptions:
                 f"{self.NAME}: attempts={self.attempts} needs this process to submit the next job, but detach "
                 "lets it exit. Omit one of them; on Flink, the cluster's restart-strategy restarts detached jobs too."
             )
+
+    def require(self, name: str, should: Should, value: object) -> None:
+        """Raises `DeclarationError` for a given value that is not what it should be."""
+        if value is not None and not should.holds(value):
+            raise DeclarationError(f"{self.NAME}: {name} should {should.words}, got {value!r}.")
+
+    @classmethod
+    def from_args(cls, args: Sequence[str]) -> Self:
+        """Options in Beam's spelling: `["--job_endpoint=localhost:8073", "--experiments=x"]`.
+
+        Those that name arguments of this class are checked, the others are passed to Beam unchanged. Raises
+        `DeclarationError` if one is given twice, is fixed by the runner, or is missing.
+        """
+        table = arguments_of(cls)
+        names = {argument.beam: name for name, argument in table.items()} | {name: name for name in table}
+        fixed = {field.name for field in dataclasses.fields(cls) if not field.init}
+        given: dict[str, Any] = {}
+        others = []
+        for arg in joined(args):
+            beam_name, equals, text = arg.removeprefix("--").partition("=")
+            name = names.get(beam_name)
+            if beam_name in fixed:
+                raise DeclarationError(
+                    f"{cls.NAME}: {beam_name} is set by this runner; choose --runner portable to name it."
+                )
+            if name is None or not equals and bool not in table[name].kinds:
+                others.append(arg)
+            elif Ellipsis in table[name].kinds:
+                given[name] = (*given.get(name, ()), text)
+            elif name in given:
+                raise DeclarationError(f"{cls.NAME}: {name} is given twice: {given[name]!r} and {text!r}.")
+            else:
+                given[name] = table[name].read(text)
+        needed = [field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING]
+        if missing := [name for name in needed if name not in given]:
+            raise DeclarationError(
+                f"{cls.NAME}: {', '.join(missing)} should be given. Example: beam-pipes build "
+                f"my_package.job:declaration --to gs://bucket/cache --runner {cls.NAME} {cls.EXAMPLE}"
+            )
+        return cls(**given, beam_args=tuple(others))
 
     def needs_this_process(self) -> str | None:
         """Why a job with these options ends with this process, and what to do about it; None if it does not."""
@@ -160,8 +279,9 @@ class BeamOptions:
         return None
 
     def pipeline_args(self) -> tuple[str, ...]:
-        """All options for Beam."""
-        return self.beam_args
+        """All options for Beam, as `--name=value`."""
+        table = arguments_of(type(self))
+        return (*(arg for name in table for arg in table[name].passed(getattr(self, name))), *self.beam_args)
 
     def check(self, plan: Planned, handle: Sendable) -> None:
         """Raises `DeclarationError` if this runner cannot run the plan."""
@@ -239,18 +359,6 @@ def local_input(plan: Planned) -> str | None:
     sources = source.sources.values() if isinstance(source, SplitSources) else [source]
     entries = [entry for each in sources if isinstance(each, FileSource) for entry in each.selection().entries]
     return next((entry for entry in entries if not is_remote(entry)), None)
-
-
-# As gRPC takes it: a name or an IPv4 address, or an IPv6 address in brackets.
-_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
-
-
-def require_endpoint(runner: str, name: str, value: object, *, example: str) -> str:
-    """`value` if it is HOST:PORT, such as `localhost:8099`; otherwise raises `DeclarationError`."""
-    found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
-    if found is None or not 0 < int(found["port"]) < 65536:
-        raise DeclarationError(f"{runner}: {name} should be HOST:PORT, such as {example!r}, got {value!r}.")
-    return found[0]
 
 
 def is_this_machine(endpoint: str) -> bool:

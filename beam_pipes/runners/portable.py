@@ -17,13 +17,15 @@ import dataclasses
 import importlib
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from beam_pipes.errors import BuildError, DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.runners.options import (
+    AT_LEAST_ONE,
+    Argument,
     BeamOptions,
     JobState,
     Planned,
@@ -31,10 +33,9 @@ from beam_pipes.runners.options import (
     Sendable,
     is_this_machine,
     job_name_of,
-    joined,
     local_cache,
     local_input,
-    require_endpoint,
+    should_be_endpoint,
 )
 
 if TYPE_CHECKING:
@@ -81,33 +82,22 @@ class PortableOptions(BeamOptions):
         DeclarationError: an option is malformed, or two contradict each other.
     """
 
-    job_endpoint: str
-    environment_type: str = "LOOPBACK"
-    environment_config: str | None = None
-    artifact_endpoint: str | None = None
-    job_name: str | None = None
-    parallelism: int | None = None
-    shared_files: bool = False
+    job_endpoint: Annotated[str, Argument(should_be_endpoint("localhost:8073"))]
+    environment_type: Annotated[str, Argument()] = "LOOPBACK"
+    environment_config: Annotated[str | None, Argument()] = None
+    artifact_endpoint: Annotated[str | None, Argument(should_be_endpoint("localhost:8098"))] = None
+    job_name: Annotated[str | None, Argument()] = None
+    parallelism: Annotated[int | None, Argument(AT_LEAST_ONE, beam="sdk_worker_parallelism")] = None
+    shared_files: Annotated[bool, Argument(beam="")] = False
     runner: str = dataclasses.field(default="PortableRunner", init=False)
 
     NAME: ClassVar[str] = "portable"
+    EXAMPLE: ClassVar[str] = "--job-endpoint localhost:8073"
     # The command that starts its server.
     START: ClassVar[str] = "for example prism --job_port=8073"
 
-    _FOR_BEAM: ClassVar[tuple[str, ...]] = (
-        "job_endpoint",
-        "environment_type",
-        "environment_config",
-        "artifact_endpoint",
-        "job_name",
-        "parallelism",
-    )
-
-    # Argument → what Beam calls it, where that is another name.
-    BEAM_NAMES: ClassVar[Mapping[str, str]] = {"parallelism": "sdk_worker_parallelism"}
-
     def __post_init__(self) -> None:
-        require_endpoint(self.NAME, "job_endpoint", self.job_endpoint, example="localhost:8073")
+        super().__post_init__()
         if self.environment_type == "LOOPBACK" and not is_this_machine(self.job_endpoint):
             raise DeclarationError(
                 f"{self.NAME}: environment_type LOOPBACK makes this process do the work, but {self.job_endpoint!r} is "
@@ -115,7 +105,6 @@ class PortableOptions(BeamOptions):
                 "DOCKER or PROCESS."
             )
         self._check_environment()
-        super().__post_init__()
 
     def _check_environment(self) -> None:
         kind, config = self.environment_type, self.environment_config
@@ -128,7 +117,7 @@ class PortableOptions(BeamOptions):
                 f"{self.NAME}: environment_config of {kind} is {ENVIRONMENT_TYPES[kind]}; got {config!r}."
             )
         if kind == "EXTERNAL":
-            require_endpoint(self.NAME, "environment_config of EXTERNAL", config, example="localhost:50000")
+            self.require("environment_config of EXTERNAL", should_be_endpoint("localhost:50000"), config)
         if kind == "PROCESS":
             assert config is not None
             try:
@@ -139,49 +128,6 @@ class PortableOptions(BeamOptions):
                 ) from error
             if not isinstance(command, str) or not command:
                 raise DeclarationError(f"{self.NAME}: the command of a PROCESS should be a path, got {command!r}.")
-        if self.artifact_endpoint is not None:
-            require_endpoint(self.NAME, "artifact_endpoint", self.artifact_endpoint, example="localhost:8098")
-        if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
-            raise DeclarationError(
-                f"{self.NAME}: parallelism should be a number, at least 1, got {self.parallelism!r}."
-            )
-
-    @classmethod
-    def from_args(cls, args: Sequence[str]) -> PortableOptions:
-        """Options in Beam's spelling: `["--job_endpoint=localhost:8073", "--experiments=x"]`.
-
-        Those that name arguments of this class are checked, the others are passed to Beam unchanged. Raises
-        `DeclarationError` if one is given twice or the endpoint is missing.
-        """
-        ours = {field.name for field in dataclasses.fields(BeamOptions)}
-        known = {field.name: field for field in dataclasses.fields(cls) if field.init and field.name not in ours}
-        names = {cls.BEAM_NAMES.get(name, name): name for name in known} | {name: name for name in known}
-        fixed = {field.name for field in dataclasses.fields(cls) if not field.init}
-        given: dict[str, str | int] = {}
-        others = []
-        for arg in joined(args):
-            beam_name, equals, value = arg.removeprefix("--").partition("=")
-            name = names.get(beam_name, "")
-            if beam_name in fixed:
-                raise DeclarationError(
-                    f"{cls.NAME}: {beam_name} is set by this runner; choose --runner portable to name it."
-                )
-            if name not in known or not (equals or name == "shared_files"):
-                others.append(arg)
-                continue
-            if name in given:
-                raise DeclarationError(f"{cls.NAME}: {name} is given twice: {given[name]!r} and {value!r}.")
-            given[name] = int(value) if name == "parallelism" and value.isdecimal() else value
-        if "shared_files" in given:
-            given["shared_files"] = _is_true(cls.NAME, str(given["shared_files"]))
-        missing = [name for name, field in known.items() if field.default is dataclasses.MISSING and name not in given]
-        if missing:
-            raise DeclarationError(
-                f"{cls.NAME}: {', '.join(missing)} should be given. Example: beam-pipes build "
-                f"my_package.job:declaration --to gs://bucket/cache --runner {cls.NAME} --job-endpoint localhost:8073"
-            )
-        make: Callable[..., PortableOptions] = cls
-        return make(**given, beam_args=tuple(others))
 
     def needs_this_process(self) -> str | None:
         """Why a job with these options ends with this process, and what to do about it; None if it does not."""
@@ -208,14 +154,11 @@ class PortableOptions(BeamOptions):
 
     def pipeline_args(self) -> tuple[str, ...]:
         """All options for Beam, as `--name=value`."""
-        found = []
-        for name in self._FOR_BEAM:
-            value = getattr(self, name)
-            if value is not None:
-                found.append(f"--{self.BEAM_NAMES.get(name, name)}={value}")
-        if not any(arg.startswith(("--job_server_timeout", "--job-server-timeout")) for arg in self.beam_args):
-            found.append(f"--job_server_timeout={_FOLLOW_SECS}")
-        return (*found, *self.beam_args)
+        given = super().pipeline_args()
+        if any(arg.startswith(("--job_server_timeout", "--job-server-timeout")) for arg in self.beam_args):
+            return given
+        own = given[: len(given) - len(self.beam_args)]
+        return (*own, f"--job_server_timeout={_FOLLOW_SECS}", *self.beam_args)
 
     def check(self, plan: Planned, handle: Sendable) -> None:
         """Raises `DeclarationError` for what workers elsewhere cannot see: local files, code of a script."""
@@ -261,12 +204,6 @@ def value_of(name: str, beam_args: Sequence[str]) -> str | None:
     """The value of `--name=value` among the options of a job."""
     found = [arg.partition("=")[2] for arg in beam_args if arg.startswith(f"--{name}=")]
     return found[-1] if found else None
-
-
-def _is_true(runner: str, value: str) -> bool:
-    if value.lower() not in ("", "true", "false"):
-        raise DeclarationError(f"{runner}: shared_files should be true or false, got {value!r}.")
-    return value.lower() != "false"
 
 
 # A job server of Java reads its class path for the first answer; this is for one machine asking another.

@@ -16,10 +16,10 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, Annotated, ClassVar
 
 from beam_pipes.errors import BuildError
-from beam_pipes.runners.options import BeamOptions
+from beam_pipes.runners.options import Argument, BeamOptions
 from beam_pipes.runners.portable import PortableOptions
 
 # A process of Java on a busy machine takes its time.
@@ -164,12 +164,10 @@ class PrismOptions(PortableOptions):
         DeclarationError: an option is malformed, or two contradict each other.
     """
 
-    prism_location: str | None = None
+    prism_location: Annotated[str | None, Argument(beam="")] = None
     job_endpoint: str = dataclasses.field(default="", init=False)
 
     NAME: ClassVar[str] = "prism"
-
-    _FOR_BEAM: ClassVar[tuple[str, ...]] = tuple(name for name in PortableOptions._FOR_BEAM if name != "job_endpoint")
 
     def __post_init__(self) -> None:
         self._check_environment()

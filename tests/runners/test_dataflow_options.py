@@ -96,7 +96,9 @@ def test_the_command_line_takes_beams_names_and_checks_them() -> None:
     with pytest.raises(DeclarationError, match=r"project, temp_location should be given\. Example: beam-pipes build"):
         DataflowOptions.from_args(["--region=europe-west1"])
     with pytest.raises(DeclarationError, match="num_workers should be a number, at least 1, got 'many'"):
-        DataflowOptions.from_args([*args, "--sdk_container_image=i", "--num_workers=many"])
+        DataflowOptions.from_args([*args[:3], "--sdk_container_image=i", "--num_workers=many"])
+    with pytest.raises(DeclarationError, match="num_workers is given twice: 3 and '4'"):
+        DataflowOptions.from_args([*args, "--num_workers=4"])
 
 
 @pytest.mark.parametrize(
