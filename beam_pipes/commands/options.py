@@ -14,7 +14,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union, get_args, get_type_hints
 
 import typer
 
@@ -29,6 +29,7 @@ from beam_pipes.runners.progress import KINDS
 if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin sooner without them
     from _typeshed import DataclassInstance
 
+    from beam_pipes.recipes.options import Option
     from beam_pipes.recipes.written import CommonOptions
     from beam_pipes.tasks.caches.cache_tasks import TaskCache
 
@@ -198,12 +199,53 @@ def _shares(told: str) -> dict[str, float]:
     return shares
 
 
+#: Argument of a recipe → its value, of those that were given; `Annotated[Given, recipe]` in a command.
+Given: TypeAlias = "dict[str, Any]"
+
+
+def _options_of(recipe: Callable[..., object]) -> dict[str, tuple[inspect.Parameter, Option]]:
+    """The arguments of a recipe that are options, as typer takes them."""
+    found: dict[str, tuple[inspect.Parameter, Option]] = {}
+    for name, parameter in inspect.signature(recipe).parameters.items():
+        if not parameter.annotation.startswith("Annotated["):
+            continue
+        declared, option = get_args(eval(parameter.annotation, getattr(recipe, "__globals__", {})))
+        default = parameter.default
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            kind: object = Annotated[list[str], typer.Argument(help=option.help)]
+        else:
+            names = () if option.name is None else (option.name,)
+            shown = typer.Option(*names, help=option.help, min=option.least)
+            kinds = [each for each in get_args(declared) or (declared,) if each in (str, int, float, bool, type(None))]
+            if option.read is not None or option.repeated:
+                kinds, default = [list[str] if option.repeated else str, type(None)], None
+            kind = Annotated[Union[tuple(kinds)], shown]  # noqa: UP007
+        found[name] = parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=kind, default=default), option
+    return found
+
+
+def _read(options: Mapping[str, tuple[inspect.Parameter, Option]], given: dict[str, object]) -> Given:
+    """Takes the arguments of a recipe out of what was given; a list that was not given has the recipe's default."""
+    values = {name: given.pop(name) for name in options}
+    return {
+        name: value if (read := options[name][1].read) is None else read(value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer sees it: a parameter of a dataclass, such as `Building`, is replaced by the options in it."""
+    """A command as typer sees it: a parameter of a dataclass, such as `Building`, is replaced by the options in it, and
+    one of `Annotated[Given, recipe]` by those of the recipe."""
     groups: dict[str, type[DataclassInstance]] = {}
+    recipes: dict[str, Mapping[str, tuple[inspect.Parameter, Option]]] = {}
     shown: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         group = parameter.annotation
+        if inspect.isfunction(recipe := (get_args(group) or (None,))[-1]):
+            recipes[name] = _options_of(recipe)
+            shown += [option for option, _ in recipes[name].values()]
+            continue
         if not isinstance(group, type) or not dataclasses.is_dataclass(group):
             shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
@@ -218,7 +260,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def taking_options(**given: object) -> None:
-        grouped: dict[str, object] = {}
+        grouped: dict[str, object] = {name: _read(options, given) for name, options in recipes.items()}
         for name, group in groups.items():
             make: Callable[..., object] = group
             grouped[name] = make(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})

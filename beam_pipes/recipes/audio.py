@@ -14,11 +14,12 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
+from beam_pipes.recipes.options import FIELDS_HELP, Option, fields_of
 from beam_pipes.recipes.row_files import source_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call, spelled
@@ -201,16 +202,25 @@ def audio_example(
 
 
 def audio(
-    data: Paths,
+    data: Annotated[
+        Paths,
+        Option("manifest (.jsonl, .csv, .tsv), directory of sound files with transcripts beside them, or tar archives"),
+    ],
     *,
-    sample_rate: int = 16_000,
-    audio_root: str | os.PathLike[str] | None = None,
-    audio_field: str | None = None,
-    text_field: str | None = None,
-    keep_fields: Mapping[str, str] | Sequence[str] = (),
-    dtype: str = "float32",
-    min_secs: float | None = None,
-    max_secs: float | None = None,
+    sample_rate: Annotated[int, Option("sample rate in Hz; others are resampled")] = 16_000,
+    audio_root: Annotated[
+        str | os.PathLike[str] | None, Option("directory of the sound files [that of the manifest]")
+    ] = None,
+    audio_field: Annotated[str | None, Option("manifest field that names the sound file [by name]")] = None,
+    text_field: Annotated[
+        str | None, Option("manifest field, tar member or json.KEY that is the transcript [by name]")
+    ] = None,
+    keep_fields: Annotated[
+        Mapping[str, str] | Sequence[str], Option(FIELDS_HELP, name="--keep-field", read=fields_of, repeated=True)
+    ] = (),
+    dtype: Annotated[str, Option(f"dtype of samples: {', '.join(SOUND_DTYPES)}")] = "float32",
+    min_secs: Annotated[float | None, Option("drop shorter files")] = None,
+    max_secs: Annotated[float | None, Option("drop longer files")] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From sound files and transcripts to a cache of samples: `a.flac` → `{"audio": float32 (51200,), "text": …}`.

@@ -15,7 +15,7 @@ import io
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from beam_pipes.recipes.media_files import (
     is_hidden,
     layout_of,
 )
+from beam_pipes.recipes.options import CLASSES_HELP, Option, names_of, size_of
 from beam_pipes.recipes.row_files import source_of
 from beam_pipes.recipes.tables import number_of, numbers_of
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
@@ -265,18 +266,33 @@ def decode_images(
 
 
 def images(
-    data: Paths,
+    data: Annotated[
+        Paths, Option("directory of images (folders are classes, or train, val and test), or tar archives")
+    ],
     *,
-    resize: int | tuple[int, int] | None = None,
-    fit: str = "crop",
-    encode: str | None = None,
-    quality: int = 90,
-    background: str = "white",
-    max_pixels: int = MAX_PIXELS,
-    label: bool = True,
-    label_field: str | None = None,
-    class_folder: int | None = None,
-    classes: Sequence[str] | None = None,
+    resize: Annotated[
+        int | tuple[int, int] | None,
+        Option("SIZE of a square, or HEIGHTxWIDTH, in pixels [as they are]", read=size_of),
+    ] = None,
+    fit: Annotated[str, Option(f"how images fit into that size: {', '.join(FITS)}")] = "crop",
+    encode: Annotated[
+        str | None,
+        Option(f"how images are stored: {', '.join(ENCODINGS)} [pixels with --resize, files without]"),
+    ] = None,
+    quality: Annotated[int, Option("JPEG quality, 1 to 100")] = 90,
+    background: Annotated[
+        str, Option("colour seen through transparent pixels; none takes the colours that they hide")
+    ] = "white",
+    max_pixels: Annotated[int, Option("larger images fail, before they are decoded", least=1)] = MAX_PIXELS,
+    label: Annotated[bool, Option("store the number of an image's class as label")] = True,
+    label_field: Annotated[
+        str | None,
+        Option("tar member or json.KEY that is the label or class [cls, json.label, …, else the folder]"),
+    ] = None,
+    class_folder: Annotated[
+        int | None, Option("which folder of a path is the class, from 1 at the top [by the layout]", least=1)
+    ] = None,
+    classes: Annotated[Sequence[str] | None, Option(CLASSES_HELP, read=names_of)] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From images to a cache: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.

@@ -19,7 +19,7 @@ import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from beam_pipes.analysis import Result
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES
 from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
+from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, names_of, types_of
 from beam_pipes.recipes.row_files import files_of, format_of, reading_of, source_of, type_of_text
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.selection import Paths
@@ -182,14 +183,25 @@ def _in_json(value: Any, *, name: str) -> object:
 
 
 def table(
-    data: Paths,
+    data: Annotated[Paths, Option("files, directories or globs of CSV, TSV, JSON Lines or Parquet")],
     *,
-    label: str | None = None,
-    classes: Sequence[str] | None = None,
-    types: Mapping[str, str] | None = None,
-    format: str | None = None,
-    delimiter: str | None = None,
-    null: Sequence[str] = (),
+    label: Annotated[str | None, Option("column to store as label; text becomes numbers")] = None,
+    classes: Annotated[Sequence[str] | None, Option(CLASSES_HELP, read=names_of)] = None,
+    types: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "COLUMN=DTYPE, or COLUMN=skip to leave it out [inferred] (repeatable)",
+            name="--type",
+            read=types_of,
+            repeated=True,
+        ),
+    ] = None,
+    format: Annotated[str | None, Option("data format: csv, json, parquet, tsv [by suffix]")] = None,
+    delimiter: Annotated[str | None, Option(DELIMITER_HELP)] = None,
+    null: Annotated[
+        Sequence[str],
+        Option("text that stands for a missing value in CSV and TSV, such as NA (repeatable)", repeated=True),
+    ] = (),
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From rows to a cache of their columns: `5.1,2,bee` → `{"length": 5.1, "wings": 2, "label": 0}`.

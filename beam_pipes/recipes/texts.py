@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from beam_pipes.errors import DeclarationError, TaskError, without_stop
 from beam_pipes.recipes.column_types import types_of_partitions
+from beam_pipes.recipes.options import DELIMITER_HELP, FIELDS_HELP, Option, fields_of
 from beam_pipes.recipes.row_files import FORMATS as FORMATS
 from beam_pipes.recipes.row_files import (
     RowFiles,
@@ -32,6 +33,7 @@ from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
 from beam_pipes.tasks.vocabularies.pretrained import hub_remedy, open_json, read_pretrained, tokenizer_file
+from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
 from beam_pipes.transforms.chat import field_of, kept_fields
 from beam_pipes.typed import count, drop, stage
 
@@ -155,22 +157,32 @@ def _text(record: object, field: str | None) -> str:
 
 
 def tokens(
-    data: Paths,
+    data: Annotated[Paths, Option("files, directories or globs of text, JSON Lines, Parquet, CSV or tar")],
     *,
-    tokenizer: str | os.PathLike[str],
-    format: str | None = None,
-    delimiter: str | None = None,
-    text_field: str | None = None,
-    keep_fields: Mapping[str, str] | Sequence[str] = (),
-    eos: bool = True,
-    bos: bool = False,
-    eos_token: str | None = None,
-    bos_token: str | None = None,
-    min_tokens: int | None = None,
-    max_tokens: int | None = None,
-    dedup: str | None = None,
-    backend: str | None = None,
-    parse_special: bool = False,
+    tokenizer: Annotated[
+        str | os.PathLike[str],
+        Option("tokenizer.json, SentencePiece .model or .spm, tiktoken:NAME, tiktoken:PATH, bytes"),
+    ],
+    format: Annotated[str | None, Option(f"data format: {', '.join(FORMATS)} [by suffix]")] = None,
+    delimiter: Annotated[str | None, Option(DELIMITER_HELP)] = None,
+    text_field: Annotated[
+        str | None, Option("field that contains the text, or the messages [text or messages; of a tar txt or json]")
+    ] = None,
+    keep_fields: Annotated[
+        Mapping[str, str] | Sequence[str], Option(FIELDS_HELP, name="--keep-field", read=fields_of, repeated=True)
+    ] = (),
+    eos: Annotated[bool, Option("append the end-of-text id")] = True,
+    bos: Annotated[bool, Option("prepend the beginning-of-text id")] = False,
+    eos_token: Annotated[str | None, Option("end-of-text token [from the tokenizer]")] = None,
+    bos_token: Annotated[str | None, Option("beginning-of-text token [from the tokenizer]")] = None,
+    min_tokens: Annotated[int | None, Option("drop texts with fewer tokens")] = None,
+    max_tokens: Annotated[int | None, Option("drop texts with more tokens")] = None,
+    dedup: Annotated[str | None, Option(f"keep only the first of duplicate texts: {', '.join(DEDUP)}")] = None,
+    backend: Annotated[str | None, Option(f"what encodes with a tokenizer.json: {', '.join(BACKENDS)} [auto]")] = None,
+    parse_special: Annotated[
+        bool | None,
+        Option("take special tokens that are spelled in the data for tokens [in messages, not in texts]"),
+    ] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From texts to a cache of token ids: `{"text": "to be"}` in `web.jsonl` → `{"tokens": int32 (3,)}` in `train`.
@@ -193,8 +205,8 @@ def tokens(
         min_tokens, max_tokens: texts with fewer or more are dropped, and counted.
         dedup: "exact" or "near" drops all but the first of equal or similar texts.
         backend: which library encodes with a `tokenizer.json`, see `TokenizersVocabulary`.
-        parse_special: whether `<|endoftext|>` in a text of a `tokenizer.json` is that special token. By default it is
-            text, as it is with all other tokenizers.
+        parse_special: whether `<|endoftext|>` in a text of a `tokenizer.json` is that special token. None, the default:
+            it is text, as it is with all other tokenizers.
         options: see `Common`. `by` is a field, which is also stored.
 
     A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; once it grows beyond that,
@@ -239,17 +251,22 @@ def chat(
     data: Paths,
     *,
     tokenizer: str | os.PathLike[str],
-    template: str | os.PathLike[str] | None = None,
-    date: str | None = None,
+    template: Annotated[
+        str | os.PathLike[str] | None,
+        Option("file with a Jinja chat template [the tokenizer's]; implies --chat", name="--chat-template"),
+    ] = None,
+    date: Annotated[str | None, Option("today's date in chat templates that write one")] = None,
     format: str | None = None,
     delimiter: str | None = None,
     field: str | None = None,
-    tools_field: str | None = None,
-    only_last: bool = False,
+    tools_field: Annotated[str | None, Option("field that describes tools, for --chat")] = None,
+    only_last: Annotated[
+        bool, Option("train on the assistant's last turn only, for --chat", name="--only-last")
+    ] = False,
     keep_fields: Mapping[str, str] | Sequence[str] = (),
     max_tokens: int | None = None,
     dedup: str | None = None,
-    parse_special: bool = True,
+    parse_special: bool | None = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From messages to a cache of token ids, with weights of the loss that are 1 where the assistant speaks.
@@ -265,7 +282,8 @@ def chat(
         date: for templates that write today's date, see `ChatTemplate`.
         field: which field holds the messages. Default: `messages`; of a tar the member `json`.
         tools_field, only_last, max_tokens: see `chat_tokens`.
-        parse_special: whether special tokens that messages spell are these tokens, as `apply_chat_template` has it.
+        parse_special: whether special tokens that messages spell are these tokens, as `apply_chat_template` has it;
+            None, the default, is yes.
 
     All other arguments are those of `tokens`; conversations are equal if the JSON of their messages and tools is.
 
@@ -295,9 +313,8 @@ def chat(
     source = _source_of_fields(files, kind, _stored(keep, common.by), keep, delimiter, also=[field, tools_field])
     module.assign("source", source, "beam_pipes.sources")
     nulls = True if kind == "parquet" else None
-    made = call(
-        "ChatTemplate", os.fspath(tokenizer), template=text, date=date, special_as_text=None if parse_special else True
-    )
+    as_text = True if parse_special is False else None
+    made = call("ChatTemplate", os.fspath(tokenizer), template=text, date=date, special_as_text=as_text)
     module.assign("chat", made, "beam_pipes.transforms.chat")
     module.use("beam_pipes.transforms.chat", "chat_tokens")
     tokenizing = call(

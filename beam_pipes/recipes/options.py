@@ -1,0 +1,75 @@
+"""`Option`: what an argument of a recipe is on the command line; it is declared where the recipe takes it.
+
+    resize: Annotated[tuple[int, int] | None, Option("SIZE of a square, …", read=size_of)] = None
+
+The command makes its options of these: `commands/options.py`. An argument without one is no option.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from beam_pipes.errors import DeclarationError
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """The option of an argument.
+
+    Args:
+        help: a line of help.
+        name: of the option, where it is not that of the argument: `--keep-field`.
+        read: makes the value from the text of the command line, or from the texts of an option that is `repeated`.
+        least: the least number that is taken.
+    """
+
+    help: str
+    name: str | None = None
+    read: Callable[[Any], object] | None = None
+    repeated: bool = False
+    least: int | None = None
+
+
+FIELDS_HELP = "NAME or NAME:DTYPE: also store this field [as text] (repeatable)"
+CLASSES_HELP = "names of the classes in the order of their labels: NAME,NAME or a file of lines [sorted]"
+DELIMITER_HELP = "character between the fields of CSV [,]"
+
+
+def fields_of(told: Sequence[str]) -> dict[str, str]:
+    """`["url", "n:int64"]` → `{"url": "str", "n": "int64"}`."""
+    return {name: dtype or "str" for name, _, dtype in (each.partition(":") for each in told)}
+
+
+def types_of(told: Sequence[str]) -> dict[str, str]:
+    """`["price=float32"]` → `{"price": "float32"}`."""
+    types = {}
+    for each in told:
+        column, equals, types[column] = each.rpartition("=")
+        if not equals:
+            raise DeclarationError(f"--type should be a column and its dtype, such as price=float32; got {each!r}.")
+    return types
+
+
+def names_of(told: str) -> list[str]:
+    """`cat,dog` → `["cat", "dog"]`; of a file its lines."""
+    path = Path(told)
+    names = path.read_text(encoding="utf-8").splitlines() if path.is_file() else told.split(",")
+    if "" in names or len({*names}) < len(names):
+        raise DeclarationError(
+            f"--classes should be different names, such as cat,dog, or a file of them; got {told!r}."
+        )
+    return names
+
+
+def size_of(told: str) -> tuple[int, int]:
+    """`224` → `(224, 224)`, `224x320` → `(224, 320)`."""
+    height, _, width = told.lower().partition("x")
+    try:
+        return int(height), int(width or height)
+    except ValueError:
+        raise DeclarationError(
+            f"--resize should be pixels, such as 224, or 224x320 (height first); got {told!r}."
+        ) from None
