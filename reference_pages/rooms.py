@@ -47,7 +47,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 3750, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1810, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6300, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6150, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 400, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 8900, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -73,7 +73,7 @@ ROOMS: dict[str, Room] = {
     ),
     "runners": Room(
         1,
-        4250,
+        4170,
         "who runs a build: local, Flink, Dataflow, job servers",
         ENGINE | SOURCES | {"typed", "analysis", "building", "beam"},
         offers=frozenset({"tasks"}),
@@ -118,7 +118,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        2750,
+        2880,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
@@ -140,7 +140,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3300,
+        3040,
         "the command line",
         ENGINE
         | SOURCES
