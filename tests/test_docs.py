@@ -20,7 +20,7 @@ from pages import ROOT, Block, anchors, blocks, page_before, run_blocks, run_pag
 
 PAGES = sorted(
     path
-    for pattern in ("README.md", "*/README.md", "docs/**/*.md", "*.md")
+    for pattern in ("README.md", "*/README.md", "beam_pipes/*/README.md", "docs/**/*.md", "*.md")
     for path in ROOT.glob(pattern)
     if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
 )

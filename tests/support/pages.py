@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_pipes.commands import app, cli
+from beam_pipes import cli
+from beam_pipes.commands import app
 
 ROOT = Path(__file__).parents[2]
 
