@@ -44,8 +44,10 @@ class Cache:
         storage: Storage | None = None,
         local_directory: str | os.PathLike[str] | None = None,
         max_local_bytes: int = MAX_LOCAL_BYTES,
+        mmap: bool = True,
     ) -> None:
         self.path = path
+        self._mmap = mmap
         self._storage = storage_for(path) if storage is None else storage
         self._local_directory = local_directory
         self._max_local_bytes = max_local_bytes
@@ -65,6 +67,7 @@ class Cache:
         proto: type[Message] | Mapping[str, type[Message]] | None = None,
         local_directory: str | os.PathLike[str] | None = None,
         max_local_bytes: int = MAX_LOCAL_BYTES,
+        mmap: bool = True,
         storage: Storage | None = None,
     ) -> Cache:
         """Opens the current snapshot of the cache at `path`, or the one with the id `snapshot`.
@@ -79,6 +82,8 @@ class Cache:
                 directory that is removed with this process, and files are read where they are.
             max_local_bytes: the bound of that directory; the least recently used shards are removed. 16 GiB hold a few
                 hundred.
+            mmap: map files into memory. False reads them by `pread`, several times slower: for file systems on which
+                files may be truncated or lost while they are read, which ends a process that has mapped them (SIGBUS).
             storage: what serves the path; found by its scheme if left out.
 
         Raises:
@@ -104,6 +109,7 @@ class Cache:
             storage=storage,
             local_directory=local_directory,
             max_local_bytes=max_local_bytes,
+            mmap=mmap,
         )
         if verify:
             cache.verify().raise_if_damaged()
@@ -165,6 +171,7 @@ class Cache:
                 self._takedowns,
                 storage=self._storage,
                 store=self._store,
+                mmap=self._mmap,
             )
         return found
 

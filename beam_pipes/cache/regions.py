@@ -16,6 +16,7 @@ import mmap
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -104,6 +105,8 @@ ARENA_BYTES = 1 << 40
 _LONG_ROW_BYTES = 1 << 16
 # Files that `SeparateFiles` keeps open.
 MAX_SEPARATE_FILES = 1_000
+# Files that `ReadFiles` keeps open: a process may have 1,024 by default.
+_READ_FILES = 256
 # How often a file is asked for that another process removes before we have opened it.
 _ATTEMPTS = 5
 
@@ -130,13 +133,20 @@ class Region(Protocol):
 
 
 def open_region(
-    paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None, max_bytes: int | None = None
+    paths: Callable[[int], str],
+    sizes: Sequence[int],
+    *,
+    check: Check | None = None,
+    max_bytes: int | None = None,
+    mmap: bool = True,
 ) -> Region:
     """The region of files given by number; each is opened, and its size and content checked, when first needed.
 
     With `max_bytes`, files come and go: at most that many bytes of them stay open, and one that vanished between
-    `paths` and opening it is requested again.
+    `paths` and opening it is requested again. Without `mmap`, they are read by `pread`.
     """
+    if not mmap:
+        return ReadFiles(paths, sizes, check=check)
     if max_bytes is not None:
         return SeparateFiles(paths, sizes, check=check, max_bytes=max_bytes)
     if sys.platform == "linux" and sys.maxsize > 1 << 32 and sum(_maps.values()) + len(sizes) <= MAX_MAPS:
@@ -150,6 +160,46 @@ def open_region(
 def _bases(sizes: Array) -> Array:
     page = mmap.ALLOCATIONGRANULARITY
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(-(-sizes // page) * page)])
+
+
+class _Watch:
+    """Looks whether mapped files still have all of their bytes, a few files at a time.
+
+    Looks take half a hundredth of the time at most: one file is looked at every 0.4 ms, each of a hundred every 40 ms.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[int, tuple[str, int, int]] = {}
+        self._turn = 0
+        self._next = 0.0
+
+    def add(self, number: int, path: str, descriptor: int, size: int) -> None:
+        self._files[number] = path, os.fstat(descriptor).st_ino, size
+
+    def remove(self, number: int) -> None:
+        self._files.pop(number, None)
+
+    def look(self) -> None:
+        """Raises `CorruptRecordError` for a file that has become shorter, `CacheReadError` for one that is lost."""
+        began = time.perf_counter()
+        if began < self._next:
+            return
+        files = list(self._files.values())
+        first, self._turn = self._turn, self._turn + _FILES_A_LOOK if self._turn + _FILES_A_LOOK < len(files) else 0
+        for path, inode, size in files[first : first + _FILES_A_LOOK]:
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                continue  # a removed file stays readable
+            except OSError as error:
+                raise read_error(path, error) from error
+            if found.st_size < size and found.st_ino == inode:
+                raise wrong_size(path, size, found.st_size)
+        now = time.perf_counter()
+        self._next = now + 200 * (now - began)
+
+
+_FILES_A_LOOK = 16
 
 
 class MappedRegion:
@@ -177,8 +227,10 @@ class MappedRegion:
         self._ends: list[int] = (own[:-1] + self._sizes).tolist()
         self._mapped: set[int] = set()
         self._rows: dict[int, Array] = {}
+        self._watch = _Watch()
 
     def prepare(self, files: Array) -> None:
+        self._watch.look()
         if self._all_ready:
             return
         missing = files[~self._ready[files]]
@@ -208,6 +260,7 @@ class MappedRegion:
         return self._bytes[self._begins[number] : self._ends[number]]
 
     def read(self, number: int, start: int, size: int) -> bytes:
+        self._watch.look()
         if number not in self._mapped:
             self.file(number)
             self._mapped.add(number)
@@ -222,9 +275,11 @@ class MappedRegion:
     def _map(self, number: int) -> None:
         begin, end = self._begins[number], self._ends[number]
         if begin < end:
-            descriptor = _open_checked(self._paths(number), end - begin)
+            path = self._paths(number)
+            descriptor = _open_checked(path, end - begin)
             try:
                 self._part.map(descriptor, begin, end - begin)
+                self._watch.add(number, path, descriptor, end - begin)
             finally:
                 os.close(descriptor)
         if self._check is not None:
@@ -249,6 +304,7 @@ class SeparateFiles:
         self._max_bytes = max_bytes
         self.bases = _bases(np.asarray(sizes, np.int64))
         self._open: dict[int, Array] = {}
+        self._watch = _Watch()
 
     def prepare(self, files: Array) -> None:
         pass  # opened one by one
@@ -276,11 +332,12 @@ class SeparateFiles:
         return made
 
     def file(self, number: int) -> Array:
+        self._watch.look()
         found = self._open.get(number)
         if found is None:
             found = self._open[number] = self._map(number)
             for oldest in list(self._open)[: max(0, len(self._open) - MAX_SEPARATE_FILES)]:
-                self._open.pop(oldest, None)
+                self._close(oldest)
             if self._max_bytes is not None:
                 self._close_oldest(self._max_bytes)
         return found
@@ -295,28 +352,98 @@ class SeparateFiles:
         for oldest in opened[:-1]:
             if used <= max_bytes:
                 return
-            self._open.pop(oldest, None)
+            self._close(oldest)
             used -= int(self._sizes[oldest])
+
+    def _close(self, number: int) -> None:
+        self._open.pop(number, None)
+        self._watch.remove(number)
 
     def _map(self, number: int) -> Array:
         size = int(self._sizes[number])
         made: Array = np.empty(0, np.uint8)
         if size:
-            descriptor = self._opened(number, size)
+            path, descriptor = self._opened(number, size)
             try:
                 made = np.frombuffer(mmap.mmap(descriptor, size, prot=mmap.PROT_READ), np.uint8)
+                self._watch.add(number, path, descriptor, size)
             finally:
                 os.close(descriptor)
         if self._check is not None:
             self._check(number, made)
         return made
 
-    def _opened(self, number: int, size: int) -> int:
-        if self._max_bytes is not None:
-            for _ in range(_ATTEMPTS - 1):
-                with contextlib.suppress(CacheNotFoundError):
-                    return _open_checked(self._paths(number), size)
-        return _open_checked(self._paths(number), size)
+    def _opened(self, number: int, size: int) -> tuple[str, int]:
+        for _ in range(0 if self._max_bytes is None else _ATTEMPTS - 1):
+            with contextlib.suppress(CacheNotFoundError):
+                path = self._paths(number)
+                return path, _open_checked(path, size)
+        path = self._paths(number)
+        return path, _open_checked(path, size)
+
+
+class _OpenFile:
+    """A descriptor that is closed with the last thread that reads from it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+class ReadFiles:
+    """Files that are read by `pread` and never mapped: an error where a map ends the process. Thread-safe.
+
+    A call for each row: on batches of 32 × 1,024 tokens, 81 µs beside 23 µs.
+    """
+
+    def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
+        self._paths = paths
+        self._sizes = sizes
+        self._check = check
+        self.bases = _bases(np.asarray(sizes, np.int64))
+        self._open: dict[int, _OpenFile] = {}
+
+    def prepare(self, files: Array) -> None:
+        pass  # opened one by one
+
+    def rows(self, addresses: Array, row_bytes: int) -> Array:
+        return self.runs(addresses, np.ones(len(addresses), np.int64), np.dtype((np.void, row_bytes)))
+
+    def runs(self, addresses: Array, counts: Array, dtype: np.dtype) -> Array:
+        files = np.searchsorted(self.bases, addresses, side="right") - 1
+        starts, sizes = addresses - self.bases[files], counts * dtype.itemsize
+        parts = bytearray().join(map(self.read, files.tolist(), starts.tolist(), sizes.tolist()))
+        made: Array = np.ndarray((len(parts) // dtype.itemsize,), dtype, parts)
+        return made
+
+    def file(self, number: int) -> Array:
+        return np.frombuffer(self.read(number, 0, int(self._sizes[number])), np.uint8)
+
+    def read(self, number: int, start: int, size: int) -> bytes:
+        whole = int(self._sizes[number])
+        wanted = max(0, min(start + size, whole) - start)
+        if not wanted:
+            return b""
+        file = self._open.get(number) or self._opened(number, whole)
+        try:
+            found = os.pread(file.descriptor, wanted, start)
+        except OSError as error:
+            raise read_error(self._paths(number), error) from error
+        if len(found) < wanted:
+            raise wrong_size(self._paths(number), whole, os.fstat(file.descriptor).st_size)
+        return found
+
+    def _opened(self, number: int, size: int) -> _OpenFile:
+        path = self._paths(number)
+        file = _OpenFile(_open_checked(path, size))
+        if self._check is not None:
+            self._check(number, np.frombuffer(os.pread(file.descriptor, size, 0), np.uint8))
+        self._open[number] = file
+        for oldest in list(self._open)[: max(0, len(self._open) - _READ_FILES)]:
+            self._open.pop(oldest, None)
+        return file
 
 
 def _open_checked(path: str, size: int) -> int:

@@ -82,8 +82,11 @@ class ShardFiles:
         manifest: SplitManifest,
         codec: RecordCodec,
         copies: LocalCopies | None = None,
+        *,
+        mmap: bool = True,
     ) -> None:
         self._directory = directory
+        self._mmap = mmap
         self._copies = copies
         self._name = name
         self._split = split
@@ -122,7 +125,7 @@ class ShardFiles:
         self.hold()
         if self._copies is not None:
             return open_region(self._copies.data, self._manifest.bytes, max_bytes=self._copies.max_bytes)
-        return open_region(self.path, self._manifest.bytes)
+        return open_region(self.path, self._manifest.bytes, mmap=self._mmap)
 
     @functools.cached_property
     def _origins(self) -> Array:
@@ -141,7 +144,7 @@ class ShardFiles:
         if self._copies is not None:
             paths, most = self._copies.index, self._copies.max_bytes
             return open_region(paths, sizes, check=self._check_index, max_bytes=most)
-        return open_region(lambda shard: index_path(self.path(shard)), sizes, check=self._check_index)
+        return open_region(lambda shard: index_path(self.path(shard)), sizes, check=self._check_index, mmap=self._mmap)
 
     def _check_index(self, shard: int, data: Array) -> None:
         path = index_path(self.path(shard))
@@ -298,7 +301,7 @@ class ShardFiles:
     def _index_value(self, name: str, shard: int, position: int) -> int:
         itemsize = column_dtype(name).itemsize
         start = int(self._positions[0][name][shard]) + position * itemsize
-        return int.from_bytes(self._index.file(shard)[start : start + itemsize].tobytes(), "little")
+        return int.from_bytes(self._index.read(shard, start, itemsize), "little")
 
     def payloads(self) -> Iterator[bytes]:
         """The payloads of all records in order, read as a stream; checksums and numbers are checked."""

@@ -72,8 +72,10 @@ class Split:
         storage: Storage | None = None,
         store: ShardStore | None = None,
         decode: MessageDecoder | None = None,
+        mmap: bool = True,
     ) -> None:
         self._root = root
+        self._mmap = mmap
         self._directory = directory
         self._manifest = manifest
         self._proto = proto
@@ -92,7 +94,7 @@ class Split:
         if self._store is not None:
             key = manifest.id[:16]
             self._copies = LocalCopies(self._store, directory, key, manifest.name, name, self._shards)
-        self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec, self._copies)
+        self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec, self._copies, mmap=mmap)
         self._takedowns = takedowns
         self._decode = decode
 
@@ -121,7 +123,7 @@ class Split:
     def __reduce__(self) -> tuple[object, ...]:
         place = None if self._store is None else self._store.place
         known = (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto, place, self._decode)
-        return reopen_split, known
+        return reopen_split, (*known, self._mmap)
 
     def _decoded_record(self, payload: bytes) -> Record:
         return self._codec.decode(payload) if self._decode is None else self._decode.decode(payload, self._codec.decode)
@@ -578,6 +580,7 @@ def reopen_split(
     proto: type[Message] | None,
     place: tuple[str, int] | None = None,
     decode: MessageDecoder | None = None,
+    mmap: bool = True,
 ) -> Split:
     """What unpickling a `Split` calls; `place` is the directory of its copies and its bound, where it has one.
 
@@ -597,4 +600,4 @@ def reopen_split(
         )
     takedowns = RemovedRows(path, snapshot)
     directory = snapshot_directory(path, snapshot)
-    return Split(path, directory, manifest, split, proto, takedowns, store=store, decode=decode)
+    return Split(path, directory, manifest, split, proto, takedowns, store=store, decode=decode, mmap=mmap)

@@ -9,6 +9,7 @@ The docstring of `Loader` says what each option means. A loader is pickled with 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +18,11 @@ from typing import Literal, get_args
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
-from beam_pipes.errors import BeamPipesError, LoaderError
+from beam_pipes.cache.publish import manifest_with_id
+from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.split import Split
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.errors import BeamPipesError, LoaderError, StateMismatchError
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
 from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.mesh import MeshShare, SequenceShare
@@ -124,7 +129,12 @@ class LoaderOptions:
             # Declared at the rates that were in force when it was saved: as good as the ones of the beginning.
             if now.source.get("rates") == rates_label(state.segment.rates):
                 now = dataclasses.replace(now, source={**now.source, "rates": state.source.get("rates")})
-        check_same_sequence(state, now)
+        try:
+            check_same_sequence(state, now)
+        except StateMismatchError as error:
+            if isinstance(stream, RowStream):
+                _name_older_snapshot(error, stream.rows.split, state)
+            raise
         return stream.restored(state, declared=declared)
 
     @property
@@ -227,6 +237,21 @@ class LoaderOptions:
             cu_seqlens=self.cu_seqlens,
             sequence=None if self.mesh is None else self.mesh.sequence,
         )
+
+
+def _name_older_snapshot(error: StateMismatchError, split: object, state: LoaderState) -> None:
+    """Adds to the error of a state how to go on over its own snapshot, if that is still there."""
+    manifest_id = str(state.source.get("manifest")).partition("?")[0]
+    if not isinstance(split, Split) or split.manifest_id.startswith(manifest_id):
+        return
+    with contextlib.suppress(BeamPipesError, OSError):
+        snapshot = manifest_with_id(split.path, manifest_id, storage=storage_for(split.path)).snapshot
+        if Cache.open(split.path, snapshot=snapshot).manifest.id == manifest_id:
+            error.add(
+                f"Its snapshot is still there, and Loader(Cache.open({split.path!r}, snapshot={snapshot!r})"
+                f"[{split.name!r}], …) goes on over it.",
+                snapshot=snapshot,
+            )
 
 
 def check_batch_size(batch_size: object, share: Share) -> None:

@@ -1,9 +1,10 @@
-"""Random access: single records, batches, lengths and views equal what was written, on both kinds of region."""
+"""Random access: single records, batches, lengths and views equal what was written, on all kinds of region."""
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from cache_examples import FIXED, MIXED, assert_same_example, build, fixed_example, mixed_example, shard_path
 
-from beam_pipes.cache import Cache, ExampleSpec, FeatureSpec, Split, regions
+from beam_pipes.cache import Cache, ExampleSpec, FeatureSpec, Split, regions, shard_files, write_cache
 from beam_pipes.errors import CacheError, CacheNotFoundError, CorruptRecordError, ExampleIndexError, SpecError
 
 SHARD_SIZES = [3, 0, 11, 1, 0, 8, 20]
@@ -29,11 +30,17 @@ def sharded(examples: list[Any]) -> list[list[Any]]:
     return [examples[end - size : end] for size, end in zip(SHARD_SIZES, ends, strict=True)]
 
 
-@pytest.fixture(params=["mapped region", "separate files"])
+@pytest.fixture(params=["mapped region", "separate files", "read files"])
 def region(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "separate files":
         monkeypatch.setattr(regions, "MAX_MAPS", 0)
         monkeypatch.setattr(regions, "MAX_SEPARATE_FILES", 2)
+    if request.param == "read files":
+        monkeypatch.setattr(regions, "_READ_FILES", 2)
+        opened = regions.open_region
+        monkeypatch.setattr(
+            shard_files, "open_region", lambda *args, **options: opened(*args, **{**options, "mmap": False})
+        )
     return str(request.param)
 
 
@@ -434,11 +441,13 @@ def test_a_forked_process_reads_what_its_parent_has_opened(written: tuple[Split,
     assert found == expected and child.exitcode == 0
 
 
-@pytest.mark.parametrize("max_bytes", [None, 1 << 20], ids=["mapped region", "separate files"])
-def test_nothing_beyond_a_file_is_read_whatever_is_asked_for(tmp_path: Path, max_bytes: int | None) -> None:
+@pytest.mark.parametrize(
+    ("max_bytes", "mmap"), [(None, True), (1 << 20, True), (None, False)], ids=["mapped", "separate", "read"]
+)
+def test_nothing_beyond_a_file_is_read_whatever_is_asked_for(tmp_path: Path, max_bytes: int | None, mmap: bool) -> None:
     for number, text in enumerate((b"first", b"second")):
         (tmp_path / str(number)).write_bytes(text)
-    region = regions.open_region(lambda number: str(tmp_path / str(number)), [5, 6], max_bytes=max_bytes)
+    region = regions.open_region(lambda number: str(tmp_path / str(number)), [5, 6], max_bytes=max_bytes, mmap=mmap)
 
     found = [region.read(0, *asked) for asked in ((0, 5), (3, 5), (3, 1 << 40), (5, 1), (1 << 40, 8))]
 
@@ -492,3 +501,31 @@ def test_rows_that_are_too_long_for_a_view_of_all_of_them_are_copied_too(tmp_pat
     rows = region.rows(region.bases[0] + np.array([100_000, 7]), 100_000)
 
     assert rows.view(np.uint8).reshape(2, -1).tolist() == [data[100_000:200_000].tolist(), data[7:100_007].tolist()]
+
+
+@pytest.mark.parametrize("max_bytes", [None, 1 << 20], ids=["mapped", "separate"])
+def test_a_file_that_is_truncated_while_it_is_mapped_is_an_error(tmp_path: Path, max_bytes: int | None) -> None:
+    path, others = tmp_path / "0", [tmp_path / str(number) for number in range(1, 40)]
+    for each in (path, *others):
+        each.write_bytes(bytes(10_000))
+    region = regions.open_region(lambda number: str(tmp_path / str(number)), [10_000] * 40, max_bytes=max_bytes)
+    for number in range(40):
+        region.file(number)
+    others[1].unlink()  # a removed file stays readable
+    os.truncate(path, 100)
+
+    with pytest.raises(CorruptRecordError, match=rf"{path}: expected 10000 bytes, as the manifest says, found 100"):
+        while True:
+            region.read(7, 0, 10)
+
+
+def test_a_cache_without_maps_raises_where_a_file_ends(tmp_path: Path) -> None:
+    write_cache(tmp_path / "c", {"train": [{"id": n} for n in range(50)]}, num_shards=3)
+    split = pickle.loads(pickle.dumps(Cache.open(tmp_path / "c", mmap=False)["train"]))
+    assert split.gather([40, 2])["id"].tolist() == Cache.open(tmp_path / "c")["train"].gather([40, 2])["id"].tolist()
+
+    path = next((tmp_path / "c").rglob("*.tfrecord-00001-of-00003"))
+    os.truncate(path, 64)
+
+    with pytest.raises(CorruptRecordError, match="as the manifest says, found 64"):
+        split.gather(np.arange(50))

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipes.cache import write_cache
+from beam_pipes.cache import Cache, write_cache
 from beam_pipes.errors import BeamPipesError, LoaderError, StateMismatchError
 from beam_pipes.loader import Loader, LoaderState, Mixture
 from beam_pipes.loader.state import Segment, check_same_sequence
@@ -192,3 +194,22 @@ def test_a_state_of_a_place_that_was_sought_is_a_state(sources):
     again.load_state_dict(loader.state_dict())
 
     assert next(iter(again))["id"].tolist() == next(iter(loader))["id"].tolist()
+
+
+def test_a_refused_state_names_its_snapshot_while_that_is_there(tmp_path: Path) -> None:
+    path, rows = tmp_path / "c", [{"n": n} for n in range(10)]
+    older = Loader(write_cache(path, {"train": rows})["train"], batch_size=2)
+    state = older.state
+    write_cache(path, {"train": [{"n": -n} for n in range(10)]})
+
+    with pytest.raises(StateMismatchError, match="Its snapshot is still there") as refused:
+        Loader(f"{path}/train", batch_size=2).restore(state)
+
+    found = Loader(Cache.open(path, snapshot=str(refused.value.attributes["snapshot"]))["train"], batch_size=2)
+    found.restore(state)
+    assert [b["n"].tolist() for b in found] == [b["n"].tolist() for b in older]
+
+    shutil.rmtree(path / "snapshots" / str(refused.value.attributes["snapshot"]))
+    with pytest.raises(StateMismatchError) as refused:
+        Loader(f"{path}/train", batch_size=2).restore(state)
+    assert "still there" not in str(refused.value)
