@@ -1,39 +1,37 @@
-"""The records of a split that meet a condition on their stored features, without another build.
+"""The numbers of chosen records: those that meet a condition, that an older snapshot had, or that were added since.
 
     split.where("score > 0.8 and lang == 'en'")   ← a condition, read as Python and never run as Python
           │  parsed: which features it compares, and with what
           ▼
-    columns of these features, a million records at once  →  one truth a record
+    columns of these features, a million records at once  →  one boolean per record
           │
           ▼
-    FilteredSplit: the numbers of the records that are left, ascending, over the same files
+    Choice: the numbers of the records that are left, ascending, over the same files
 
 What is left is a function of the snapshot and the condition alone. Records that are taken down are judged by what is
 stored of them, so that a takedown changes no row number and no loader's state; their stand-ins are drawn from the
 records that are left, so that what a filter keeps out never comes back through it.
-
-The same class holds the records that an older snapshot had (`Split.as_of`), and those added since (`Split.since`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from beam_pipes.cache.conditions import Condition
-from beam_pipes.errors import CacheError, ExampleIndexError
+from beam_pipes.errors import ExampleIndexError
 from beam_pipes.format.dtypes import Array
-from beam_pipes.format.spec import Record
-from beam_pipes.lineage.takedown import stand_in_key, stand_ins
 from beam_pipes.publication.publish import OlderShards
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
-    from beam_pipes.cache.shard_files import Places, ShardFiles
+    from beam_pipes.cache.shard_files import Places
+    from beam_pipes.cache.split import Split
 
 
 #: Records whose columns are held at once: 8 MB for a feature of 8 bytes. A multiple of 8.
@@ -102,7 +100,7 @@ def unpacked_rows(data: bytes, total: int) -> Array:
     return _rows_of([bits[begin // 8 : -(-end // 8)] for begin, end in _portions(total)], total)
 
 
-def checked_indices(indices: Sequence[int] | Array, split: WholeSplit | ChosenRecords) -> Array:
+def checked_indices(indices: Sequence[int] | Array, split: Split) -> Array:
     """`indices` of a split's records counted from the start; raises `ExampleIndexError` outside of them."""
     total, wanted = len(split), np.asarray(indices)
     if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
@@ -187,158 +185,60 @@ def _chosen_between(rows: Array | None, starts: Array, ends: Array, total: int) 
     return rows[rows_between(starts, ends, len(rows))], ends - starts
 
 
-def numbers_in(whole: WholeSplit, part: WholeSplit) -> Array:
+def numbers_in(whole: Split, part: Split) -> Array:
     """The numbers in one split of the records of another one, both of one snapshot: (k,), ascending."""
-    rows = part._chosen_rows
-    assert rows is not None  # it is a part
-    return rows if whole._chosen_rows is None else positions_of(whole._chosen_rows, rows)
+    assert part.choice is not None  # it is a part
+    return part.choice.rows if whole.choice is None else positions_of(whole.choice.rows, part.choice.rows)
 
 
-class WholeSplit(Protocol):
-    """What chosen records use of the split that they are chosen from, whose chapter comes after this one."""
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Choice:
+    """The records that a split has of its files: `rows` are their numbers, ascending, out of `total`.
 
-    name: str
-    _files: ShardFiles
-
-    def __len__(self) -> int: ...
-    @property
-    def manifest_id(self) -> str: ...
-    @property
-    def num_bytes(self) -> int: ...
-    @property
-    def source_ordinals(self) -> Array: ...
-    @property
-    def removed_rows(self) -> Array: ...
-    @property
-    def _chosen_rows(self) -> Array | None: ...
-    @property
-    def _columns(self) -> ColumnReader: ...
-    @property
-    def _stand_in_key(self) -> int: ...
-    def _decoded_record(self, payload: bytes) -> Record: ...
-    def shard_of(self, index: int) -> int: ...
-    def place_of(self, index: int) -> tuple[str, int]: ...
-    def offset_of(self, index: int) -> int: ...
-    def record_ids(self, indices: Sequence[int] | Array) -> list[str]: ...
-    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array: ...
-    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array: ...
-    def will_need(self, blocks: Array) -> None: ...
-    def check_room(self, windows: Sequence[Array]) -> None: ...
-
-
-class ChosenRecords:
-    """The part of `FilteredSplit` that translates numbers: all that a split tells, of chosen ones of its records.
-
-    `_split` is the whole split, `_rows` the numbers of the chosen records in it, ascending. `_stored` says in which
-    shards they are, if that is known (`as_of`, `since`), and `chosen_by` in words which ones they are.
+    `stored` says in which shards they are, if that is known (`as_of`, `since`). They meet `condition`, and are the
+    `part` of the snapshot that these words name.
     """
 
-    name: str
-    _split: WholeSplit
-    _rows: Array
-    _stored: StoredAs | None
-    chosen_by: str
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Record]:
-        return (self._split._decoded_record(self.record_bytes(index)) for index in range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} records of {self._split!r} {self.chosen_by}>"
+    rows: Array
+    total: int
+    condition: str = ""
+    part: str = ""
+    stored: StoredAs | None = None
 
     @property
-    def manifest_id(self) -> str:
+    def in_words(self) -> str:
+        return " ".join([*([self.part] if self.part else []), *([f"where {self.condition}"] if self.condition else [])])
+
+    @property
+    def older(self) -> OlderShards | None:
+        """The older snapshot whose records they are."""
+        return None if self.stored is None else self.stored.older
+
+    def manifest_id(self, whole: str) -> str:
         """The id of the manifest, and a digest of which records are chosen."""
-        if self._stored is not None and self._stored.manifest_id is not None:
-            return self._stored.manifest_id
-        return f"{self._split.manifest_id}?{self._digest}"
+        known = None if self.stored is None else self.stored.manifest_id
+        return f"{whole}?{self._digest}" if known is None else known
 
     @functools.cached_property
     def _digest(self) -> str:
-        return digest_of_rows(self._rows)
+        return digest_of_rows(self.rows)
 
-    @property
-    def num_bytes(self) -> int:
-        """The share of these records in the size of all shards, by their number."""
-        return int(self._split.num_bytes * len(self) // max(1, len(self._split)))
-
-    @property
-    def shard_sizes(self) -> Array:
-        if self._stored is not None:
-            stored: Array = self._stored.sizes.copy()
-            return stored
-        files = self._split._files
-        ends = bounds_of(self._rows, np.append(files.begins, files.num_records))
-        sizes: Array = np.diff(ends)
+    def shard_sizes(self, bounds: Array) -> Array:
+        """How many of them are in each shard, or in each shard that the older snapshot had."""
+        sizes: Array = np.diff(bounds_of(self.rows, bounds)) if self.stored is None else self.stored.sizes.copy()
         return sizes
 
-    @property
-    def source_ordinals(self) -> Array:
-        ordinals: Array = self._split.source_ordinals[self._rows]
-        return ordinals
-
-    def shard_of(self, index: int) -> int:
-        return int(self._split.shard_of(self._one(index)))
-
-    def place_of(self, index: int) -> tuple[str, int]:
-        name, position = self._split.place_of(self._one(index))
-        return name, position
-
-    def offset_of(self, index: int) -> int:
-        return int(self._split.offset_of(self._one(index)))
-
-    def record_bytes(self, index: int) -> bytes:
-        return bytes(self._split._files.payload(int(self._rows[self.stand_ins([index])[0]])))
-
-    @property
-    def removed_rows(self) -> Array:
-        return positions_of(self._rows, self._split.removed_rows)
-
-    def stand_ins(self, indices: Sequence[int] | Array) -> Array:
-        wanted = checked_indices(indices, self)
-        removed = self.removed_rows
-        if not len(removed):
-            return wanted
-        older = None if self._stored is None else self._stored.older
-        # Those that the older snapshot drew: a run over it goes on with the records that it would have read.
-        key = self._split._stand_in_key if older is None else stand_in_key(older.snapshot, self.name)
-        return stand_ins(wanted, removed, len(self), key=key, where=repr(self))
-
-    def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
-        return list(self._split.record_ids(self._rows[checked_indices(indices, self)]))
-
-    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array:
-        return positions_of(self._rows, self._split.rows_of(source_shard, ordinals))
-
-    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
-        if indices is None:
-            lengths: Array = self._split.lengths(feature)[self._rows]
-        else:
-            lengths = self._split._columns.lengths(feature, self._place(indices))
-        return lengths
-
-    def views(self, shard: int) -> dict[str, Array]:
-        raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
-
-    def will_need(self, blocks: Array) -> None:
-        self._split.will_need(self._shards_of_blocks(blocks))
-
-    def check_room(self, windows: Sequence[Array]) -> None:
-        self._split.check_room([self._shards_of_blocks(blocks) for blocks in windows])
-
-    def _shards_of_blocks(self, blocks: Array) -> Array:
-        if self._stored is None:
+    def shards_of(self, blocks: Array) -> Array:
+        """The shards of these blocks, as `shard_sizes` counts them."""
+        if self.stored is None:
             return blocks
-        shards: Array = self._stored.shards[blocks[self._stored.sizes[blocks] > 0]]
+        shards: Array = self.stored.shards[blocks[self.stored.sizes[blocks] > 0]]
         return shards
 
-    def _place(self, indices: Sequence[int] | Array) -> Places:
-        """The records to be read for these indices."""
-        places: Places = self._split._files.place(self._rows[self.stand_ins(indices)])
-        return places
+    def __reduce__(self) -> tuple[object, ...]:
+        return _choice, (packed_rows(self.rows, self.total), self.total, self.condition, self.part, self.stored)
 
-    def _one(self, index: int) -> int:
-        """The number of a record in the whole split; raises `ExampleIndexError` outside of these records."""
-        return int(self._rows[checked_indices([index], self)[0]])
+
+def _choice(packed: bytes, total: int, condition: str, part: str, stored: StoredAs | None) -> Choice:
+    """What unpickling a `Choice` calls."""
+    return Choice(rows=unpacked_rows(packed, total), total=total, condition=condition, part=part, stored=stored)

@@ -1,4 +1,4 @@
-"""`Split`: random access to the records of one split of a cache. `FilteredSplit`: to chosen ones."""
+"""`Split`: random access to the records of one split of a cache, or to chosen ones of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from google.protobuf.message import Message
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
 from beam_pipes.cache.conditions import Condition
 from beam_pipes.cache.filtered import (
-    ChosenRecords,
+    Choice,
     StoredAs,
-    packed_rows,
+    checked_indices,
+    positions_of,
     rows_of_older,
     rows_since,
     rows_where,
-    unpacked_rows,
 )
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
 from beam_pipes.cache.regions import Located
@@ -58,7 +58,13 @@ class Split:
 
     The shards of a cache on an object store are copied to a bounded local directory when they are first needed, their
     checksums checked on the way; see `Cache.open`.
+
+    `where`, `as_of` and `since` give a split of chosen records over the same files, numbered from 0 on, in stored
+    order. A stand-in for one of them that is taken down is chosen, too.
     """
+
+    #: Which records of the files these are; None for all of them.
+    choice: Choice | None = None
 
     def __init__(
         self,
@@ -99,7 +105,7 @@ class Split:
         self._decode = decode
 
     def __len__(self) -> int:
-        return self._files.num_records
+        return self._files.num_records if self.choice is None else len(self.choice.rows)
 
     def __getitem__(self, index: int | slice) -> Record:
         """One record, decoded: an example as a dict of arrays, NumPy scalars, bytes and str; a message; or bytes.
@@ -113,17 +119,19 @@ class Split:
 
     def __iter__(self) -> Iterator[Record]:
         """All records, decoded, in stored order; read as a stream."""
-        if len(self.removed_rows):
+        if self.choice is not None or len(self.removed_rows):
             return (self[index] for index in range(len(self)))
         return map(self._decoded_record, self._files.payloads())
 
     def __repr__(self) -> str:
+        if self.choice is not None:
+            return f"<{len(self)} records of {self.whole!r} {self.choice.in_words}>"
         return f"<Split {self.name!r} of {self._root!r}: {len(self)} records in {self.num_shards} shards>"
 
     def __reduce__(self) -> tuple[object, ...]:
         place = None if self._store is None else self._store.place
-        known = (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto, place, self._decode)
-        return reopen_split, (*known, self._mmap)
+        known = (self._root, self._manifest.snapshot, self._manifest.id, self.name, self._proto, place, self._decode)
+        return reopen_split, (*known, self._mmap, self.choice)
 
     def _decoded_record(self, payload: bytes) -> Record:
         return self._codec.decode(payload) if self._decode is None else self._decode.decode(payload, self._codec.decode)
@@ -148,14 +156,24 @@ class Split:
                 "features=[…] chooses some."
             )
         where = f"split {self.name!r} of {self._root!r}"
+        decoder = message_decoder(decode).of_records(self.kind, self._shards.proto, where=where)
+        return self._copy(_decode=decoder)
+
+    def _copy(self, **changes: object) -> Split:
+        """The same split with other attributes."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made._decode = message_decoder(decode).of_records(self.kind, self._shards.proto, where=where)
-        for cached in ("_columns", "_names"):
-            made.__dict__.pop(cached, None)
+        for computed in ("_columns", "_names", "_stand_in_key"):
+            made.__dict__.pop(computed, None)
+        made.__dict__.update(changes)
         return made
 
-    def where(self, condition: str) -> FilteredSplit:
+    @property
+    def whole(self) -> Split:
+        """The split with all records of its files."""
+        return self if self.choice is None else self._copy(choice=None)
+
+    def where(self, condition: str) -> Split:
         """The records that meet a condition on their features, as a split of its own; nothing is copied.
 
             split.where("score > 0.8 and lang in ('en', 'de') and len(tokens) >= 16")
@@ -171,12 +189,17 @@ class Split:
 
         Raises `SpecError` for anything else than such a condition, and for features that the split does not have.
         """
-        spec = self.spec
+        spec, chosen = self.spec, self.choice
         parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
-        rows = rows_where(parsed, self._columns, len(self), self._files.place)
-        return FilteredSplit(self, rows, condition=condition)
+        records = len(self) if chosen is None else chosen.rows
+        rows = rows_where(parsed, self._columns, records, self._files.place)
+        if chosen is None:
+            return self._copy(choice=Choice(rows=rows, total=self._files.num_records, condition=condition))
+        both = f"({chosen.condition}) and ({condition})" if chosen.condition else condition
+        made = self._copy(choice=Choice(rows=rows, total=self._files.num_records, condition=both, part=chosen.part))
+        return made if chosen.older is None else made._as_of(chosen.older)
 
-    def as_of(self, older: Split | str) -> FilteredSplit:
+    def as_of(self, older: Split | str) -> Split:
         """The records that this split had in an older snapshot, to which files were added since; read from this one.
 
             split.as_of(state.source["manifest"])    # or a split of the older snapshot
@@ -189,7 +212,7 @@ class Split:
         """
         return self._as_of(self._shards_of(older))
 
-    def since(self, older: Split | str) -> FilteredSplit:
+    def since(self, older: Split | str) -> Split:
         """The records that were added since an older snapshot, as a split of its own: what `as_of` leaves.
 
             Mixture([(split.as_of(older), 3), (split.since(older), 1)])
@@ -198,18 +221,21 @@ class Split:
         """
         shards = self._shards_of(older)
         part = f"added since manifest {shards.manifest_id[:16]}"
-        return self._chosen(*rows_since(self._chosen_rows, self._bounds, shards), part)
+        return self._part(part, *rows_since(self._rows, self._bounds, shards))
 
-    def _as_of(self, shards: OlderShards) -> FilteredSplit:
+    def _as_of(self, shards: OlderShards) -> Split:
         part = f"as of manifest {shards.manifest_id[:16]}"
-        return self._chosen(*rows_of_older(self._chosen_rows, self._bounds, shards), part)
+        return self._part(part, *rows_of_older(self._rows, self._bounds, shards))
 
-    def _chosen(self, rows: Array, stored: StoredAs, part: str) -> FilteredSplit:
-        return FilteredSplit(self, rows, part=part, stored=stored)
+    def _part(self, part: str, rows: Array, stored: StoredAs) -> Split:
+        condition = "" if self.choice is None else self.choice.condition
+        return self._copy(
+            choice=Choice(rows=rows, total=self._files.num_records, condition=condition, part=part, stored=stored)
+        )
 
     @property
-    def _chosen_rows(self) -> Array | None:
-        return None
+    def _rows(self) -> Array | None:
+        return None if self.choice is None else self.choice.rows
 
     def _shards_of(self, older: Split | str) -> OlderShards:
         if isinstance(older, str):
@@ -230,8 +256,8 @@ class Split:
 
     @property
     def manifest_id(self) -> str:
-        """The id of the manifest: names the data exactly."""
-        return self._manifest.id
+        """The id of the manifest, with a digest of chosen records: names the data exactly."""
+        return self._manifest.id if self.choice is None else self.choice.manifest_id(self._manifest.id)
 
     @property
     def kind(self) -> str:
@@ -255,8 +281,8 @@ class Split:
 
     @property
     def num_bytes(self) -> int:
-        """The size of all shards."""
-        return self._shards.num_bytes
+        """The size of all shards; of chosen records their share in it, by number."""
+        return self._shards.num_bytes * len(self) // max(1, self._files.num_records)
 
     @property
     def num_shards(self) -> int:
@@ -265,29 +291,37 @@ class Split:
     @property
     def shard_sizes(self) -> Array:
         """(num_shards,) int64: records of each shard."""
-        sizes: Array = self._files.shard_sizes.copy()
-        return sizes
+        sizes: Array = self._files.shard_sizes
+        return sizes.copy() if self.choice is None else self.choice.shard_sizes(self._bounds)
 
     @property
     def source_ordinals(self) -> Array:
         """(n,) uint64: the position of each record in its source shard."""
-        return self._files.source_ordinals()
+        ordinals: Array = self._files.source_ordinals()
+        return ordinals if self.choice is None else ordinals[self.choice.rows]
 
     def shard_of(self, index: int) -> int:
         """The shard, counted from 0, that holds a record."""
-        return self._files.place_one(index)[0]
+        return self._place_one(index)[0]
 
     def place_of(self, index: int) -> tuple[str, int]:
         """The file name of the shard that holds a record, and the record's number in it."""
-        shard, position = self._files.place_one(index)
+        shard, position = self._place_one(index)
         return self._shards.file_name(self._manifest.name, self.name, shard), position
 
     def offset_of(self, index: int) -> int:
         """The byte of its shard's file at which a record begins."""
-        return self._files.offset(*self._files.place_one(index))
+        return self._files.offset(*self._place_one(index))
+
+    def _place_one(self, index: int) -> tuple[int, int]:
+        if self.choice is not None:
+            index = int(self.choice.rows[checked_indices([index], self)[0]])
+        return self._files.place_one(index)
 
     def record_bytes(self, index: int) -> bytes:
         """The payload of one record, as it is stored; its checksums are checked."""
+        if self.choice is not None:
+            return self._files.payload(int(self.choice.rows[self.stand_ins([index])[0]]))
         if self._takedowns is not None and self._takedowns.overlay().takedowns and len(self.removed_rows):
             shard, position = self._files.place_one(index)
             row = int(self._files.begins[shard]) + position
@@ -302,7 +336,8 @@ class Split:
         """
         if self._takedowns is None:
             return np.empty(0, np.int64)
-        return self._takedowns.of_split(self.name, len(self))
+        removed = self._takedowns.of_split(self.name, self._files.num_records)
+        return removed if self.choice is None else positions_of(self.choice.rows, removed)
 
     @property
     def takedown_revision(self) -> int:
@@ -311,14 +346,16 @@ class Split:
 
     def stand_ins(self, indices: Sequence[int] | Array) -> Array:
         """(n,) int64: the records that are read for these indices, see `removed_rows`; negative ones resolved."""
-        return self._place(indices).indices
+        wanted = self._files.place(indices).indices if self.choice is None else checked_indices(indices, self)
+        removed = self.removed_rows
+        return self._stand_ins(wanted, removed) if len(removed) else wanted
 
     def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
         """The source record that each of these records was made of, `file@position`; those taken down too.
 
         Raises `CacheNotFoundError` if the cache was built without lineage.
         """
-        places = self._files.place(indices)
+        places = self._files.place(indices if self.choice is None else self.choice.rows[checked_indices(indices, self)])
         ordinals = self._files.column(ORDINAL, places).tolist() if len(places) else []
         numbers = np.asarray(self._shards.numbers, np.int64)[places.shards].tolist()
         lineage = self._lineage
@@ -342,7 +379,7 @@ class Split:
         found = self._files.ordinals_of_shard(shard).astype(np.int64)
         hits = np.flatnonzero(is_removed(found, np.asarray(ordinals, np.int64)))
         rows: Array = hits + self._files.begins[shard]
-        return rows
+        return rows if self.choice is None else positions_of(self.choice.rows, rows)
 
     @functools.cached_property
     def _shard_of_number(self) -> dict[int, int]:
@@ -354,6 +391,8 @@ class Split:
 
     def _place(self, indices: Sequence[int] | Array) -> Places:
         """The records to be read for these indices."""
+        if self.choice is not None:
+            return self._files.place(self.choice.rows[self.stand_ins(indices)])
         places = self._files.place(indices)
         removed = self.removed_rows
         if len(removed):
@@ -361,11 +400,13 @@ class Split:
         return places
 
     def _stand_ins(self, rows: Sequence[int] | Array, removed: Array) -> Array:
+        # Those that an older snapshot drew, for its records: a run over it goes on with what it would have read.
         return stand_ins(rows, removed, len(self), key=self._stand_in_key, where=repr(self))
 
     @functools.cached_property
     def _stand_in_key(self) -> int:
-        return stand_in_key(self._manifest.snapshot, self.name)
+        older = None if self.choice is None else self.choice.older
+        return stand_in_key(self._manifest.snapshot if older is None else older.snapshot, self.name)
 
     def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
         """(n,) int64: the leading dimension of a feature in every record, from the index alone; bytes of a text.
@@ -373,7 +414,8 @@ class Split:
         With `indices`, of the records that reading these gives.
         """
         if indices is None:
-            return self._columns.all_lengths(feature)
+            lengths: Array = self._columns.all_lengths(feature)
+            return lengths if self.choice is None else lengths[self.choice.rows]
         return self._columns.lengths(feature, self._place(indices))
 
     def shapes(self, feature: str, indices: Sequence[int] | Array) -> Array:
@@ -457,7 +499,7 @@ class Split:
     def will_need(self, blocks: Array) -> None:
         """Says which shards come next: of a cache on an object store they are fetched in the background meanwhile."""
         if self._copies is not None:
-            self._copies.will_need(blocks)
+            self._copies.will_need(blocks if self.choice is None else self.choice.shards_of(blocks))
 
     def check_room(self, windows: Sequence[Array]) -> None:
         """Says which windows of shards come one after the other.
@@ -465,6 +507,8 @@ class Split:
         Raises `LoaderError` if a window and the next one do not fit into the local directory together.
         """
         if self._copies is not None:
+            if self.choice is not None:
+                windows = [self.choice.shards_of(blocks) for blocks in windows]
             self._copies.check_room(windows, self._files.index_bytes)
 
     def close(self) -> None:
@@ -477,6 +521,8 @@ class Split:
         Each is (records of the shard, *shape), strided, in the *stored* dtype. Only where the split is `fixed`; raises
         `CacheError` elsewhere.
         """
+        if self.choice is not None:
+            raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
         columns = self._columns
         if self._files.layout is None:
             raise CacheError(
@@ -513,57 +559,6 @@ class Split:
         return ColumnReader(self._files, self._examples())
 
 
-class FilteredSplit(ChosenRecords, Split):
-    """What `Split.where`, `as_of` and `since` give: chosen records, numbered from 0 on, in stored order.
-
-    Everything takes and gives numbers among the chosen ones. A stand-in for one that is taken down is chosen, too.
-    """
-
-    _split: Split
-
-    def __init__(
-        self,
-        split: Split,
-        rows: Array,
-        *,
-        condition: str = "",
-        part: str = "",
-        stored: StoredAs | None = None,
-    ) -> None:
-        self.__dict__.update(split.__dict__)
-        self._split, self._rows, self._stored = split, rows, stored
-        self._part, self.condition = part, condition
-        self.chosen_by = " ".join([*([part] if part else []), *([f"where {condition}"] if condition else [])])
-
-    def where(self, condition: str) -> FilteredSplit:
-        parsed = Condition(condition, self.spec)
-        rows = rows_where(parsed, self._columns, self._rows, self._files.place)
-        both = f"({self.condition}) and ({condition})" if self.condition else condition
-        made = FilteredSplit(self._split, rows, condition=both, part=self._part)
-        older = None if self._stored is None else self._stored.older
-        return made if older is None else made._as_of(older)
-
-    def _chosen(self, rows: Array, stored: StoredAs, part: str) -> FilteredSplit:
-        return FilteredSplit(self._split, rows, condition=self.condition, part=part, stored=stored)
-
-    @property
-    def _chosen_rows(self) -> Array:
-        return self._rows
-
-    def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:
-        split = self._split.decoded(decode)
-        return FilteredSplit(split, self._rows, condition=self.condition, part=self._part, stored=self._stored)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        packed = packed_rows(self._rows, len(self._split))
-        return _filtered, (self._split, packed, self.condition, self._part, self._stored)
-
-
-def _filtered(split: Split, packed: bytes, condition: str, part: str, stored: StoredAs | None) -> FilteredSplit:
-    """What unpickling a `FilteredSplit` calls."""
-    return FilteredSplit(split, unpacked_rows(packed, len(split)), condition=condition, part=part, stored=stored)
-
-
 @functools.lru_cache(maxsize=8)
 def _reopened(path: str, snapshot: str, place: tuple[str, int] | None) -> tuple[Manifest, ShardStore | None]:
     """A manifest and the copies of its shards, shared by all splits that this process unpickles."""
@@ -581,6 +576,7 @@ def reopen_split(
     place: tuple[str, int] | None = None,
     decode: MessageDecoder | None = None,
     mmap: bool = True,
+    choice: Choice | None = None,
 ) -> Split:
     """What unpickling a `Split` calls; `place` is the directory of its copies and its bound, where it has one.
 
@@ -600,4 +596,5 @@ def reopen_split(
         )
     takedowns = RemovedRows(path, snapshot)
     directory = snapshot_directory(path, snapshot)
-    return Split(path, directory, manifest, split, proto, takedowns, store=store, decode=decode, mmap=mmap)
+    made = Split(path, directory, manifest, split, proto, takedowns, store=store, decode=decode, mmap=mmap)
+    return made if choice is None else made._copy(choice=choice)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from beam_pipes.cache.split import FilteredSplit, Split
+from beam_pipes.cache.split import Split
 from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.mixture import Mixture
@@ -107,10 +107,10 @@ def _source(source: object, rates: Sequence[int] | None = None) -> Description:
         return Description(
             f"{len(source):,} rows, padded: {lengths}; overlong={source.overlong!r}", [_source(source.split)]
         )
-    if isinstance(source, FilteredSplit):
-        return Description(f"{len(source):,} records {source.chosen_by}", [_source(source._split)])
     if isinstance(source, Split):
-        return _split(source)
+        if source.choice is None:
+            return _split(source)
+        return Description(f"{len(source):,} records {source.choice.in_words}", [_split(source.whole)])
     stored = stored_split(source)  # behind the steps of a task, several splits side by side, or what else derives
     return Description(repr(source), [] if stored is source else [_source(stored)])
 
