@@ -28,15 +28,12 @@ from beam_pipes.errors import (
 )
 from beam_pipes.lineage.takedown import is_removed
 from beam_pipes.loader.columns import StoredSplit, columns_of, stored_split
-from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.rows import Rows, SplitRows
 from beam_pipes.loader.steps import RowPlace, Run, Steps
-from beam_pipes.loader.stream import Places, RowStream
+from beam_pipes.loader.stream import Places, Stream
 from beam_pipes.storage.local import read_error
-
-AnyStream = RowStream | MixtureStream
 
 # Entries of a packing plan that are searched at a time.
 _CHUNK = 1 << 20
@@ -76,11 +73,10 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
     steps, stream = run.at(step), run.stream
     positions = steps.position + np.arange(steps.rows)
     places = stream.locate(steps.epoch, positions)
-    sources = places[:, 0] if places.ndim == 2 else np.zeros(len(places), np.int64)
-    rows = places[:, 1] if isinstance(stream, MixtureStream) else stream.rows_at(places)
+    sources, rows = stream.rows_at(places)
     found: list[Delivery] = []
     for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
-        rows_of_source = _rows_of(stream, source)
+        rows_of_source = stream.sources[source]
         split = split_of(rows_of_source)
         host, index = run.steps.host_of(place, steps.rows, steps.full_rows)
         segments, row, records = _records_of(rows_of_source, row)
@@ -89,8 +85,7 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
         for segment, record, record_id, gone in zip(segments, records.tolist(), ids, removed.tolist(), strict=True):
             stand_in = None
             if gone and segment is None:
-                one = places[place : place + 1]
-                read = split.stand_ins([record]) if isinstance(stream, MixtureStream) else stream.read_at(one)
+                read = stream.stand_ins_in(steps.epoch, source, np.array([record]))
                 stand_in = split.record_ids(read)[0]
             found.append(
                 Delivery(
@@ -135,9 +130,7 @@ def places_of(
             )
     found: list[RowPlace] = []
     unknown: list[UnknownRecordError] = []
-    sources = range(len(stream.sources)) if isinstance(stream, MixtureStream) else range(1)
-    for source in sources:
-        rows_of_source = _rows_of(stream, source)
+    for source, rows_of_source in enumerate(stream.sources):
         try:
             records = split_of(rows_of_source).find_rows(record_id)
         except UnknownRecordError as error:
@@ -146,7 +139,7 @@ def places_of(
         removed = split_of(rows_of_source).removed_rows
         hidden = set(records[is_removed(records, removed)].tolist())
         anew = isinstance(rows_of_source, PackedRows) and rows_of_source.draws_anew
-        if anew and isinstance(stream, MixtureStream):
+        if anew and len(stream.sources) > 1:
             raise LoaderError(
                 f"source {source} of the mixture has another packing in each pass, and a loader does not keep which "
                 "pass comes when. Ask which records a step has, loader.who(step), or make a loader of this plan alone."
@@ -159,16 +152,16 @@ def places_of(
                 for place in _occurrences(run, epoch, source, row, last_step):
                     found.append(dataclasses.replace(place, taken_down=True) if gone else place)
         for epoch in range(first_epoch, first_epoch + epochs):
-            for row, other in _stood_in_for(stream, rows_of_source, epoch, records, removed):
+            for row, other in _stood_in_for(stream, source, epoch, records, removed):
                 for place in _occurrences(run, epoch, source, row, last_step):
                     found.append(dataclasses.replace(place, stands_in_for=other))
-    if len(unknown) == len(sources):
+    if len(unknown) == len(stream.sources):
         raise unknown[0]
     return sorted(found, key=lambda place: (place.step, place.position))
 
 
 def named_failure(
-    error: Exception, steps: Steps, stream: AnyStream, places: Callable[[], Places], read: Callable[[Places], None]
+    error: Exception, steps: Steps, stream: Stream, places: Callable[[], Places], read: Callable[[Places], None]
 ) -> Exception:
     """The error of reading one batch, with the record, its location, and what to do.
 
@@ -186,7 +179,7 @@ def named_failure(
         alone = None if isinstance(error, StorageError) else _failing_row(places(), read)
         if alone is not None:
             place, error = alone
-            found, found_facts, damage = _record_in_words(stream, place)
+            found, found_facts, damage = _record_in_words(stream, steps.epoch, place)
             words, facts = f"This is {found}, {batch}.", {**found_facts, **facts}
             if damage is not None and not isinstance(error, CorruptCacheError):
                 damage.__cause__ = error
@@ -220,17 +213,16 @@ def _failing_row(places: Places, read: Callable[[Places], None]) -> tuple[Places
     return None
 
 
-def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, object], CorruptCacheError | None]:
+def _record_in_words(
+    stream: Stream, epoch: int, place: Places
+) -> tuple[str, dict[str, object], CorruptCacheError | None]:
     """`record 31 of split 'train' (number 5 of demo-train-00001-of-00003.tfrecord, at byte 480, made of 'a.txt@5')`.
 
     Also returns the same as attributes, and the error of its checksum, which batches do not check: changed bytes can
     cause any later failure.
     """
-    if isinstance(stream, MixtureStream):
-        source, row = place[0].tolist()
-    else:
-        source, row = None, int(stream.rows_at(place)[0])
-    rows = _rows_of(stream, source or 0)
+    source, row = (int(numbers[0]) for numbers in stream.rows_at(place))
+    rows = stream.sources[source]
     split = split_of(rows)
     _, row, records = _records_of(rows, row)
     record = int(_failing_record(rows, records))
@@ -238,8 +230,9 @@ def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, o
     parts = []
     damage: CorruptCacheError | None = None
     if hasattr(split, "place_of"):
-        of_place = stream.read_at(place) if isinstance(rows, SplitRows) and isinstance(stream, RowStream) else None
-        stored = int(split.stand_ins([record])[0] if of_place is None else of_place[0])  # what is read in its place
+        in_epoch = isinstance(rows, SplitRows)
+        read = stream.stand_ins_in(epoch, source, np.array([record])) if in_epoch else split.stand_ins([record])
+        stored = int(read[0])  # what is read in its place
         name, number = split.place_of(stored)
         facts.update(cache=split.path, file=name)
         parts.append(f"number {number} of {name}")
@@ -259,7 +252,7 @@ def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, o
     if isinstance(rows, PackedRows):
         facts["row"] = row
         words += f", packed into row {row} of the plan"
-    if source is not None:
+    if place.ndim == 2:
         facts["source"] = source
         words += f", from source {source} of the mixture"
     return words, facts, damage
@@ -275,18 +268,14 @@ def _failing_record(rows: Rows, records: Indices) -> int:
     return int(records[0])
 
 
-def splits_of(stream: AnyStream) -> list[StoredSplit]:
+def splits_of(stream: Stream) -> list[StoredSplit]:
     """The splits that a stream reads."""
-    return [split_of(rows) for rows in (stream.sources if isinstance(stream, MixtureStream) else [stream.rows])]
+    return list(map(split_of, stream.sources))
 
 
 def split_of(rows: Rows) -> StoredSplit:
     """The split of a cache behind the rows of one source."""
     return stored_split(rows.split)
-
-
-def _rows_of(stream: AnyStream, source: int) -> Rows:
-    return stream.sources[source] if isinstance(stream, MixtureStream) else stream.rows
 
 
 def _records_of(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
@@ -318,13 +307,14 @@ def _rows_with(rows: Rows, records: Indices, hidden: set[int], epoch: int) -> It
 
 
 def _stood_in_for(
-    stream: AnyStream, rows: Rows, epoch: int, records: Indices, removed: Indices
+    stream: Stream, source: int, epoch: int, records: Indices, removed: Indices
 ) -> Iterator[tuple[int, str]]:
     """The rows of taken-down records that one of these replaces in an epoch, and the source record of each."""
+    rows = stream.sources[source]
     split = split_of(rows)
     if isinstance(rows, PackedRows) or not len(removed) or len(removed) >= len(split):
         return  # a packed row closes up behind a record that is gone
-    read = split.stand_ins(removed) if isinstance(stream, MixtureStream) else stream.stand_ins_in(epoch, removed)
+    read = stream.stand_ins_in(epoch, source, removed)
     stood_in_for = removed[np.isin(read, records) & (read != removed)]
     yield from zip(stood_in_for.tolist(), split.record_ids(stood_in_for), strict=True)
 
@@ -332,14 +322,9 @@ def _stood_in_for(
 def _occurrences(run: Run, epoch: int, source: int, row: int, last_step: int | None) -> Iterator[RowPlace]:
     """The places of a row in an epoch, ascending, up to `last_step`, which an epoch without end needs."""
     stream = run.stream
-    if isinstance(stream, MixtureStream):
-        endless = stream.size_of(epoch) is None and last_step is not None
-        before = run.steps.start_of(epoch, (last_step or 0) + 1) if endless else None
-        positions = stream.positions_of(epoch, source, row, before)
-    else:
-        position = stream.position_of(epoch, source, row)
-        positions = iter(() if position is None else (position,))
-    for position in positions:
+    endless = stream.size_of(epoch) is None and last_step is not None
+    before = run.steps.start_of(epoch, (last_step or 0) + 1) if endless else None
+    for position in stream.positions_of(epoch, source, row, before):
         place = run.place_of(epoch, position, source)
         if place is not None and (last_step is None or place.step <= last_step):
             yield place

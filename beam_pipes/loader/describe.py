@@ -18,21 +18,21 @@ The features that are read come above the sources. It contains everything a stat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from beam_pipes.cache.split import Split
 from beam_pipes.loader.columns import stored_split
-from beam_pipes.loader.epochs import Shuffle, shuffle_label
+from beam_pipes.loader.epochs import shuffle_label
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit
-from beam_pipes.loader.stream import RowStream
 from beam_pipes.loader.world import ranges_in_words
 
 if TYPE_CHECKING:
-    from beam_pipes.loader.mixture_stream import MixtureStream
+    from beam_pipes.loader.loader import Loader
     from beam_pipes.loader.options import LoaderOptions
     from beam_pipes.loader.steps import StepOptions
+    from beam_pipes.loader.stream import Stream
 
 
 class Description(NamedTuple):
@@ -45,25 +45,10 @@ class Description(NamedTuple):
         return "\n".join(_lines(self))
 
 
-class Described(Protocol):
-    """What is told of a `Loader`, whose chapter comes after this one."""
-
-    seed: int
-    shuffle: Shuffle
-
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def steps_per_epoch(self) -> int | None: ...
-    @property
-    def features(self) -> tuple[str, ...]: ...
-
-
 def described(
-    loader: Described,
-    stream: RowStream | MixtureStream,
+    loader: Loader,
+    stream: Stream,
     steps: StepOptions,
-    source: object,
     options: LoaderOptions,
 ) -> Description:
     """A title, facts about the run, and the tree of what is read."""
@@ -75,14 +60,14 @@ def described(
     rows = ranges_in_words(steps.host_places(steps.batch_size, steps.batch_size))
     run = [
         f"order: {shuffle_label(loader.shuffle)}, seed {loader.seed}",
-        *(stream.lines() if isinstance(stream, RowStream) else []),
+        *stream.lines(),
         f"this process: rows {rows} of {which} (host {steps.share.index} of {steps.share.count})",
-        *([] if options.mesh is None else [options.mesh.line]),
+        *([] if options.mesh_share is None else [options.mesh_share.line]),
         f"features: {', '.join(loader.features)}",
     ]
     title = f"Loader: batches of {of_rows} rows, {length}, {epochs}, last={steps.last!r}"
     facts = [Description(fact, []) for fact in run]
-    return Description(title, [*facts, _source(source, None if segment is None else segment.rates)])
+    return Description(title, [*facts, _source(options.source, None if segment is None else segment.rates)])
 
 
 def _lines(node: Description) -> list[str]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -92,18 +92,6 @@ def _order(rows: Rows, seed: int, shuffle: Shuffle, stream: int, epoch: int) -> 
     if shuffle:
         return KeyedPermutation(rows.size, seed=seed, epoch=epoch, stream=stream)
     return SequentialOrder(rows.size)
-
-
-class Epochs(Protocol):
-    """The rows of epochs of a run, as their numbers in the present source."""
-
-    def size_of(self, epoch: int) -> int: ...
-
-    def locate(self, epoch: int, positions: Indices) -> Indices: ...
-
-    def position_of(self, epoch: int, row: int) -> int | None: ...
-
-    def approach(self, epoch: int, position: int) -> None: ...
 
 
 # A place names a snapshot and a row of it, as the run over that snapshot numbered it: takedowns draw by that number,
@@ -233,6 +221,9 @@ class _Joined:
             return self._part(epoch).approach(epoch, position)
         for part, count in zip((self._before, self._added), self._schedule.counts_at(position), strict=True):
             part.approach(epoch, count)
+
+
+Epochs: TypeAlias = Part | _Joined
 
 
 def joined(additions: Sequence[Addition], wholes: Sequence[Part], added: Sequence[Part]) -> Epochs:

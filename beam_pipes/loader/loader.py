@@ -8,34 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from beam_pipes.cache.columns import PadTo
 from beam_pipes.errors import LoaderError
-from beam_pipes.format.message_features import MessageDecoder
-from beam_pipes.format.spec import FeatureSpec
-from beam_pipes.loader.batches import Batch, PadValue
+from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.describe import Description, described
-from beam_pipes.loader.epochs import Shuffle, shuffle_label
+from beam_pipes.loader.epochs import shuffle_label
 from beam_pipes.loader.iterator import NOT_BY_INDEX, LoaderIterator, Progress, warn_of_repeated_order
-from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
+from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.mixture import Mixture, RowSource
-from beam_pipes.loader.mixture_stream import EffectiveRate, MixtureStream
-from beam_pipes.loader.options import LoaderOptions, check_batch_size
+from beam_pipes.loader.options import LoaderOptions, check_batch_size, takes
 from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
 from beam_pipes.loader.state import LoaderState, StateDict, trackable_state
-from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
-from beam_pipes.loader.stream import Appended, OpenSource, RowStream
-from beam_pipes.loader.token_batches import TokenBatches
+from beam_pipes.loader.steps import Cursor, RowPlace, Run
+from beam_pipes.loader.stream import EffectiveRate, Stream
 from beam_pipes.loader.world import Share
 
 
@@ -102,74 +97,27 @@ class Loader:
     `host_count` is given; and if both are missing in a worker of a TensorFlow cluster, which may divide rows itself.
     """
 
-    def __init__(
-        self,
-        source: RowSource | Mixture,
-        *,
-        batch_size: int | TokenBatches,
-        decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None,
-        seed: int = 0,
-        epochs: int | None = 1,
-        shuffle: Shuffle = True,
-        host_index: int | None = None,
-        host_count: int | None = None,
-        mesh: AnyMesh | MeshShare | None = None,
-        spec: Spec | None = None,
-        sequence_order: SequenceOrder = "contiguous",
-        last: Last = "drop",
-        features: Sequence[str] | None = None,
-        ragged: str = "pad",
-        pad_to: PadTo = None,
-        pad_value: PadValue = 0,
-        transform: Callable[[Batch], Batch] | None = None,
-        cu_seqlens: bool | Literal["padded"] = False,
-        appended: Appended | None = None,
-        workers: int = 0,
-        prefetch: int = 2,
-    ) -> None:
-        found: OpenSource | Mixture = opened(source, decode)  # a copy of the loader reads the same snapshot
-        options = LoaderOptions(
-            batch_size=batch_size,
-            seed=seed,
-            epochs=epochs,
-            shuffle=shuffle,
-            host_index=host_index,
-            host_count=host_count,
-            mesh=mesh_share(mesh, spec=spec, sequence_order=sequence_order),
-            last=last,
-            features=features,
-            ragged=ragged,
-            pad_to=pad_to,
-            pad_value=pad_value,
-            transform=transform,
-            cu_seqlens=cu_seqlens,
-            appended=appended,
-            workers=workers,
-            prefetch=prefetch,
-        )
-        stream = options.stream(found)
+    @takes(LoaderOptions)
+    def __init__(self, options: LoaderOptions) -> None:
+        stream = options.stream()
+        self._options = options
         self._steps = options.steps(stream)
         self.batch_size = self._steps.batch_size
-        self.seed = int(seed)
-        self.epochs = epochs
-        self.shuffle = shuffle
-        self.last = last
-        self.workers = int(workers)
-        self.prefetch = int(prefetch)
-        self._made_of: tuple[OpenSource | Mixture, LoaderOptions] = (found, options)
+        self.seed = options.seed
+        self.epochs = options.epochs
+        self.shuffle = options.shuffle
+        self.last = options.last
+        self.workers = options.workers
+        self.prefetch = options.prefetch
         if self.host_count > 1:
             stream.check_widths()
         self._features = options.features_of(stream)
         self._reader = options.reader(stream, self._steps)
         if self._run.steps_per_epoch == 0:  # a training loop over nothing would end without a word
-            raise LoaderError(f"{found!r}: {self._run.why_no_steps()}")
+            raise LoaderError(f"{options.source!r}: {self._run.why_no_steps()}")
         self._progress = Progress(Cursor(0, 0))
         self._restored: Cursor | None = None  # where the last state stood that was restored
         self._iterator: weakref.ref[LoaderIterator] | None = None
-
-    @property
-    def _options(self) -> LoaderOptions:
-        return self._made_of[1]
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -203,8 +151,7 @@ class Loader:
     @property
     def sequence_share(self) -> SequenceShare | None:
         """This process's part of each row, with its `places`, if a mesh divides sequences; else None."""
-        mesh = self._options.mesh
-        return None if mesh is None else mesh.sequence
+        return self._options.sequence
 
     @property
     def host_batch_size(self) -> int:
@@ -261,11 +208,11 @@ class Loader:
     @property
     def description(self) -> Description:
         """The output of `describe`, as nodes with a `title` and `parts`."""
-        return described(self, self._reader.stream, self._steps, *self._made_of)
+        return described(self, self._reader.stream, self._steps, self._options)
 
     def __reduce__(self) -> tuple[object, ...]:
         place = (self._cursor, self._restored, self._reader.stream.changes)
-        return _rebuilt, (type(self), *self._made_of, self.share, *place)
+        return _rebuilt, (type(self), self._options, self.share, *place)
 
     def __iter__(self) -> LoaderIterator:
         self.share.refuse_copies()
@@ -332,8 +279,8 @@ class Loader:
         run = self._run
         epoch, position = run.check_epoch(epoch), check_integer("position", position, 0)
         source = 0
-        if isinstance(run.stream, MixtureStream):
-            source = int(run.stream.locate(epoch, np.array([position]))[0, 0])
+        if len(run.stream.sources) > 1:
+            source = int(run.stream.rows_at(run.stream.locate(epoch, np.array([position])))[0][0])
         return run.place_of(epoch, position, source)
 
     def who(self, step: int) -> list[Delivery]:
@@ -356,10 +303,10 @@ class Loader:
     def first_known_step(self) -> int:
         """The first step that `when_record` covers: not 0 if the rates of a mixture were changed."""
         stream = self._reader.stream
-        if not isinstance(stream, MixtureStream):
+        segment = stream.segment(stream.changed_epoch)
+        if segment is None:
             return 0
-        epoch = stream.changed_epoch
-        return self._run.steps_before(epoch) + -(-stream.segment(epoch).start // self.batch_size)
+        return self._run.steps_before(stream.changed_epoch) + -(-segment.start // self.batch_size)
 
     # Our share
 
@@ -470,14 +417,12 @@ class Loader:
         epoch, position = state.epoch, state.position
         if previous is None:
             stream = self._options.stream_of_state(stream, state, self.state)
-        elif isinstance(stream, MixtureStream):
+        else:
             before = self._options.stream(opened(previous))
             now = dataclasses.replace(self.state, source=before.identity())
             before = self._options.stream_of_state(before, state, now)
-            stream = stream.restarted().taking_over(before.progress(epoch, position))
-            epoch, position = 0, stream.segment(0).start
-        else:
-            raise LoaderError("previous=… is for a loader of a Mixture, whose sources continue where they were")
+            stream, position = stream.restarted().taking_over(before.progress(epoch, position))
+            epoch = 0
         note_other_takedowns(state.takedown, self.state.takedown)
         rows = stream.size_of(epoch)
         if rows is not None and position > rows:
@@ -499,10 +444,8 @@ class Loader:
         If less than a batch is left at these rates, the run has ended: the next loop is empty, as after a restore at
         the end. Raises `LoaderError` once the run has ended.
         """
-        if not isinstance(self._reader.stream, MixtureStream):
-            raise LoaderError("only a loader of a Mixture has rates to set")
         cursor = self._cursor
-        if self._is_done:
+        if self._is_done and self._reader.stream.segment(cursor.epoch) is not None:
             raise LoaderError(
                 "this run has ended, so there is no row left whose source other rates could change. Call reset() for "
                 "another run, at the declared rates, or make a Loader of a Mixture with these rates."
@@ -518,8 +461,6 @@ class Loader:
         rows of sources of 14 and 30 rows → [(7, 0.7, 0.5, 0.7), (3, 0.3, 0.1, 0.3)].
         """
         stream = self._reader.stream
-        if not isinstance(stream, MixtureStream):
-            raise LoaderError("only a loader of a Mixture has rates")
         epoch, position = self._cursor
         if epoch and not position:
             epoch, position = epoch - 1, stream.size_of(epoch - 1) or 0
@@ -567,7 +508,7 @@ class Loader:
         self.load_state_dict(state)
         self._restored = restored
 
-    def _move(self, cursor: Cursor, stream: RowStream | MixtureStream) -> None:
+    def _move(self, cursor: Cursor, stream: Stream) -> None:
         self._reader = self._options.reader(stream, self._steps)
         self._progress = Progress(cursor)
         iterator = self._iterator() if self._iterator is not None else None
@@ -577,7 +518,6 @@ class Loader:
 
 def _rebuilt(
     kind: type[Loader],
-    source: RowSource | Mixture,
     options: LoaderOptions,
     share: Share,
     cursor: Cursor,
@@ -588,7 +528,7 @@ def _rebuilt(
 
     A share taken from a world or a sharding is copied too: the receiving process may be in none.
     """
-    loader = kind(source, **vars(options))
+    loader = kind(**vars(options))
     if share.world is not None or share.chosen_by == "sharding":
         loader.take_share(share)
     stream = loader._reader.stream

@@ -14,21 +14,30 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from beam_pipes.cache.regions import Located, merged
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, merge_rows
-from beam_pipes.loader.columns import read_consistently
-from beam_pipes.loader.epochs import Orders, Shuffle
-from beam_pipes.loader.mixture import Mixture, MixtureSchedule, integer_rates
-from beam_pipes.loader.order import BlockShuffle, Indices
+from beam_pipes.loader.epochs import Shuffle
+from beam_pipes.loader.mixture import Mixture, MixtureSchedule, Rates, integer_rates
+from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.rows import GatherOptions, Rows, Shapes, SplitRows, columns_in_common, row_bytes, varying
-from beam_pipes.loader.state import Addition, LoaderState, Segment
-from beam_pipes.loader.stream import LOCATED_ROWS, EpochSizes, Given, OpenSource, Places, Progress, RowStream, open_rows
+from beam_pipes.loader.rows import GatherOptions, Shapes, SplitRows, varying
+from beam_pipes.loader.state import LoaderState, Segment
+from beam_pipes.loader.stream import (
+    LOCATED_ROWS,
+    EffectiveRate,
+    EpochSizes,
+    Given,
+    OpenSource,
+    Places,
+    Progress,
+    RowStream,
+    Stream,
+)
 
 # What has changed a mixture: in which epoch, its segment there, and the sizes of the epochs before.
 Changes = tuple[int, Segment, tuple[EpochSizes, ...] | None]
@@ -38,18 +47,6 @@ _LISTED_SOURCES = 4
 _LISTED_RATES = 16
 
 _NONE = np.empty(0, np.int64)
-
-
-class EffectiveRate(NamedTuple):
-    """The contribution of a source to a mixture so far: its rows, their share of all, and the passes over it.
-
-    `rate` is its share at the cursor: 0 for a source that has left.
-    """
-
-    rows: int
-    share: float
-    epochs: float
-    rate: float
 
 
 def rates_label(rates: Sequence[int]) -> list[int] | str:
@@ -71,8 +68,10 @@ class _Arguments(TypedDict):
     batch_size: int | None
 
 
-class MixtureStream:
+class MixtureStream(Stream):
     """The rows of a mixture; places are pairs (source, row)."""
+
+    no_places = np.empty((0, 2), np.int64)
 
     def __init__(
         self,
@@ -92,23 +91,21 @@ class MixtureStream:
             "shuffle": shuffle,
             "batch_size": batch_size,
         }
-        self.fetches_ahead = isinstance(shuffle, BlockShuffle)
         self._mixture = mixture
-        pairs: Sequence[tuple[Any, object]] = tuple(mixture.sources)
+        opened: Sequence[Any] = [source for source, _ in mixture.sources]
+        super().__init__(opened, options, seed=seed, shuffle=shuffle)
+        self.is_limited = mixture.limits is not None
         # An epoch whose rates changed on the way, and its segment; later epochs have these rates from their start.
         self.changed_epoch = changed[0] if changed else 0  # 0 if they never changed
         self._changed: Segment | None = changed[1] if changed else None
         self._earlier = earlier  # the epochs before that one; None if their rates are not known
         rates = self._changed.rates if self._changed else mixture.integer_rates
-        if len(rates) != len(pairs):
-            raise LoaderError(f"the mixture has {len(pairs)} sources, got {len(rates)} rates")
-        streams = (self._changed.streams if self._changed else None) or range(len(pairs))
-        self._orders = [
-            Orders(open_rows(source, options), seed, shuffle, stream)
-            for stream, (source, _) in zip(streams, pairs, strict=True)
-        ]
-        self._sizes = [orders.rows.size for orders in self._orders]
-        self._whole = Segment(start=0, counts=(0,) * len(pairs), rates=rates)
+        if len(rates) != len(opened):
+            raise LoaderError(f"the mixture has {len(opened)} sources, got {len(rates)} rates")
+        streams = (self._changed.streams if self._changed else None) or range(len(opened))
+        self._orders = list(map(self._new_orders, self.sources, streams))
+        self._sizes = [rows.size for rows in self.sources]
+        self._whole = Segment(start=0, counts=(0,) * len(opened), rates=rates)
         self._timeline = mixture.timeline(self._rows_of_unit())
         self._schedules: Callable[[Segment], MixtureSchedule] = functools.lru_cache(maxsize=2)(
             lambda segment: MixtureSchedule(
@@ -116,20 +113,6 @@ class MixtureStream:
             )
         )
         self.size = self._schedules(self._whole).size
-        self.features = self._orders[0].rows.features
-        self.all_features = frozenset().union(*(orders.rows.split.spec for orders in self._orders))
-        self.columns = columns_in_common(self.sources)
-        # A feature that is ragged in one source is filled as a ragged one in all.
-        self.fills = {
-            name: next((rows.fills[name] for rows in self.sources if rows.split.spec[name].ragged), fill)
-            for name, fill in self._orders[0].rows.fills.items()
-        }
-        self.row_bytes = row_bytes(self.columns)
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether sources leave after a number of epochs."""
-        return self._mixture.limits is not None
 
     def _rows_of_unit(self) -> Fraction:
         """The rows in a unit of the mixture's schedule: a step is a batch of rows, a token part of a row."""
@@ -149,21 +132,6 @@ class MixtureStream:
             )
         return Fraction(1, length[0])
 
-    @functools.cached_property
-    def most_segments(self) -> int | None:
-        most = [rows.most_segments for rows in self.sources]
-        return None if None in most else max(each for each in most if each is not None)
-
-    @functools.cached_property
-    def segment_multiple(self) -> int:
-        found = sorted({rows.segment_multiple for rows in self.sources})
-        if len(found) > 1:
-            raise LoaderError(
-                f"the plans of this mixture have segment_multiple {' and '.join(map(str, found))}, and the boundaries "
-                "of segments need one for all rows. Pack all sources with the same one."
-            )
-        return found[0]
-
     @property
     def located_rows(self) -> int:
         """Fewer if small sources are repeated often: every pass over one has its own order."""
@@ -172,11 +140,6 @@ class MixtureStream:
         while rows > 256 and rows * passes_per_row > 4 * len(rates):
             rows //= 2
         return rows
-
-    @property
-    def sources(self) -> list[Rows]:
-        """The rows of each source."""
-        return [orders.rows for orders in self._orders]
 
     def size_of(self, epoch: int) -> int | None:
         return self._schedule(epoch).size
@@ -193,7 +156,7 @@ class MixtureStream:
         return [*self._earlier, EpochSizes(1, self.size_of(self.changed_epoch)), EpochSizes(None, self.size)]
 
     def identity(self) -> dict[str, object]:
-        sources = [orders.rows.identity() for orders in self._orders]
+        sources = [rows.identity() for rows in self.sources]
         identity: dict[str, object] = {
             "num_sources": len(sources),
             "exhausted": self._mixture.exhausted,
@@ -235,7 +198,7 @@ class MixtureStream:
             return None
         return self.segment(epoch)
 
-    def with_rates(self, rates: Sequence[float | int | Fraction], epoch: int, position: int) -> MixtureStream:
+    def with_rates(self, rates: Rates, epoch: int, position: int) -> MixtureStream:
         """The same mixture at other rates from this row on; every source continues where it is."""
         if self._timeline is not None:
             raise LoaderError(
@@ -292,7 +255,6 @@ class MixtureStream:
         return Progress(rows, sources)
 
     def effective_rates(self, epoch: int, position: int) -> list[EffectiveRate]:
-        """What each source has given of an epoch before a row, and its rate there."""
         counts = self._schedule(epoch).counts_at(position)
         rates = self._schedule(epoch).rates_at(position)
         return [
@@ -300,7 +262,7 @@ class MixtureStream:
             for count, size, rate in zip(counts, self._sizes, rates, strict=True)
         ]
 
-    def taking_over(self, before: Progress) -> MixtureStream:
+    def taking_over(self, before: Progress) -> tuple[MixtureStream, int]:
         """This mixture as the continuation of another one, or of a single source: sources in both continue where they
         are.
 
@@ -324,13 +286,10 @@ class MixtureStream:
         timeline = self._timeline
         rates = self._mixture.integer_rates if timeline is None else timeline.rates_at(before.rows)
         segment = Segment(start=before.rows, counts=tuple(counts), rates=rates, streams=tuple(streams))
-        return self._replaced(0, segment, ())
-
-    additions: tuple[Addition, ...] = ()
+        return self._replaced(0, segment, ()), segment.start
 
     @property
     def changes(self) -> Changes | None:
-        """The changes that `with_changes` applies to the same mixture in another process; None if nothing changed."""
         return None if self._changed is None else (self.changed_epoch, self._changed, self._earlier)
 
     def with_changes(self, changes: Changes) -> MixtureStream:
@@ -370,21 +329,14 @@ class MixtureStream:
             if size:
                 orders.approach(epoch + count // size, count % size)
 
-    def check_widths(self) -> None:
-        for rows in self.sources:
-            rows.widest(np.empty(0, np.int64))
-
-    def gather(self, places: Places, beside: Places | None = None) -> Batch:
-        if beside is None:
-            return self._gather(places, None)
-        splits = [rows.split for rows in self.sources]
-        return read_consistently(splits, lambda: self._gather(places, self._widest(beside)))
+    def rows_at(self, places: Places) -> tuple[Indices, Indices]:
+        return places[:, 0], places[:, 1]
 
     def _gather(self, places: Places, shapes: Shapes | None) -> Batch:
         sources = places[:, 0]
         parts = []
         for source, mine in self._by_source(sources) if len(sources) else [(0, _NONE)]:
-            parts.append((mine, self._orders[source].rows.gather(places[mine, 1], shapes)))
+            parts.append((mine, self.sources[source].gather(places[mine, 1], shapes)))
         return merge_rows(parts, len(places), self.fills, shapes)
 
     def located(self, places: Places) -> Mapping[str, Located] | None:
@@ -411,16 +363,12 @@ class MixtureStream:
         found: dict[str, tuple[int, ...]] = {}
         names = varying(self.columns)
         for source, mine in self._by_source(places[:, 0]):
-            rows = self._orders[source].rows
+            rows = self.sources[source]
             widest = rows.widest(places[mine, 1])
             for name in names:
                 shape = widest.get(name) or tuple(size or 0 for size in rows.columns[name].shape)
                 found[name] = tuple(map(max, shape, found.get(name, shape)))
         return found
-
-    def position_of(self, epoch: int, source: int, row: int) -> int | None:
-        """The first position from the last change of the rates on; None if the row does not come."""
-        return next(self.positions_of(epoch, source, row), None)
 
     def positions_of(self, epoch: int, source: int, row: int, before: int | None = None) -> Iterator[int]:
         """All positions of an epoch at which a row comes, ascending: once in each pass over its source.
@@ -468,7 +416,7 @@ class MixtureStream:
 
 def open_stream(
     source: OpenSource | Mixture, options: GatherOptions, *, seed: int, shuffle: Shuffle, batch_size: int | None = None
-) -> RowStream | MixtureStream:
+) -> Stream:
     """The stream of a split, a packing plan or a mixture of them; `batch_size` is the unit of a schedule in steps."""
     if isinstance(source, Mixture):
         return MixtureStream(source, options, seed=seed, shuffle=shuffle, batch_size=batch_size)

@@ -4,7 +4,8 @@
                                                        ──steps───► StepOptions     how rows become global batches
                                                        ──reader──► BatchReader     what makes the batches of this host
 
-The docstring of `Loader` says what each option means. A loader is pickled with its options.
+`LoaderOptions` is the only place where an option is declared: `Loader.__init__` takes its parameters. The docstring of
+`Loader` says what each means. A loader is pickled with its options.
 """
 
 from __future__ import annotations
@@ -12,61 +13,100 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
-from beam_pipes.cache.publish import manifest_with_id
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import BeamPipesError, LoaderError, StateMismatchError
+from beam_pipes.format.message_features import MessageDecoder
+from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
 from beam_pipes.loader.epochs import Shuffle, shuffle_label
-from beam_pipes.loader.mesh import MeshShare, SequenceShare
-from beam_pipes.loader.mixture import Mixture
-from beam_pipes.loader.mixture_stream import MixtureStream, open_stream, rates_label
+from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
+from beam_pipes.loader.mixture import Mixture, RowSource
+from beam_pipes.loader.mixture_stream import open_stream, rates_label
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result, failed_transform
+from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
-from beam_pipes.loader.stream import Appended, OpenSource, RowStream, check_appendable, over_newer
+from beam_pipes.loader.stream import Appended, OpenSource, RowStream, Stream, check_appendable, over_newer
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import EVERYTHING, Share
+from beam_pipes.publication.publish import manifest_with_id
+from beam_pipes.storage.local import storage_for
+
+P = ParamSpec("P")
+Made = TypeVar("Made")
+Options = TypeVar("Options")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+def takes(
+    options: Callable[P, Options],
+) -> Callable[[Callable[[Made, Options], None]], Callable[Concatenate[Made, P], None]]:
+    """Gives an `__init__` of one object of options the parameters of their dataclass, for type checkers and `help`."""
+
+    def with_parameters(init: Callable[[Made, Options], None]) -> Callable[Concatenate[Made, P], None]:
+        def __init__(self: Made, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            init(self, options(*args, **kwargs))
+
+        # What is missing or unknown is missing in a call of the class.
+        __init__.__qualname__ = options.__init__.__qualname__ = init.__qualname__
+        __init__.__doc__ = init.__doc__
+        __init__.__signature__ = inspect.signature(options.__init__)  # type: ignore[attr-defined]
+        return __init__
+
+    return with_parameters
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class LoaderOptions:
-    """The keyword arguments of `Loader`, as given. Raises `LoaderError` for values out of range."""
+    """The arguments of `Loader`, which says what each means, with their defaults.
 
+    Raises `LoaderError` for values out of range. `source` is opened, and `mesh` is what this process reads under it.
+    """
+
+    source: RowSource | Mixture
+    _: dataclasses.KW_ONLY
     batch_size: int | TokenBatches
-    seed: int
-    epochs: int | None
-    shuffle: Shuffle
-    host_index: int | None
-    host_count: int | None
-    mesh: MeshShare | None
-    last: Last
-    features: Sequence[str] | None
-    ragged: str
-    pad_to: PadTo
-    pad_value: PadValue
-    transform: Callable[[Batch], Batch] | None
-    cu_seqlens: bool | Literal["padded"]
-    appended: Appended | None
-    workers: int
-    prefetch: int
+    decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None
+    seed: int = 0
+    epochs: int | None = 1
+    shuffle: Shuffle = True
+    host_index: int | None = None
+    host_count: int | None = None
+    mesh: AnyMesh | MeshShare | None = None
+    spec: Spec | None = None
+    sequence_order: SequenceOrder = "contiguous"
+    last: Last = "drop"
+    features: Sequence[str] | None = None
+    ragged: str = "pad"
+    pad_to: PadTo = None
+    pad_value: PadValue = 0
+    transform: Callable[[Batch], Batch] | None = None
+    cu_seqlens: bool | Literal["padded"] = False
+    appended: Appended | None = None
+    workers: int = 0
+    prefetch: int = 2
 
     def __post_init__(self) -> None:
-        if self.mesh is not None and (self.host_index is not None or self.host_count is not None):
+        # A copy of the loader reads the same snapshot, and the mesh stays in this process.
+        mesh = mesh_share(self.mesh, spec=self.spec, sequence_order=self.sequence_order)
+        if mesh is not None and (self.host_index is not None or self.host_count is not None):
             raise LoaderError(
-                f"mesh says which rows this process reads ({self.mesh.mesh}), and host_index={self.host_index}, "
+                f"mesh says which rows this process reads ({mesh.mesh}), and host_index={self.host_index}, "
                 f"host_count={self.host_count} were given too. Omit them, or omit mesh."
             )
+        vars(self).update(
+            source=opened(self.source, self.decode), decode=None, mesh=mesh, spec=None, sequence_order="contiguous"
+        )
         whole = functools.partial(object.__setattr__, self)
         if self.host_count is not None:
             whole("host_count", check_integer("host_count", self.host_count, 1))
@@ -92,8 +132,17 @@ class LoaderOptions:
                 f"got {self.shuffle!r}"
             )
 
-    def stream(self, source: OpenSource | Mixture) -> RowStream | MixtureStream:
-        """The stream of a source; raises `LoaderError` if the options do not suit it."""
+    @property
+    def open_source(self) -> OpenSource | Mixture:
+        return cast("OpenSource | Mixture", self.source)
+
+    @property
+    def mesh_share(self) -> MeshShare | None:
+        return cast("MeshShare | None", self.mesh)
+
+    def stream(self, source: OpenSource | Mixture | None = None) -> Stream:
+        """The stream of the source, or of another one; raises `LoaderError` if the options do not suit it."""
+        source = self.open_source if source is None else source
         if self.appended is not None:
             check_appendable(source)
         if isinstance(self.batch_size, TokenBatches):
@@ -103,9 +152,9 @@ class LoaderOptions:
         batch_size = int(self.batch_size) if isinstance(self.batch_size, (int, np.integer)) else None
         return open_stream(source, self.gather(), seed=int(self.seed), shuffle=self.shuffle, batch_size=batch_size)
 
-    def steps(self, stream: RowStream | MixtureStream) -> StepOptions:
+    def steps(self, stream: Stream) -> StepOptions:
         """How rows become global batches, with the current share of this process."""
-        share = Share.of_options(self.host_index, self.host_count) if self.mesh is None else self.mesh.share
+        share = Share.of_options(self.host_index, self.host_count) if self.mesh_share is None else self.mesh_share.share
         if isinstance(stream, BucketStream):
             steps: StepOptions = stream.steps(epochs=self.epochs, last=self.last, share=share)
             check_batch_size(steps.smallest_batch, EVERYTHING if share.is_preliminary else share)
@@ -113,13 +162,11 @@ class LoaderOptions:
             check_batch_size(self.batch_size, EVERYTHING if share.is_preliminary else share)
             assert not isinstance(self.batch_size, TokenBatches)
             steps = StepOptions(batch_size=int(self.batch_size), epochs=self.epochs, last=self.last, share=share)
-        if self.mesh is not None:
-            self.mesh.check_batch_size(steps.rows_multiple)
+        if self.mesh_share is not None:
+            self.mesh_share.check_batch_size(steps.rows_multiple)
         return steps
 
-    def stream_of_state(
-        self, stream: RowStream | MixtureStream, state: LoaderState, now: LoaderState
-    ) -> RowStream | MixtureStream:
+    def stream_of_state(self, stream: Stream, state: LoaderState, now: LoaderState) -> Stream:
         """The stream as a state continues it; raises `StateMismatchError` if `now` belongs to another sequence."""
         if self.appended is not None and state.source.get("manifest") != now.source["manifest"]:
             assert isinstance(stream, RowStream)  # `stream` has checked its source
@@ -133,9 +180,14 @@ class LoaderOptions:
             check_same_sequence(state, now)
         except StateMismatchError as error:
             if isinstance(stream, RowStream):
-                _name_older_snapshot(error, stream.rows.split, state)
+                _name_older_snapshot(error, stream.sources[0].split, state)
             raise
         return stream.restored(state, declared=declared)
+
+    @property
+    def sequence(self) -> SequenceShare | None:
+        """This process's part of each row, if a mesh divides sequences."""
+        return None if self.mesh_share is None else self.mesh_share.sequence
 
     @property
     def order_label(self) -> str:
@@ -152,7 +204,7 @@ class LoaderOptions:
             pad_value=self.pad_value,
         )
 
-    def _transformed(self, stream: RowStream | MixtureStream, no_rows: Batch) -> Batch:
+    def _transformed(self, stream: Stream, no_rows: Batch) -> Batch:
         """What the transform makes of no rows, or of the first one: `np.stack` of the images of no rows fails."""
         assert self.transform is not None
         try:
@@ -169,11 +221,11 @@ class LoaderOptions:
         except Exception as error:
             raise failed_transform(self.transform, error) from error
 
-    def features_of(self, stream: RowStream | MixtureStream) -> tuple[str, ...]:
+    def features_of(self, stream: Stream) -> tuple[str, ...]:
         """The features that are returned from a stream; raises `LoaderError` for options that do not suit it."""
         features = stream.features
         if self.transform is not None or self.cu_seqlens:
-            no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
+            no_rows = stream.gather(stream.no_places)
             if self.transform is not None:
                 no_rows = self._transformed(stream, no_rows)
                 features = tuple(no_rows)
@@ -189,11 +241,11 @@ class LoaderOptions:
             checked_name(VALID, features)
             if self.transform is not None:
                 fills_of_result(no_rows, stream.fills, self.pad_value)  # refuses now what no column of the result holds
-        if self.mesh is not None and self.mesh.sequence is not None:
-            self._check_sequence(self.mesh.sequence, stream, None if self.transform is None else no_rows)
+        if self.sequence is not None:
+            self._check_sequence(self.sequence, stream, None if self.transform is None else no_rows)
         _check_names("pad_to", self.pad_to, stream.all_features)
         _check_names("pad_value", self.pad_value, {*stream.all_features, *features})
-        if isinstance(stream, MixtureStream) and stream.is_limited and stream.size is not None and self.epochs != 1:
+        if stream.is_limited and stream.size is not None and self.epochs != 1:
             raise LoaderError(
                 f"max_epochs of a mixture limits its sources over the whole run, which is one epoch, got "
                 f"epochs={self.epochs}. Omit epochs, and raise max_epochs for a longer run."
@@ -205,9 +257,7 @@ class LoaderOptions:
             )
         return features
 
-    def _check_sequence(
-        self, sequence: SequenceShare, stream: RowStream | MixtureStream, transformed: Batch | None
-    ) -> None:
+    def _check_sequence(self, sequence: SequenceShare, stream: Stream, transformed: Batch | None) -> None:
         """Raises `LoaderError` if the batches cannot be divided into the parts of a sequence."""
         concatenated = [name for name, column in stream.columns.items() if column.concatenated]
         if concatenated:
@@ -226,7 +276,7 @@ class LoaderOptions:
                 f"segment_multiple={sequence.multiple})."
             )
 
-    def reader(self, stream: RowStream | MixtureStream, steps: StepOptions) -> BatchReader:
+    def reader(self, stream: Stream, steps: StepOptions) -> BatchReader:
         """What reads the batches of a stream; steps change with the share of this process."""
         return BatchReader(
             stream,
@@ -235,7 +285,7 @@ class LoaderOptions:
             pad_value=self.pad_value,
             transform=self.transform,
             cu_seqlens=self.cu_seqlens,
-            sequence=None if self.mesh is None else self.mesh.sequence,
+            sequence=self.sequence,
         )
 
 

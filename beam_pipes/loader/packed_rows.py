@@ -9,9 +9,8 @@ of a split (`SplitRows`); `cu_seqlens_of` turns segment ids into the boundaries 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,25 +18,21 @@ import numpy.typing as npt
 
 from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.format.dtypes import Array
-from beam_pipes.loader.batches import Batch, fills_of, ranges
+from beam_pipes.loader.batches import Batch, ranges
 from beam_pipes.loader.columns import columns_of, entries_left, put_into, read_consistently, rows_of, widest_row
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.pack import plan_of_epoch
 from beam_pipes.loader.packing.plan import PackingPlan, rounded_up
 from beam_pipes.loader.row_source import PaddedSplit
-from beam_pipes.loader.rows import ColumnSpec, GatherOptions, InMemory, Shapes, checked_name, varying
-from beam_pipes.loader.state import Identity
+from beam_pipes.loader.rows import ColumnSpec, GatherOptions, InMemory, Rows, Shapes, checked_name, varying
 
 _NOTHING = np.zeros(1, np.int64)
 _KEPT_NUMBERS = 1 << 14
 _KNOWN = ColumnSpec(dtype="int32", shape=())
 
 
-class PaddedRows:
+class PaddedRows(Rows):
     """The rows of a `PaddedSplit`."""
-
-    most_segments: int | None = 1
-    segment_multiple: int = 1
 
     def __init__(self, padded: PaddedSplit, options: GatherOptions) -> None:
         if options.ragged != "pad" or options.pad_to is not None:
@@ -48,11 +43,9 @@ class PaddedRows:
                 f"these rows have no feature {unknown[0]!r}; they have: {', '.join(padded.sequence_lengths)}",
                 feature=unknown[0],
             )
+        features = options.features or tuple(padded.sequence_lengths)
+        super().__init__(padded.split, len(padded.split), features, options.pad_value)
         self._padded = padded
-        self.split = self._split = padded.split
-        self.size = len(padded.split)
-        self.features = options.features or tuple(padded.sequence_lengths)
-        self.fills = fills_of(padded.split.spec, self.features, options.pad_value)
         self.draws_anew = bool(getattr(padded.split, "draws_anew", False))
         columns: dict[str, ColumnSpec] = {}
         for name in self.features:
@@ -65,29 +58,16 @@ class PaddedRows:
         self.columns = columns
         self._varying = [name for name in self.features if None in columns[name].shape]
 
-    @property
-    def block_sizes(self) -> Indices:
-        return np.asarray(self._split.shard_sizes, np.int64)
-
     def costs(self, epoch: int) -> Indices:
         raise LoaderError(
             "BalancedShuffle balances rows of different cost, and rows of a PaddedSplit all have the same lengths. "
             "Pass shuffle=True."
         )
 
-    def identity(self) -> dict[str, object]:
-        return dataclasses.asdict(Identity.of_split(self._split))
-
-    def will_need(self, blocks: Indices) -> None:
-        """Does nothing: the split is local."""
-
-    def check_room(self, windows: Sequence[Indices]) -> None:
-        """Does nothing: the split is local."""
-
     def widest(self, rows: Indices) -> Shapes:
         found: dict[str, tuple[int, ...]] = {}
         for name in self._varying:
-            own, length = widest_row(self._split, name, rows), self._padded.sequence_lengths[name]
+            own, length = widest_row(self.split, name, rows), self._padded.sequence_lengths[name]
             found[name] = own if length is None else (length, *own[1:])
             for added in ("segment_ids", "positions"):
                 if None in self.columns.get(f"{name}_{added}", _KNOWN).shape:
@@ -95,11 +75,11 @@ class PaddedRows:
         return found
 
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
-        return read_consistently([self._split], lambda: self._gather(rows, shapes or {}))
+        return read_consistently([self.split], lambda: self._gather(rows, shapes or {}))
 
     def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
         batch: Batch = {}
-        for name, (values, lengths) in columns_of(self._split, self.features, rows).items():
+        for name, (values, lengths) in columns_of(self.split, self.features, rows).items():
             if lengths is None:
                 batch[name] = values
                 continue
@@ -260,7 +240,7 @@ def _bytes_of(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-class PackedRows:
+class PackedRows(Rows):
     """The bins of a plan: tokens, segment ids (from 1 in a row, 0 on padding), positions (from 0 in a segment).
 
     Records [5, 6, 7] and [8, 9] in a row of 6:
@@ -297,13 +277,10 @@ class PackedRows:
                 f"the packing plan has no feature {unknown[0]!r}; it has: {', '.join(plan.features)}",
                 feature=unknown[0],
             )
+        super().__init__(plan.split, len(plan), options.features or plan.features, options.pad_value)
         self._plan = plan
         self.draws_anew = plan.reshuffle_each_iteration
         self.of_epoch: Callable[[int], PackingPlan] = functools.lru_cache(maxsize=2)(functools.partial(_of_epoch, plan))
-        self.split = self._split = plan.split
-        self.features = options.features or plan.features
-        self.size = len(plan)
-        self.fills = fills_of(plan.split.spec, self.features, options.pad_value)
         self._columns = []
         columns: dict[str, ColumnSpec] = {}
         for name in self.features:
@@ -334,21 +311,13 @@ class PackedRows:
         source = self._plan.source
         return {"manifest": source.manifest, "split": source.split, "rows": self.size, "plan": self._plan.digest}
 
-    def will_need(self, blocks: Indices) -> None:
-        """Does nothing: blocks of packed rows are unknown."""
-
-    def check_room(self, windows: Sequence[Indices]) -> None:
-        """Does nothing: blocks of packed rows are unknown."""
-
     def widest(self, rows: Indices) -> Shapes:
         names = varying(self.columns)
         records = self._entries(rows).records if names else rows
-        return {
-            name: (self._plan.sequence_lengths[name], *widest_row(self._split, name, records)[1:]) for name in names
-        }
+        return {name: (self._plan.sequence_lengths[name], *widest_row(self.split, name, records)[1:]) for name in names}
 
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
-        return read_consistently([self._split], lambda: self._gather(rows, shapes or {}))
+        return read_consistently([self.split], lambda: self._gather(rows, shapes or {}))
 
     @property
     def most_segments(self) -> int | None:
@@ -378,15 +347,15 @@ class PackedRows:
             if len(parts) > 1:  # a mixture, whose passes over this source meet in a batch
                 found = _Entries(*(np.concatenate(each) for each in zip(*parts, strict=True)))
                 found = found.some(np.argsort(found.row_of_entry, kind="stable"))
-        left = entries_left(self._split, found.records)
+        left = entries_left(self.split, found.records)
         return found if left is None else found.some(left)
 
     def located(self, rows: Indices) -> Mapping[str, InMemory] | None:
         """Where the pieces of these rows are in memory; None if values must be made or read first."""
-        return read_consistently([self._split], lambda: self._located(rows))
+        return read_consistently([self.split], lambda: self._located(rows))
 
     def _located(self, rows: Indices) -> Mapping[str, InMemory] | None:
-        locate = getattr(self._split, "located", None)
+        locate = getattr(self.split, "located", None)
         entries = self._entries(rows)
         found = None if locate is None else locate(entries.records, self.features)
         if found is None:
@@ -404,7 +373,7 @@ class PackedRows:
 
     def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
         entries = self._entries(rows)
-        read = columns_of(self._split, [name for name, *_ in self._columns], entries.records)
+        read = columns_of(self.split, [name for name, *_ in self._columns], entries.records)
         batch: Batch = {}
         for name, column, width, pad, (segment_name, position_name) in self._columns:
             values, whole = read[name]

@@ -20,12 +20,11 @@ from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_
 from beam_pipes.loader.delivery import named_failure
 from beam_pipes.loader.epochs import ROW_OF_PLACE
 from beam_pipes.loader.mesh import SequenceShare
-from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices, row_keys
 from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.rows import InMemory, Rows, varying
+from beam_pipes.loader.rows import InMemory, varying
 from beam_pipes.loader.steps import Run, StepOptions, Steps
-from beam_pipes.loader.stream import Places, RowStream
+from beam_pipes.loader.stream import Places, Stream
 
 VALID = "valid"
 CU_SEQLENS = "cu_seqlens"
@@ -87,7 +86,7 @@ class BatchReader:
 
     def __init__(
         self,
-        stream: RowStream | MixtureStream,
+        stream: Stream,
         steps: StepOptions,
         *,
         fills: Fills,
@@ -121,22 +120,17 @@ class BatchReader:
         """This process's slices of global batches, gathered together. They share memory, but no elements."""
         return self.finished(self.gathered(steps), steps)
 
-    @property
-    def _sources(self) -> list[Rows]:
-        return [self.stream.rows] if isinstance(self.stream, RowStream) else self.stream.sources
-
     @functools.cached_property
     def pends(self) -> bool:
         """Whether a batch is just a copy of mapped memory."""
         if self._transform is not None or self.stream.row_bytes is None or not self.host_rows:
             return False
-        nothing = np.empty((0, 2) if isinstance(self.stream, MixtureStream) else 0, np.int64)
-        return self.stream.located(nothing) is not None
+        return self.stream.located(self.stream.no_places) is not None
 
     @property
     def gives_own_arrays(self) -> bool:
         """Whether nothing else holds the arrays of a batch; a transform may return the same array repeatedly."""
-        return self._transform is None and all(isinstance(rows.split, Split) for rows in self._sources)
+        return self._transform is None and all(isinstance(rows.split, Split) for rows in self.stream.sources)
 
     def pending(self, steps: Steps) -> Made:
         """Like `read_until_failure`, but copies each batch only when it is returned, if nothing else must be done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -99,110 +100,99 @@ class InMemory(Protocol):
         ...
 
 
-class Rows(Protocol):
-    """A numbered set of rows. Reading is safe from several threads."""
+class Rows(abc.ABC):
+    """A numbered set of rows of a split. Reading is safe from several threads."""
 
-    @property
-    def size(self) -> int: ...
+    #: The padding of each feature; other columns of a batch are 0 for missing rows.
+    fills: Fills
+    #: The columns of every batch, in order.
+    columns: Columns
+    #: Whether rows differ in every epoch: `gather` then gets `row + epoch · size`.
+    draws_anew: bool = False
 
-    @property
-    def features(self) -> tuple[str, ...]: ...
-
-    @property
-    def fills(self) -> Fills:
-        """The padding of each feature; other columns of a batch are 0 for missing rows."""
-        ...
-
-    @property
-    def split(self) -> MeasuredSplit:
-        """The split that the rows are made of."""
-        ...
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of every batch, in order."""
-        ...
+    def __init__(self, split: MeasuredSplit, size: int, features: tuple[str, ...], pad_value: PadValue) -> None:
+        self.split = split
+        self.size = size
+        self.features = features
+        self.fills = fills_of(split.spec, features, pad_value)
 
     @property
     def block_sizes(self) -> Indices:
         """Sizes of runs of consecutive rows that are stored together."""
-        ...
+        return np.asarray(self.split.shard_sizes, np.int64)
 
     @property
     def most_segments(self) -> int | None:
         """The maximum number of segments in a row; None if that differs by epoch."""
-        ...
+        return 1
 
     @property
     def segment_multiple(self) -> int:
         """Each segment takes a multiple of this many positions; 1 for rows that are not packed."""
-        ...
-
-    @property
-    def draws_anew(self) -> bool:
-        """Whether rows differ in every epoch: `gather` then gets `row + epoch · size`."""
-        ...
+        return 1
 
     def identity(self) -> dict[str, object]:
         """Everything the rows depend on, as JSON; part of the state."""
-        ...
+        return dataclasses.asdict(Identity.of_split(self.split))
 
+    @abc.abstractmethod
     def costs(self, epoch: int) -> Indices:
         """The cost of each row: the sum of its segments' squared lengths. Raises `LoaderError` without lengths."""
-        ...
 
+    @abc.abstractmethod
     def widest(self, rows: Indices) -> Shapes:
         """For each column that varies: the smallest shape of a row that holds these rows. Reads no values."""
-        ...
 
+    @abc.abstractmethod
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
         """The rows as a batch; columns that vary get `shapes`, by default the smallest that hold these rows.
 
         `shapes` may name columns of a mixture's other sources; they are ignored.
         """
-        ...
+
+    def located(self, rows: Indices) -> Mapping[str, InMemory] | None:
+        """Where the columns of these rows are in memory; None if a batch is more than a copy of them."""
+        return None
 
     def will_need(self, blocks: Indices) -> None:
         """Announces the next blocks, so that they can be fetched in the background."""
-        ...
+        will_need = getattr(self.split, "will_need", None)
+        if will_need is not None:
+            will_need(blocks)
 
     def check_room(self, windows: Sequence[Indices]) -> None:
         """Raises `LoaderError` if there is no room for two consecutive windows of blocks."""
-        ...
+        check_room = getattr(self.split, "check_room", None)
+        if check_room is not None:
+            check_room(windows)
 
 
-class SplitRows:
+class SplitRows(Rows):
     """The records of a split."""
 
-    draws_anew = False
-    most_segments: int | None = 1
-    segment_multiple: int = 1
+    split: ReadSplit
 
     def __init__(self, split: ReadSplit, options: GatherOptions) -> None:
         self._identity = Identity.of_split(split)
-        self.split = self._split = split
-        self._options = dataclasses.asdict(options)
         unknown = sorted(set(options.features or ()) - set(split.spec))
         if unknown:
             raise LoaderError(
                 f"split {split.name!r} has no feature {unknown[0]!r}; it has: {', '.join(sorted(split.spec))}",
                 feature=unknown[0],
             )
+        super().__init__(split, len(split), options.features or tuple(split.spec), options.pad_value)
+        self._options = dataclasses.asdict(options)
         if options.features is not None:
             self._options["features"] = list(options.features)
-        self.size = len(split)
-        self.features = options.features or tuple(split.spec)
-        self.fills = fills_of(split.spec, self.features, options.pad_value)
         self.columns = _columns_of_split(split.spec, self.features, options)
         self._varying = varying(self.columns)
         self._pad_to = {name: column.shape for name, column in self.columns.items() if None not in column.shape}
 
-    @property
-    def block_sizes(self) -> Indices:
-        return np.asarray(self._split.shard_sizes, np.int64)
+    def identity(self) -> dict[str, object]:
+        return dataclasses.asdict(self._identity)  # of the records as they were when it was opened
 
     def costs(self, epoch: int) -> Indices:
-        lengths = [self._split.lengths(name) for name in self.features if self._split.spec[name].ragged]
+        lengths = [self.split.lengths(name) for name in self.features if self.split.spec[name].ragged]
         if not lengths:
             raise LoaderError(
                 "BalancedShuffle balances rows of different lengths, and no feature that is read varies in length: "
@@ -210,13 +200,10 @@ class SplitRows:
             )
         return np.asarray(sum(np.asarray(each, np.int64) ** 2 for each in lengths), np.int64)
 
-    def identity(self) -> dict[str, object]:
-        return dataclasses.asdict(self._identity)
-
     def widest(self, rows: Indices) -> Shapes:
         found = {}
         for name in self._varying:
-            longest = self._split.shapes(name, rows).max(axis=0, initial=0).tolist()
+            longest = self.split.shapes(name, rows).max(axis=0, initial=0).tolist()
             known = self.columns[name].shape
             found[name] = tuple(one if size is None else size for one, size in zip(longest, known, strict=True))
         return found
@@ -226,26 +213,16 @@ class SplitRows:
         if shapes is not None:
             wider = {name: shapes[name] for name in self._varying}
             options = {**options, "pad_to": {**self._pad_to, **wider}}
-        batch: Batch = self._split.gather(rows, **options)
+        batch: Batch = self.split.gather(rows, **options)
         return batch
 
     def located(self, rows: Indices) -> Mapping[str, Located] | None:
         """Where the features of these rows are in memory; None if a batch is more than a copy of them."""
-        locate = getattr(self._split, "located", None)
-        if locate is None or any(self._split.spec[name].ragged for name in self.features):
+        locate = getattr(self.split, "located", None)
+        if locate is None or any(self.split.spec[name].ragged for name in self.features):
             return None
         found: Mapping[str, Located] | None = locate(rows, self.features)
         return found
-
-    def will_need(self, blocks: Indices) -> None:
-        will_need = getattr(self._split, "will_need", None)
-        if will_need is not None:
-            will_need(blocks)
-
-    def check_room(self, windows: Sequence[Indices]) -> None:
-        check_room = getattr(self._split, "check_room", None)
-        if check_room is not None:
-            check_room(windows)
 
 
 def _columns_of_split(spec: Mapping[str, FeatureSpec], features: Sequence[str], options: GatherOptions) -> Columns:

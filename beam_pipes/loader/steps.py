@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
-from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packed_rows import PackedRows
-from beam_pipes.loader.stream import RowStream
+from beam_pipes.loader.stream import Stream
 from beam_pipes.loader.world import Share
 
 
@@ -188,7 +187,7 @@ class Run:
     Epochs of one run may differ in size: a change of a mixture's rates moves where an epoch ends.
     """
 
-    def __init__(self, stream: RowStream | MixtureStream, steps: StepOptions) -> None:
+    def __init__(self, stream: Stream, steps: StepOptions) -> None:
         self.stream = stream
         self.steps = steps
 
@@ -267,7 +266,7 @@ class Run:
 
     def why_no_steps(self) -> str:
         """Why an epoch has no step, and what to do."""
-        rows = self.stream.rows if isinstance(self.stream, RowStream) else None
+        rows = self.stream.sources[0]
         dropped = rows.of_epoch(0).dropped_records if isinstance(rows, PackedRows) else 0
         if dropped and not self.stream.size:
             return (

@@ -7,18 +7,20 @@
 `locate` turns positions of an epoch into *places* (cheap, vectorised, independent of the data), `gather` turns places
 into a batch. The loader locates many batches at once and gathers one at a time.
 
-`RowStream` is that of one source. `AppendedStream` is one whose split has grown during the run, and `over_newer` makes
+A `Stream` has one source or several. `RowStream` is that of one, `MixtureStream` that of several, and `BucketStream`
+that of one in batches by tokens. `AppendedStream` is one whose split has grown during the run, and `over_newer` makes
 of a state saved before that a state of it: epochs have then other rows, which `epochs.py` locates, and everything
-else is that of a `RowStream`. The stream of several sources is `MixtureStream`.
+else is that of a `RowStream`.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +31,12 @@ from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader.batches import Batch, Fills
 from beam_pipes.loader.columns import StoredSplit, read_consistently, stored_split
 from beam_pipes.loader.epochs import Opened, Orders, Part, Shuffle, are_of_present, by_snapshot, joined
+from beam_pipes.loader.mixture import Rates
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit
-from beam_pipes.loader.rows import Columns, GatherOptions, InMemory, Rows, SplitRows, row_bytes
+from beam_pipes.loader.rows import GatherOptions, InMemory, Rows, Shapes, SplitRows, columns_in_common, row_bytes
 from beam_pipes.loader.state import Addition, LoaderState, Segment, check_same_sequence
 
 #: What an open source is, other than a mixture.
@@ -67,104 +70,191 @@ class Progress(NamedTuple):
     sources: list[Given]
 
 
-class Stream(Protocol):
-    """Rows of epochs by position. Thread-safe."""
-
-    @property
-    def size(self) -> int | None:
-        """Rows of an epoch; None for an endless stream."""
-        ...
-
-    @property
-    def features(self) -> tuple[str, ...]: ...
-
-    @property
-    def all_features(self) -> frozenset[str]:
-        """All existing features, whether read or not."""
-        ...
-
-    @property
-    def fills(self) -> Fills:
-        """What fills each feature."""
-        ...
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of every batch, in order."""
-        ...
-
-    @property
-    def row_bytes(self) -> int | None:
-        """Bytes of a row in a batch; None if batches cannot be cut out of larger ones."""
-        ...
-
-    def size_of(self, epoch: int) -> int | None:
-        """Rows of one epoch, which a change of a mixture's rates may have altered."""
-        ...
-
-    def epoch_sizes(self) -> list[EpochSizes]:
-        """The rows of all epochs from the first one on, in runs of equal sizes; the last run has no end."""
-        ...
-
-    @property
-    def located_rows(self) -> int:
-        """The best number of rows to locate at once."""
-        ...
-
-    @property
-    def segment_multiple(self) -> int:
-        """Each segment of a packed row takes a multiple of that many places; 1 for rows that are not packed."""
-        ...
-
-    def identity(self) -> dict[str, object]: ...
-
-    def restored(self, state: LoaderState, *, declared: bool) -> Stream:
-        """The stream continued from a state of the same sequence, for a mixture `declared` with the same rates."""
-        ...
-
-    def progress(self, epoch: int, position: int) -> Progress:
-        """What each source has given before a row."""
-        ...
-
-    def segment(self, epoch: int) -> Segment | None: ...
-
-    def stated_segment(self, epoch: int) -> Segment | None:
-        """The segment as a state needs it."""
-        ...
-
-    def locate(self, epoch: int, positions: Indices) -> Places: ...
-
-    def check_widths(self) -> None:
-        """Raises `LoaderError` if a column varies and row lengths are unknown before reading."""
-        ...
-
-    def gather(self, places: Places, beside: Places | None = None) -> Batch:
-        """The rows at some places; those `beside` them, including other hosts' rows, decide how wide varying columns
-        are.
-        """
-        ...
-
-    def located(self, places: Places) -> Mapping[str, InMemory] | None:
-        """Where the columns of rows are in memory; None if a batch is more than a copy of them."""
-        ...
-
-    @property
-    def fetches_ahead(self) -> bool:
-        """Whether `approach` does anything."""
-        ...
-
-    def approach(self, epoch: int, position: int) -> None:
-        """Announces that rows from here on will be gathered, so that the next ones can be fetched."""
-        ...
-
-    def position_of(self, epoch: int, source: int, row: int) -> int | None: ...
-
-
 def open_rows(source: OpenSource, options: GatherOptions) -> Rows:
     """Rows of a split, of a packing plan, or of records padded one by one."""
     if isinstance(source, PackingPlan):
         return PackedRows(source, options)
     return PaddedRows(source, options) if isinstance(source, PaddedSplit) else SplitRows(source, options)
+
+
+class Stream(abc.ABC):
+    """Rows of epochs by position, of one source or several. Thread-safe.
+
+    A change that a run has seen (`changes`) can be applied to the same stream in another process.
+    """
+
+    #: Rows of an epoch; None for an endless stream.
+    size: int | None
+    #: The places of no rows.
+    no_places: Places = np.empty(0, np.int64)
+    #: Whether sources leave after a number of epochs.
+    is_limited: bool = False
+    #: Records that were added to the source during the run; see `AppendedStream`.
+    additions: tuple[Addition, ...] = ()
+    #: The epoch in which the rates last changed.
+    changed_epoch: int = 0
+
+    def __init__(self, sources: Sequence[OpenSource], options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
+        self.sources = [open_rows(source, options) for source in sources]
+        self._new_orders: Callable[[Rows, int], Orders] = lambda rows, stream: Orders(rows, seed, shuffle, stream)
+        self.features = self.sources[0].features
+        #: All existing features, whether read or not.
+        self.all_features: frozenset[str] = frozenset().union(*(rows.split.spec for rows in self.sources))
+        self.columns = columns_in_common(self.sources)
+        #: What fills each feature; one that is ragged in one source is filled as a ragged one in all.
+        self.fills: Fills = {
+            name: next((rows.fills[name] for rows in self.sources if rows.split.spec[name].ragged), fill)
+            for name, fill in self.sources[0].fills.items()
+        }
+        #: Bytes of a row in a batch; None if batches cannot be cut out of larger ones.
+        self.row_bytes = row_bytes(self.columns)
+        # Only a shuffle of blocks knows which part of a file comes next; other orders touch all files at any time.
+        self.fetches_ahead = isinstance(shuffle, BlockShuffle)
+
+    @functools.cached_property
+    def most_segments(self) -> int | None:
+        """The maximum number of segments in a row; None if that differs by epoch."""
+        most = [rows.most_segments for rows in self.sources]
+        return None if None in most else max(each for each in most if each is not None)
+
+    @functools.cached_property
+    def segment_multiple(self) -> int:
+        """Each segment of a packed row takes a multiple of that many places; 1 for rows that are not packed."""
+        found = sorted({rows.segment_multiple for rows in self.sources})
+        if len(found) > 1:
+            raise LoaderError(
+                f"the plans of this mixture have segment_multiple {' and '.join(map(str, found))}, and the boundaries "
+                "of segments need one for all rows. Pack all sources with the same one."
+            )
+        return found[0]
+
+    @property
+    def located_rows(self) -> int:
+        """The best number of rows to locate at once."""
+        return LOCATED_ROWS
+
+    def lines(self) -> list[str]:
+        """What `Loader.describe` prints of it beside its source."""
+        return []
+
+    @abc.abstractmethod
+    def identity(self) -> dict[str, object]: ...
+
+    # Epochs
+
+    @abc.abstractmethod
+    def size_of(self, epoch: int) -> int | None:
+        """Rows of one epoch, which a change during the run may have altered."""
+
+    @abc.abstractmethod
+    def epoch_sizes(self) -> list[EpochSizes]:
+        """The rows of all epochs from the first one on, in runs of equal sizes; the last run has no end."""
+
+    @abc.abstractmethod
+    def locate(self, epoch: int, positions: Indices) -> Places: ...
+
+    @abc.abstractmethod
+    def positions_of(self, epoch: int, source: int, row: int, before: int | None = None) -> Iterator[int]:
+        """All positions of an epoch at which a row comes, ascending; with `before`, up to there."""
+
+    def position_of(self, epoch: int, source: int, row: int) -> int | None:
+        """The first position at which a row comes; None if it does not."""
+        return next(self.positions_of(epoch, source, row), None)
+
+    @abc.abstractmethod
+    def approach(self, epoch: int, position: int) -> None:
+        """Announces that rows from here on will be gathered, so that the next ones can be fetched."""
+
+    # The run so far
+
+    def segment(self, epoch: int) -> Segment | None:
+        """The stretch of constant rates that rows of this epoch belong to."""
+        return None
+
+    def stated_segment(self, epoch: int) -> Segment | None:
+        """The segment as a state needs it."""
+        return None
+
+    @abc.abstractmethod
+    def progress(self, epoch: int, position: int) -> Progress:
+        """What each source has given before a row."""
+
+    @property
+    @abc.abstractmethod
+    def changes(self) -> Any | None:
+        """What `with_changes` takes over to the same stream in another process; None if nothing changed."""
+
+    @abc.abstractmethod
+    def with_changes(self, changes: Any) -> Stream: ...
+
+    @abc.abstractmethod
+    def restarted(self) -> Stream:
+        """The same rows, in a run that begins anew."""
+
+    @abc.abstractmethod
+    def restored(self, state: LoaderState, *, declared: bool) -> Stream:
+        """The stream continued from a state of the same sequence, for a mixture `declared` with the same rates."""
+
+    def with_rates(self, rates: Rates, epoch: int, position: int) -> Stream:
+        """The same mixture at other rates from this row on; every source continues where it is."""
+        raise LoaderError("only a loader of a Mixture has rates to set")
+
+    def effective_rates(self, epoch: int, position: int) -> list[EffectiveRate]:
+        """What each source has given of an epoch before a row, and its rate there."""
+        raise LoaderError("only a loader of a Mixture has rates")
+
+    def taking_over(self, before: Progress) -> tuple[Stream, int]:
+        """This mixture as the continuation of another one, or of a single source, and the position of its next row."""
+        raise LoaderError("previous=… is for a loader of a Mixture, whose sources continue where they were")
+
+    # Reading
+
+    @abc.abstractmethod
+    def rows_at(self, places: Places) -> tuple[Indices, Indices]:
+        """The sources of these places, and the rows of each, taken down or not."""
+
+    def stand_ins_in(self, epoch: int, source: int, records: Indices) -> Indices:
+        """The records of a source that are read in an epoch for some of it; those that do not come stay."""
+        return np.asarray(stored_split(self.sources[source].split).stand_ins(records), np.int64)
+
+    def check_widths(self) -> None:
+        """Raises `LoaderError` if a column varies and row lengths are unknown before reading."""
+        for rows in self.sources:
+            rows.widest(np.empty(0, np.int64))
+
+    def gather(self, places: Places, beside: Places | None = None) -> Batch:
+        """The rows at some places; those `beside` them, including other hosts' rows, decide how wide varying columns
+        are.
+        """
+        if beside is None:
+            return self._gather(places, None)
+        # A split may be taken down and written again between the two reads, of the widths and of the values.
+        return self._consistently(lambda: self._gather(places, self._widest(beside)))
+
+    def _consistently(self, read: Callable[[], Batch]) -> Batch:
+        return read_consistently([rows.split for rows in self.sources], read)
+
+    @abc.abstractmethod
+    def _gather(self, places: Places, shapes: Shapes | None) -> Batch: ...
+
+    @abc.abstractmethod
+    def _widest(self, places: Places) -> Shapes: ...
+
+    @abc.abstractmethod
+    def located(self, places: Places) -> Mapping[str, InMemory] | None:
+        """Where the columns of rows are in memory; None if a batch is more than a copy of them."""
+
+
+class EffectiveRate(NamedTuple):
+    """The contribution of a source to a mixture so far: its rows, their share of all, and the passes over it.
+
+    `rate` is its share at the cursor: 0 for a source that has left.
+    """
+
+    rows: int
+    share: float
+    epochs: float
+    rate: float
 
 
 class _Arguments(TypedDict):
@@ -174,37 +264,17 @@ class _Arguments(TypedDict):
     shuffle: Shuffle
 
 
-class RowStream:
+class RowStream(Stream):
     """The rows of one split or plan; places are row numbers."""
 
-    located_rows = LOCATED_ROWS
-    #: The additions of the run; see `AppendedStream`.
-    additions: tuple[Addition, ...] = ()
+    size: int
 
     def __init__(self, source: OpenSource, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
+        super().__init__([source], options, seed=seed, shuffle=shuffle)
         self._arguments: _Arguments = {"source": source, "options": options, "seed": seed, "shuffle": shuffle}
-        self._rows = open_rows(source, options)
-        self._orders = Orders(self._rows, seed, shuffle, 0)
+        self._rows = self.sources[0]
+        self._orders = self._new_orders(self._rows, 0)
         self.size = self._rows.size
-        self.features = self._rows.features
-        self.all_features = frozenset(self._rows.split.spec)
-        self.fills = self._rows.fills
-        self.columns = self._rows.columns
-        self.row_bytes = row_bytes(self.columns)
-        # Only a shuffle of blocks knows which part of a file comes next; other orders touch all files at any time.
-        self.fetches_ahead = isinstance(shuffle, BlockShuffle)
-
-    @property
-    def rows(self) -> Rows:
-        return self._rows
-
-    @functools.cached_property
-    def most_segments(self) -> int | None:
-        return self._rows.most_segments
-
-    @property
-    def segment_multiple(self) -> int:
-        return self._rows.segment_multiple
 
     def size_of(self, epoch: int) -> int:
         return self.size
@@ -223,7 +293,6 @@ class RowStream:
 
     @property
     def changes(self) -> tuple[Addition, ...] | None:
-        """What `with_changes` takes over to the same stream in another process; None if nothing changed."""
         return self.additions or None
 
     def with_changes(self, changes: tuple[Addition, ...]) -> RowStream:
@@ -233,59 +302,38 @@ class RowStream:
         return AppendedStream(**self._arguments, additions=changes) if changes else RowStream(**self._arguments)
 
     def restarted(self) -> RowStream:
-        """The same rows, in a run that begins with all of them."""
         return self.with_changes(())
-
-    def lines(self) -> list[str]:
-        """What `Loader.describe` prints of it beside its source."""
-        return []
 
     def progress(self, epoch: int, position: int) -> Progress:
         rows = epoch * self.size + position
         return Progress(rows, [Given(self.identity(), rows, 0)])
 
-    def segment(self, epoch: int) -> None:
-        return None
-
-    def stated_segment(self, epoch: int) -> None:
-        return None
-
     def locate(self, epoch: int, positions: Indices) -> Places:
         return self._orders.records(epoch, positions)
 
-    def rows_at(self, places: Places) -> Indices:
-        """The rows of the source at these places, taken down or not."""
-        return places
+    def rows_at(self, places: Places) -> tuple[Indices, Indices]:
+        return np.zeros(len(places), np.int64), places
 
-    def read_at(self, places: Places) -> Indices:
-        """The records of a split that are read at these places: stand-ins for those that are taken down."""
-        return np.asarray(stored_split(self._rows.split).stand_ins(places), np.int64)
+    def _gather(self, places: Places, shapes: Shapes | None) -> Batch:
+        return self._rows.gather(places, shapes)
 
-    def stand_ins_in(self, epoch: int, records: Indices) -> Indices:
-        """The records that are read in an epoch for some of the split; those that do not come stay."""
-        return self.read_at(records)
-
-    def check_widths(self) -> None:
-        self._rows.widest(np.empty(0, np.int64))
-
-    def gather(self, places: Places, beside: Places | None = None) -> Batch:
-        # A split may be taken down and written again between the two reads, of the widths and of the values.
-        if beside is None:
-            return self._rows.gather(places)
-        return read_consistently(
-            [self._rows.split], lambda: self._rows.gather(places, shapes=self._rows.widest(beside))
-        )
+    def _widest(self, places: Places) -> Shapes:
+        return self._rows.widest(places)
 
     def located(self, places: Places) -> Mapping[str, InMemory] | None:
-        # Rows that are padded one by one are made in memory; there is no place to copy them from.
-        return self._rows.located(places) if isinstance(self._rows, SplitRows | PackedRows) else None
+        return self._rows.located(places)
 
     def approach(self, epoch: int, position: int) -> None:
         self._orders.approach(epoch, position)
 
-    def position_of(self, epoch: int, source: int, row: int) -> int | None:
+    def positions_of(self, epoch: int, source: int, row: int, before: int | None = None) -> Iterator[int]:
         if source:
             raise LoaderError(f"there is one source, number 0; got source {source}", source=source)
+        position = self._position_of(epoch, row)
+        if position is not None and (before is None or position < before):
+            yield position
+
+    def _position_of(self, epoch: int, row: int) -> int | None:
         return int(self._orders.of_epoch(epoch).positions([row])[0])
 
 
@@ -425,38 +473,37 @@ class AppendedStream(RowStream):
     def locate(self, epoch: int, positions: Indices) -> Places:
         return self._epochs.locate(epoch, positions)
 
-    def rows_at(self, places: Places) -> Indices:
-        return by_snapshot(places, lambda number, rows: self._wholes[number - 1].rows_of(rows))
+    def rows_at(self, places: Places) -> tuple[Indices, Indices]:
+        rows = by_snapshot(places, lambda number, rows: self._wholes[number - 1].rows_of(rows))
+        return np.zeros(len(places), np.int64), rows
 
-    def read_at(self, places: Places) -> Indices:
+    def _read_at(self, places: Places) -> Indices:
+        """The records that are read at these places: stand-ins for those that are taken down."""
         return by_snapshot(places, lambda number, rows: self._wholes[number - 1].read_instead(rows))
 
-    def stand_ins_in(self, epoch: int, records: Indices) -> Indices:
+    def stand_ins_in(self, epoch: int, source: int, records: Indices) -> Indices:
         found = np.array(records, np.int64)
         for index, record in enumerate(records.tolist()):
             position = self._epochs.position_of(epoch, record)
             if position is not None:
-                found[index] = self.read_at(self.locate(epoch, np.array([position])))[0]
+                found[index] = self._read_at(self.locate(epoch, np.array([position])))[0]
         return found
 
     def gather(self, places: Places, beside: Places | None = None) -> Batch:
         if are_of_present(places) and (beside is None or are_of_present(beside)):
             return super().gather(places, beside)
-
-        def read() -> Batch:
-            shapes = None if beside is None else self._rows.widest(self.read_at(beside))
-            return self._rows.gather(self.read_at(places), shapes=shapes)
-
-        return read_consistently([self._rows.split], read)
+        return self._consistently(
+            lambda: self._gather(self._read_at(places), None if beside is None else self._widest(self._read_at(beside)))
+        )
 
     def located(self, places: Places) -> Mapping[str, InMemory] | None:
-        return super().located(places if are_of_present(places) else self.read_at(places))
+        return super().located(places if are_of_present(places) else self._read_at(places))
 
     def approach(self, epoch: int, position: int) -> None:
         self._epochs.approach(epoch, position)
 
-    def position_of(self, epoch: int, source: int, row: int) -> int | None:
-        super().position_of(epoch, source, row)  # refuses what is not a row
+    def _position_of(self, epoch: int, row: int) -> int | None:
+        super()._position_of(epoch, row)  # refuses what is not a row
         return self._epochs.position_of(epoch, row)
 
     def lines(self) -> list[str]:

@@ -463,7 +463,7 @@ def test_a_loader_answers_for_the_whole_run(resumed: Any) -> None:
     for step in range(steps):
         ids = loader.batch_at(step)["id"].tolist()
         for position, row in enumerate(ids):
-            record = [int(each["id"]) for each in loader._made_of[0]].index(row)
+            record = [int(each["id"]) for each in loader._options.source].index(row)
             epoch = int(step >= (6 if is_now else 5))
             place = loader.when(record, epoch=epoch)
             assert place is not None and (place.step, place.index) == (step, position)

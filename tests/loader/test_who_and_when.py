@@ -218,7 +218,7 @@ def test_who_and_when_are_inverse_over_all_kinds_of_runs(parts, run):
 
 
 def delivered(loader):
-    source = loader._made_of[0]
+    source = loader._options.source
     return [split for split, _ in source.sources] if isinstance(source, Mixture) else [source]
 
 

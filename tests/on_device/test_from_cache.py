@@ -485,7 +485,9 @@ class FailsOn:
 FORMS = {
     "tensors": DataLoader.from_cache,
     "mapped": lambda loader: DataLoader.from_cache(loader).map(lambda batch: batch),
-    "tensors_of_path": lambda loader: DataLoader.from_cache(loader._made_of[0], **vars(loader._made_of[1])),
+    "tensors_of_path": lambda loader: DataLoader.from_cache(
+        **{"cache" if name == "source" else name: option for name, option in vars(loader._options).items()}
+    ),
     "torch": lambda loader: TorchDataLoader(loader, skip_keys=["half", "text"]),
     "torch_prefetched": lambda loader: TorchDataLoader(loader, skip_keys=["half", "text"]).prefetch_to_devices(3),
     "jax": lambda loader: JaxDataLoader(loader, skip_keys=["half", "text"]),

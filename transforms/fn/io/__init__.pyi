@@ -1,3 +1,0 @@
-"""Made by `python -m beam_pipes.transforms.operators.stubs` from the table of operators; not to be edited."""
-
-from beam_pipes.transforms.fn.io import file as file
