@@ -9,6 +9,7 @@ that are mapped one by one, where that cannot be done.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import ctypes
 import functools
@@ -19,7 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -111,23 +112,34 @@ _READ_FILES = 256
 _ATTEMPTS = 5
 
 
-class Region(Protocol):
-    """Many files as one memory."""
+class Region(abc.ABC):
+    """Many files as one memory. Files are opened, and their sizes and contents checked, when they are first needed."""
 
     bases: Array  # (files + 1,) int64: the address of each file's first byte
 
-    def prepare(self, files: Array) -> None:
+    def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
+        self._paths = paths
+        self._sizes = np.asarray(sizes, np.int64)
+        self._check = check
+        page = mmap.ALLOCATIONGRANULARITY
+        self.bases = np.concatenate([np.zeros(1, np.int64), np.cumsum(-(-self._sizes // page) * page)])
+
+    def prepare(self, files: Array) -> None:  # noqa: B027 - most open their files one by one
         """Opens the given files if needed; call it before reading from them."""
 
+    @abc.abstractmethod
     def rows(self, addresses: Array, row_bytes: int) -> Array:
         """(n, row_bytes) of opaque bytes flattened to (n,) void, a copy: `row_bytes` from each address."""
 
+    @abc.abstractmethod
     def runs(self, addresses: Array, counts: Array, dtype: np.dtype) -> Array:
         """`counts[i]` elements from each address, one after the other, a copy. Addresses are aligned to the dtype."""
 
+    @abc.abstractmethod
     def file(self, number: int) -> Array:
         """The bytes of one file, read-only and not copied."""
 
+    @abc.abstractmethod
     def read(self, number: int, start: int, size: int) -> bytes:
         """A copy of `size` bytes of one file, or of fewer at its end."""
 
@@ -155,11 +167,6 @@ def open_region(
         except OSError:
             pass  # no address space left (ulimit -v)
     return SeparateFiles(paths, sizes, check=check)
-
-
-def _bases(sizes: Array) -> Array:
-    page = mmap.ALLOCATIONGRANULARITY
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(-(-sizes // page) * page)])
 
 
 class _Watch:
@@ -202,7 +209,7 @@ class _Watch:
 _FILES_A_LOOK = 16
 
 
-class MappedRegion:
+class MappedRegion(Region):
     """See the module. Memory is unmapped when the last array over it is gone.
 
     Safe in threads and after a fork without a lock: two threads that map the same file put the same bytes in the same
@@ -210,10 +217,8 @@ class MappedRegion:
     """
 
     def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
-        self._paths = paths
-        self._sizes = np.asarray(sizes, np.int64)
-        self._check = check
-        own = _bases(self._sizes)
+        super().__init__(paths, sizes, check=check)
+        own = self.bases
         self._ready = np.zeros(len(self._sizes), bool)
         self._all_ready = False
         self._part = _part_of_an_arena(max(int(own[-1]), mmap.ALLOCATIONGRANULARITY), len(self._sizes))
@@ -287,7 +292,7 @@ class MappedRegion:
         self._ready[number] = True
 
 
-class SeparateFiles:
+class SeparateFiles(Region):
     """The slow, general way: one map per file, the latest ones kept open. Thread-safe."""
 
     def __init__(
@@ -298,16 +303,10 @@ class SeparateFiles:
         check: Check | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        self._paths = paths
-        self._sizes = sizes
-        self._check = check
+        super().__init__(paths, sizes, check=check)
         self._max_bytes = max_bytes
-        self.bases = _bases(np.asarray(sizes, np.int64))
         self._open: dict[int, Array] = {}
         self._watch = _Watch()
-
-    def prepare(self, files: Array) -> None:
-        pass  # opened one by one
 
     def rows(self, addresses: Array, row_bytes: int) -> Array:
         files = np.searchsorted(self.bases, addresses, side="right") - 1
@@ -392,21 +391,15 @@ class _OpenFile:
         os.close(self.descriptor)
 
 
-class ReadFiles:
+class ReadFiles(Region):
     """Files that are read by `pread` and never mapped: an error where a map ends the process. Thread-safe.
 
     A call for each row: on batches of 32 × 1,024 tokens, 81 µs beside 23 µs.
     """
 
     def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
-        self._paths = paths
-        self._sizes = sizes
-        self._check = check
-        self.bases = _bases(np.asarray(sizes, np.int64))
+        super().__init__(paths, sizes, check=check)
         self._open: dict[int, _OpenFile] = {}
-
-    def prepare(self, files: Array) -> None:
-        pass  # opened one by one
 
     def rows(self, addresses: Array, row_bytes: int) -> Array:
         return self.runs(addresses, np.ones(len(addresses), np.int64), np.dtype((np.void, row_bytes)))

@@ -257,9 +257,6 @@ class ShardFiles:
         self._held = None
         self._column_starts.clear()
 
-    def source_ordinals(self) -> Array:
-        return self.whole_column(ORDINAL)
-
     def check_inside(self, places: Places, addresses: Array, sizes: Array | int, *, alignment: int = 1) -> None:
         """Raises `CorruptIndexError` if a read would leave its file: no index is trusted that far."""
         if self.layout is not None:

@@ -297,7 +297,7 @@ class Split:
     @property
     def source_ordinals(self) -> Array:
         """(n,) uint64: the position of each record in its source shard."""
-        ordinals: Array = self._files.source_ordinals()
+        ordinals: Array = self._files.whole_column(ORDINAL)
         return ordinals if self.choice is None else ordinals[self.choice.rows]
 
     def shard_of(self, index: int) -> int:

@@ -412,17 +412,7 @@ def _of_epoch(plan: PackingPlan, epoch: int) -> PackingPlan:
     if not epoch:
         return plan
     assert plan.split is not None  # `PackedRows` has looked
-    return plan_of_epoch(
-        plan.split,
-        limits=plan.sequence_lengths,
-        algorithm=plan.algorithm,
-        overlong=plan.overlong,
-        max_segments=plan.max_segments,
-        segment_multiple=plan.segment_multiple,
-        seed=plan.seed,
-        reshuffle_each_iteration=True,
-        epoch=epoch,
-    )
+    return plan_of_epoch(plan.split, plan.sequence_lengths, plan, epoch)
 
 
 def _check_pieces(starts: Indices, lengths: Indices, whole: Indices) -> None:

@@ -24,7 +24,7 @@ from beam_pipes.loader.packing.fits import (
     stable_order,
     vector_fit,
 )
-from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, rounded_up
+from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, PackOptions, rounded_up
 from beam_pipes.loader.row_source import MeasuredSplit, one_split
 from beam_pipes.loader.state import Identity
 
@@ -120,9 +120,7 @@ def pack(
             f"rows of several features ({', '.join(limits)}) are packed with algorithm='best_fit' and without "
             f"overlong='split', got algorithm={algorithm!r}, overlong={overlong!r}"
         )
-    return plan_of_epoch(
-        records_of,
-        limits=limits,
+    options = PackOptions(
         algorithm=algorithm,
         overlong=overlong,
         max_segments=max_segments,
@@ -130,6 +128,7 @@ def pack(
         seed=seed,
         reshuffle_each_iteration=reshuffle_each_iteration,
     )
+    return plan_of_epoch(records_of, limits, options)
 
 
 def _limits(split: MeasuredSplit, sequence_length: int | Mapping[str, int], feature: str | None) -> dict[str, int]:
@@ -165,19 +164,9 @@ def _limits(split: MeasuredSplit, sequence_length: int | Mapping[str, int], feat
     return {name: int(limit) for name, limit in limits.items()}
 
 
-def plan_of_epoch(
-    split: MeasuredSplit,
-    *,
-    limits: Mapping[str, int],
-    algorithm: str,
-    overlong: str,
-    max_segments: int | None,
-    segment_multiple: int,
-    seed: int | None,
-    reshuffle_each_iteration: bool,
-    epoch: int = 0,
-) -> PackingPlan:
+def plan_of_epoch(split: MeasuredSplit, limits: Mapping[str, int], options: PackOptions, epoch: int = 0) -> PackingPlan:
     """The plan of checked arguments, as `pack` takes them, for one epoch; only a reshuffled one depends on it."""
+    algorithm, overlong, seed = options.algorithm, options.overlong, options.seed
     capacities = np.array(list(limits.values()), np.int64)
     whole = np.stack([np.asarray(split.lengths(name), np.int64) for name in limits], axis=1)
     too_long = (whole > capacities).any(axis=1)
@@ -203,10 +192,10 @@ def plan_of_epoch(
         else:
             records, lengths = kept, np.minimum(whole[kept], capacities)
             starts = np.zeros_like(lengths)
-        bins = _bins(rounded_up(lengths, segment_multiple), capacities, algorithm, max_segments)
+        bins = _bins(rounded_up(lengths, options.segment_multiple), capacities, algorithm, options.max_segments)
     num_bins = int(bins.max()) + 1 if len(bins) else 0
     order = slice(None) if algorithm == CONCAT else stable_order(bins, num_bins)  # rows one after the other
-    taken = rounded_up(lengths, segment_multiple)
+    taken = rounded_up(lengths, options.segment_multiple)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(bins, minlength=num_bins)))) if num_bins else np.zeros(1)
     totals = {}
     for index, (name, limit) in enumerate(limits.items()):
@@ -221,23 +210,18 @@ def plan_of_epoch(
         )
     return PackingPlan(
         source=Identity.of_split(split),
-        algorithm=algorithm,
-        overlong=overlong,
         totals=totals,
         empty_records=int(empty.sum()),
         dropped_records=int((dropped & ~empty).sum()),
         lower_bound=num_bins
         if algorithm == CONCAT
         else max(lower_bound(taken[:, i], int(limit)) for i, limit in enumerate(capacities)),
-        max_segments=max_segments,
-        segment_multiple=segment_multiple,
-        seed=seed,
-        reshuffle_each_iteration=reshuffle_each_iteration,
         bin_offsets=_narrow(offsets),
         records=_narrow(records[order]),
         starts=_narrow(starts[order]),
         lengths=_narrow(lengths[order]),
         split=split,
+        **options.options,
     )
 
 

@@ -19,6 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +34,25 @@ MAGIC = b"BPPACK01"
 _ALIGNMENT = 64
 _ARRAYS = ("bin_offsets", "records", "starts", "lengths")
 # Options with the value of plans that do not use them, which leave it out and keep the digest that they had.
-_LATER = {"max_segments": None, "segment_multiple": 1, "seed": None, "reshuffle_each_iteration": False}
+_LATER: dict[str, Any] = {"max_segments": None, "segment_multiple": 1, "seed": None, "reshuffle_each_iteration": False}
 _DTYPES = ("|u1", "<u2", "<u4", "<u8")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PackOptions:
+    """How records are packed, as `pack` describes it; the same for all epochs of a plan that is repacked."""
+
+    algorithm: str
+    overlong: str
+    max_segments: int | None = None
+    segment_multiple: int = 1
+    seed: int | None = None
+    reshuffle_each_iteration: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """These options by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(PackOptions)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +67,7 @@ class FeatureTotals:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PackingPlan:
+class PackingPlan(PackOptions):
     """Rows of one split, as arrays: entry e of row r, for e in [bin_offsets[r], bin_offsets[r + 1]), is tokens
     [starts[e, f], starts[e, f] + lengths[e, f]) of feature f of record `records[e]`.
 
@@ -57,8 +75,6 @@ class PackingPlan:
     """
 
     source: Identity
-    algorithm: str
-    overlong: str
     totals: Mapping[str, FeatureTotals]
     empty_records: int
     dropped_records: int
@@ -68,10 +84,6 @@ class PackingPlan:
     starts: Array
     lengths: Array
     split: MeasuredSplit | None = None
-    max_segments: int | None = None
-    segment_multiple: int = 1
-    seed: int | None = None
-    reshuffle_each_iteration: bool = False
 
     def __len__(self) -> int:
         return len(self.bin_offsets) - 1
@@ -207,21 +219,16 @@ class PackingPlan:
             arrays = {name: _view(data, begin, header["arrays"][name]) for name in _ARRAYS}
             plan = cls(
                 source=Identity(**header["source"]),
-                algorithm=header["algorithm"],
-                overlong=header["overlong"],
                 totals={name: FeatureTotals(**header["totals"][name]) for name in header["features"]},
                 empty_records=header["empty_records"],
                 dropped_records=header["dropped_records"],
                 lower_bound=header["lower_bound"],
-                max_segments=header.get("max_segments"),
-                segment_multiple=header.get("segment_multiple", 1),
-                seed=header.get("seed"),
-                reshuffle_each_iteration=header.get("reshuffle_each_iteration", False) is True,
-                bin_offsets=arrays["bin_offsets"],
-                records=arrays["records"],
-                starts=arrays["starts"],
-                lengths=arrays["lengths"],
+                algorithm=header["algorithm"],
+                overlong=header["overlong"],
+                **{name: header.get(name, unused) for name, unused in _LATER.items()} | arrays,
             )
+            if type(plan.reshuffle_each_iteration) is not bool:
+                raise ValueError(f"reshuffle_each_iteration is {plan.reshuffle_each_iteration!r:.40}")
             object.__setattr__(plan, "_digest", header["digest"])
             if verify:
                 _check_entries(plan)
@@ -234,14 +241,12 @@ class PackingPlan:
     def _description(self) -> dict[str, object]:
         return {
             "source": dataclasses.asdict(self.source),
-            "algorithm": self.algorithm,
-            "overlong": self.overlong,
             "features": list(self.totals),
             "totals": {name: dataclasses.asdict(totals) for name, totals in self.totals.items()},
             "empty_records": self.empty_records,
             "dropped_records": self.dropped_records,
             "lower_bound": self.lower_bound,
-            **{name: value for name, unused in _LATER.items() if (value := getattr(self, name)) != unused},
+            **{name: value for name, value in self.options.items() if name not in _LATER or value != _LATER[name]},
         }
 
 
