@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from beam_pipes.publication.publish import OlderShards
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
     from beam_pipes.cache.shard_files import Places
-    from beam_pipes.cache.split import Split
 
 
 #: Records whose columns are held at once: 8 MB for a feature of 8 bytes. A multiple of 8.
@@ -100,16 +99,16 @@ def unpacked_rows(data: bytes, total: int) -> Array:
     return _rows_of([bits[begin // 8 : -(-end // 8)] for begin, end in _portions(total)], total)
 
 
-def checked_indices(indices: Sequence[int] | Array, split: Split) -> Array:
-    """`indices` of a split's records counted from the start; raises `ExampleIndexError` outside of them."""
-    total, wanted = len(split), np.asarray(indices)
+def checked_indices(indices: Sequence[int] | Array, total: int, *, split: str, where: object) -> Array:
+    """`indices` of `total` records counted from the start; raises `ExampleIndexError` outside of them."""
+    wanted = np.asarray(indices)
     if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
-        raise ExampleIndexError(f"{split!r}: expected a sequence of indices, got {wanted.dtype} {wanted.shape}")
+        raise ExampleIndexError(f"{where!r}: expected a sequence of indices, got {wanted.dtype} {wanted.shape}")
     wanted = wanted.astype(np.int64)
     outside = (wanted < -total) | (wanted >= total)
     if outside.any():
         index = int(wanted[np.argmax(outside)])
-        raise ExampleIndexError(f"{split!r}: there is no record {index}", split=split.name, index=index)
+        raise ExampleIndexError(f"{where!r}: there is no record {index}", split=split, index=index)
     checked: Array = np.where(wanted < 0, wanted + total, wanted)
     return checked
 
@@ -154,6 +153,10 @@ class StoredAs(NamedTuple):
     manifest_id: str | None = None
 
 
+#: The records chosen so far (None: all), the first record of each shard, an older snapshot → those that are left.
+FindRows: TypeAlias = "Callable[[Array | None, Array, OlderShards], tuple[Array, StoredAs]]"
+
+
 def rows_of_older(rows: Array | None, begins: Array, older: OlderShards) -> tuple[Array, StoredAs]:
     """The `rows` (ascending; None: all) that an older snapshot had too, and how they were stored there.
 
@@ -185,10 +188,10 @@ def _chosen_between(rows: Array | None, starts: Array, ends: Array, total: int) 
     return rows[rows_between(starts, ends, len(rows))], ends - starts
 
 
-def numbers_in(whole: Split, part: Split) -> Array:
-    """The numbers in one split of the records of another one, both of one snapshot: (k,), ascending."""
-    assert part.choice is not None  # it is a part
-    return part.choice.rows if whole.choice is None else positions_of(whole.choice.rows, part.choice.rows)
+def numbers_in(whole: Choice | None, part: Choice | None) -> Array:
+    """The numbers in one split of the records of a part of it: (k,), ascending."""
+    assert part is not None
+    return part.rows if whole is None else positions_of(whole.rows, part.rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

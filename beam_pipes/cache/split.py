@@ -13,7 +13,7 @@ from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded
 from beam_pipes.cache.conditions import Condition
 from beam_pipes.cache.filtered import (
     Choice,
-    StoredAs,
+    FindRows,
     checked_indices,
     positions_of,
     rows_of_older,
@@ -221,21 +221,18 @@ class Split:
         """
         shards = self._shards_of(older)
         part = f"added since manifest {shards.manifest_id[:16]}"
-        return self._part(part, *rows_since(self._rows, self._bounds, shards))
+        return self._part(part, rows_since, shards)
 
     def _as_of(self, shards: OlderShards) -> Split:
         part = f"as of manifest {shards.manifest_id[:16]}"
-        return self._part(part, *rows_of_older(self._rows, self._bounds, shards))
+        return self._part(part, rows_of_older, shards)
 
-    def _part(self, part: str, rows: Array, stored: StoredAs) -> Split:
-        condition = "" if self.choice is None else self.choice.condition
+    def _part(self, part: str, find: FindRows, shards: OlderShards) -> Split:
+        chosen, condition = (None, "") if self.choice is None else (self.choice.rows, self.choice.condition)
+        rows, stored = find(chosen, self._bounds, shards)
         return self._copy(
             choice=Choice(rows=rows, total=self._files.num_records, condition=condition, part=part, stored=stored)
         )
-
-    @property
-    def _rows(self) -> Array | None:
-        return None if self.choice is None else self.choice.rows
 
     def _shards_of(self, older: Split | str) -> OlderShards:
         if isinstance(older, str):
@@ -313,9 +310,12 @@ class Split:
         """The byte of its shard's file at which a record begins."""
         return self._files.offset(*self._place_one(index))
 
+    def _checked(self, indices: Sequence[int] | Array) -> Array:
+        return checked_indices(indices, len(self), split=self.name, where=self)
+
     def _place_one(self, index: int) -> tuple[int, int]:
         if self.choice is not None:
-            index = int(self.choice.rows[checked_indices([index], self)[0]])
+            index = int(self.choice.rows[self._checked([index])[0]])
         return self._files.place_one(index)
 
     def record_bytes(self, index: int) -> bytes:
@@ -346,7 +346,7 @@ class Split:
 
     def stand_ins(self, indices: Sequence[int] | Array) -> Array:
         """(n,) int64: the records that are read for these indices, see `removed_rows`; negative ones resolved."""
-        wanted = self._files.place(indices).indices if self.choice is None else checked_indices(indices, self)
+        wanted = self._files.place(indices).indices if self.choice is None else self._checked(indices)
         removed = self.removed_rows
         return self._stand_ins(wanted, removed) if len(removed) else wanted
 
@@ -355,7 +355,7 @@ class Split:
 
         Raises `CacheNotFoundError` if the cache was built without lineage.
         """
-        places = self._files.place(indices if self.choice is None else self.choice.rows[checked_indices(indices, self)])
+        places = self._files.place(indices if self.choice is None else self.choice.rows[self._checked(indices)])
         ordinals = self._files.column(ORDINAL, places).tolist() if len(places) else []
         numbers = np.asarray(self._shards.numbers, np.int64)[places.shards].tolist()
         lineage = self._lineage

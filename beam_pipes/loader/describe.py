@@ -29,10 +29,8 @@ from beam_pipes.loader.row_source import PaddedSplit
 from beam_pipes.loader.world import ranges_in_words
 
 if TYPE_CHECKING:
-    from beam_pipes.loader.loader import Loader
     from beam_pipes.loader.options import LoaderOptions
-    from beam_pipes.loader.steps import StepOptions
-    from beam_pipes.loader.stream import Stream
+    from beam_pipes.loader.steps import Run
 
 
 class Description(NamedTuple):
@@ -45,29 +43,30 @@ class Description(NamedTuple):
         return "\n".join(_lines(self))
 
 
-def described(
-    loader: Loader,
-    stream: Stream,
-    steps: StepOptions,
-    options: LoaderOptions,
-) -> Description:
+def described(run: Run, options: LoaderOptions, features: Sequence[str], epoch: int) -> Description:
     """A title, facts about the run, and the tree of what is read."""
-    segment = stream.segment(loader.epoch)
+    stream, steps = run.stream, run.steps
+    segment = stream.segment(epoch)
     epochs = "epochs without end" if steps.epochs is None else f"{steps.epochs} epoch{'s' if steps.epochs > 1 else ''}"
-    length = "no end of an epoch" if loader.steps_per_epoch is None else f"{loader.steps_per_epoch:,} steps in an epoch"
+    length = "no end of an epoch" if run.steps_per_epoch is None else f"{run.steps_per_epoch:,} steps in an epoch"
     of_rows = f"{steps.batch_size:,}" if steps.even else f"{steps.smallest_batch:,} to {steps.batch_size:,}"
     which = "each batch" if steps.even else "a batch of so many rows"
     rows = ranges_in_words(steps.host_places(steps.batch_size, steps.batch_size))
-    run = [
-        f"order: {shuffle_label(loader.shuffle)}, seed {loader.seed}",
+    facts = [
+        f"order: {shuffle_label(options.shuffle)}, seed {options.seed}",
         *stream.lines(),
         f"this process: rows {rows} of {which} (host {steps.share.index} of {steps.share.count})",
         *([] if options.mesh_share is None else [options.mesh_share.line]),
-        f"features: {', '.join(loader.features)}",
+        f"features: {', '.join(features)}",
     ]
     title = f"Loader: batches of {of_rows} rows, {length}, {epochs}, last={steps.last!r}"
-    facts = [Description(fact, []) for fact in run]
-    return Description(title, [*facts, _source(options.source, None if segment is None else segment.rates)])
+    return Description(
+        title,
+        [
+            *(Description(fact, []) for fact in facts),
+            _source(options.source, None if segment is None else segment.rates),
+        ],
+    )
 
 
 def _lines(node: Description) -> list[str]:

@@ -13,17 +13,15 @@ import inspect
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.prefetch import CLOSED, OrderedPrefetcher, not_copied
-from beam_pipes.loader.reader import MAX_GROUP, Batches, Made, PendingBatch
+from beam_pipes.loader.reader import MAX_GROUP, Batches, BatchReader, Made, PendingBatch
 from beam_pipes.loader.state import StateDict
-from beam_pipes.loader.steps import Cursor, Steps
-
-if TYPE_CHECKING:
-    from beam_pipes.loader.loader import Loader
+from beam_pipes.loader.steps import Cursor, StepOptions, Steps
+from beam_pipes.loader.world import Share
 
 _BEFORE_WORLD = (
     "this iterator began before the processes that train together were initialised, and so it gives each of them the "
@@ -84,6 +82,21 @@ class Progress:
         self._start, self._group = steps.cursor_after(steps.length - left - 1), None
 
 
+class IteratedLoader(Protocol):
+    """What an iterator needs from its loader: its current reader and steps, its position, and its state."""
+
+    _reader: BatchReader
+    _steps: StepOptions
+    _progress: Progress
+
+    @property
+    def share(self) -> Share: ...
+    def get_state(self) -> bytes: ...
+    def set_state(self, state: bytes | str) -> None: ...
+    def state_dict(self) -> StateDict: ...
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None: ...
+
+
 class LoaderIterator:
     """Yields the batches of a loader and moves its cursor; has the loader's state methods.
 
@@ -92,7 +105,7 @@ class LoaderIterator:
         again.
     """
 
-    def __init__(self, loader: Loader, *, workers: int, prefetch: int) -> None:
+    def __init__(self, loader: IteratedLoader, *, workers: int, prefetch: int) -> None:
         self._loader = loader
         self._workers = workers
         self._prefetch = prefetch

@@ -208,7 +208,7 @@ class Loader:
     @property
     def description(self) -> Description:
         """The output of `describe`, as nodes with a `title` and `parts`."""
-        return described(self, self._reader.stream, self._steps, self._options)
+        return described(self._run, self._options, self.features, self.epoch)
 
     def __reduce__(self) -> tuple[object, ...]:
         place = (self._cursor, self._restored, self._reader.stream.changes)

@@ -419,8 +419,8 @@ class AppendedStream(RowStream):
                 rows_of_part = open_rows(_with_split(source, found), options)
                 return Opened(
                     orders=Orders(rows_of_part, seed, shuffle, stream),
-                    rows_of_snapshot=None if whole is None else numbers_in(whole(), found),
-                    rows=numbers_in(split, found),
+                    rows_of_snapshot=None if whole is None else numbers_in(whole().choice, found.choice),
+                    rows=numbers_in(split.choice, found.choice),
                 )
 
             return Part(rows, snapshot, opened)
