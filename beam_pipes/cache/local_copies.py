@@ -30,7 +30,7 @@ from beam_pipes.format.dtypes import Array
 from beam_pipes.format.index import index_path, index_trailer
 from beam_pipes.publication.manifest import SplitManifest
 from beam_pipes.storage.local import FULL, read_error
-from beam_pipes.storage.locks import NOT_OFFERED
+from beam_pipes.storage.locks import try_lock
 from beam_pipes.storage.protocol import Storage, write_all
 
 _PART = ".part"
@@ -232,16 +232,9 @@ class ShardStore:
         except FileNotFoundError:
             return True
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in NOT_OFFERED:
-                raise
-            return False  # nobody can tell
+            return try_lock(descriptor) is True  # without locks nobody can tell
         finally:
             os.close(descriptor)
-        return True
 
     @staticmethod
     @contextlib.contextmanager
@@ -250,22 +243,17 @@ class ShardStore:
         deadline = time.monotonic() + _LOCK_SECS
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The file may have been renamed or removed between opening and locking it.
-                if os.path.exists(path) and os.fstat(descriptor).st_ino == os.stat(path).st_ino:
-                    break
-            except (BlockingIOError, FileNotFoundError):
-                pass
-            except OSError as error:
-                if error.errno not in NOT_OFFERED:
-                    raise
-                raise LoaderError(
-                    f"{os.fspath(path.parent)!r} is on a file system without locks (flock: {error.strerror}), which "
-                    "processes that share local copies need. Give a directory on another disk: local_directory=…, or "
-                    "none, so that this process keeps its own copies."
-                ) from error
+            locked = try_lock(descriptor)
+            # The file may have been renamed or removed between opening and locking it.
+            if locked and _is_still(path, descriptor):
+                break
             os.close(descriptor)
+            if locked is None:
+                raise LoaderError(
+                    f"{os.fspath(path.parent)!r} is on a file system without locks (flock), which processes that share "
+                    "local copies need. Give a directory on another disk: local_directory=…, or none, so that this "
+                    "process keeps its own copies."
+                )
             if time.monotonic() > deadline:
                 raise LoaderError(
                     f"{path} has been locked by another process for {_LOCK_SECS:.0f} seconds; is it alive?"
@@ -274,10 +262,17 @@ class ShardStore:
         try:
             yield descriptor
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                if path.name.endswith(_PART) and os.fstat(descriptor).st_ino == os.stat(path).st_ino:
-                    path.unlink()
+            if path.name.endswith(_PART) and _is_still(path, descriptor):
+                path.unlink(missing_ok=True)
             os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether an open file is the one at a path now."""
+    try:
+        return os.fstat(descriptor).st_ino == os.stat(path).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

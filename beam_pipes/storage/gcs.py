@@ -16,10 +16,9 @@ import dataclasses
 import functools
 import os
 import struct
-import urllib.request
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import IO, TYPE_CHECKING, ClassVar, Protocol
+from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple
 from urllib.parse import quote
 
 import google_crc32c
@@ -41,6 +40,7 @@ from beam_pipes.storage.transfer import ObjectStatus, Page
 
 if TYPE_CHECKING:
     import requests
+    from google.cloud.storage import Blob, Client
 
 _FIELDS = "size,generation,crc32c,md5Hash,updated,name"
 _CONTENT_TYPE = "application/octet-stream"
@@ -54,46 +54,6 @@ class GcsOptions(RequestOptions):
     PREFIX: ClassVar[str] = "BEAM_PIPES_GCS_"
 
 
-class Blob(Protocol):
-    """What we use of a `google.cloud.storage.Blob`, which has no types."""
-
-    name: str
-    size: int
-    generation: int
-    crc32c: str
-    md5_hash: str | None
-    updated: datetime | None
-    chunk_size: int
-
-    def reload(self, *, client: object, timeout: object, retry: None) -> None: ...
-    def delete(self, *, client: object, timeout: object, retry: None) -> None: ...
-    def rewrite(
-        self, source: Blob, *, token: str | None, client: object, timeout: object, retry: None
-    ) -> tuple[str | None, int, int]: ...
-    def upload_from_string(
-        self,
-        data: bytes,
-        *,
-        content_type: str,
-        client: object,
-        timeout: object,
-        if_generation_match: int | None,
-        checksum: str,
-        retry: None,
-    ) -> None: ...
-    def upload_from_file(
-        self,
-        file: IO[bytes],
-        *,
-        size: int,
-        content_type: str,
-        client: object,
-        timeout: object,
-        checksum: None,
-        retry: object,
-    ) -> None: ...
-
-
 EMULATOR = "STORAGE_EMULATOR_HOST"
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
@@ -101,27 +61,14 @@ SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 METADATA_SECS = 1.0
 
 
-class Session:
-    """A `google.cloud.storage.Client` and the HTTP session it speaks through. Thread-safe; not for a forked child."""
+class Session(NamedTuple):
+    """A client, and the HTTP session it speaks through. Thread-safe; not for a forked child."""
 
-    def __init__(self, options: RequestOptions) -> None:
-        storage = require("google.cloud.storage", purpose="gs:// paths")
-        from google.auth.transport.requests import AuthorizedSession
-        from requests.adapters import HTTPAdapter
-
-        self.emulator = os.environ.get(EMULATOR)
-        self.credentials, project = _credentials(anonymous=options.anonymous or bool(self.emulator))
-        authorized: Callable[[object], requests.Session] = AuthorizedSession
-        self.http = authorized(self.credentials)
-        for scheme in ("http://", "https://"):
-            self.http.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=2 * options.num_threads))
-        self.client = storage.Client(project=project or "<none>", credentials=self.credentials, _http=self.http)
-        self.timeout = (min(10.0, options.attempt_timeout_secs), options.attempt_timeout_secs)
-
-    @property
-    def endpoint(self) -> str:
-        """`https://storage.googleapis.com`, or the emulator."""
-        return str(self.client.api_endpoint).rstrip("/")
+    client: Client
+    http: requests.Session
+    endpoint: str
+    timeout: tuple[float, float]
+    who: str
 
 
 def session_for(options: RequestOptions) -> Session:
@@ -131,7 +78,21 @@ def session_for(options: RequestOptions) -> Session:
 
 @functools.lru_cache(maxsize=8)
 def _session(options: RequestOptions, pid: int, emulator: str | None) -> Session:
-    return Session(options)
+    storage = require("google.cloud.storage", purpose="gs:// paths")
+    from google.auth.transport.requests import AuthorizedSession
+    from requests.adapters import HTTPAdapter
+
+    anonymous = options.anonymous or bool(emulator)
+    credentials, project = _credentials(anonymous=anonymous)
+    authorized: Callable[[object], requests.Session] = AuthorizedSession
+    http = authorized(credentials)
+    for scheme in ("http://", "https://"):
+        http.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=2 * options.num_threads))
+    client: Client = storage.Client(project=project or "<none>", credentials=credentials, _http=http)
+    timeout = (min(10.0, options.attempt_timeout_secs), options.attempt_timeout_secs)
+    account = getattr(credentials, "service_account_email", None) or "the account of these credentials"
+    who = "an anonymous caller" if anonymous else account
+    return Session(client, http, str(client.api_endpoint).rstrip("/"), timeout, who)
 
 
 def _credentials(*, anonymous: bool) -> tuple[object, str | None]:
@@ -162,24 +123,13 @@ def _credentials(*, anonymous: bool) -> tuple[object, str | None]:
 
 def _on_google_cloud() -> bool:
     """Whether a metadata server of Google's gives this machine credentials."""
+    from google.auth.compute_engine import _metadata
+    from google.auth.transport.requests import Request
+
     if os.environ.get("NO_GCE_CHECK", "").lower() == "true":
         return False
-    host = os.environ.get("GCE_METADATA_HOST", "169.254.169.254")
-    request = urllib.request.Request(f"http://{host}/", headers={"Metadata-Flavor": "Google"})
-    try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=METADATA_SECS) as response:
-            return bool(response.headers.get("Metadata-Flavor") == "Google")
-    except OSError:
-        return False
-
-
-class HttpError(Exception):
-    """An answer that is no success, of a request that we made ourselves."""
-
-    def __init__(self, response: requests.Response) -> None:
-        super().__init__(f"{response.status_code} {response.reason}: {response.text[:200]}")
-        self.response = response
+    ping: Callable[..., bool] = _metadata.ping
+    return ping(Request(), timeout=METADATA_SECS, retry_count=1)
 
 
 class GcsStorage(ObjectStorage):
@@ -211,10 +161,7 @@ class GcsStorage(ObjectStorage):
 
     @property
     def who(self) -> str:
-        credentials = self._session.credentials
-        if self._session.emulator or type(credentials).__name__ == "AnonymousCredentials":
-            return "an anonymous caller"
-        return getattr(credentials, "service_account_email", None) or "the account of these credentials"
+        return self._session.who
 
     def kind_of(self, error: BaseException, path: str) -> Kind | None:
         kind = super().kind_of(error, path)
@@ -254,7 +201,7 @@ class GcsStorage(ObjectStorage):
             headers["Range"] = f"bytes={start}-{start + size - 1}"
         with session.http.request("GET", url, headers=headers, timeout=session.timeout, stream=True) as answer:
             if answer.status_code not in (200, 206):
-                raise HttpError(answer)
+                raise require("google.api_core.exceptions", purpose="gs:// paths").from_http_response(answer)
             told = answer.headers
             data = body_of(
                 answer.raw.read1,

@@ -28,11 +28,10 @@ from beam_pipes.errors import (
     CacheError,
     CacheNotFoundError,
     CacheReadError,
-    ChangedMeanwhileError,
     OutputError,
 )
 from beam_pipes.storage.locks import NOT_OFFERED, held_lock, holder_of, reached
-from beam_pipes.storage.protocol import FileStatus, HeldLock, Storage, copy_all, write_all
+from beam_pipes.storage.protocol import FileStatus, HeldLock, Storage, copy_all, replaced_meanwhile, write_all
 
 if TYPE_CHECKING:
     from beam_pipes.storage.objects import ObjectStorage
@@ -103,20 +102,14 @@ class LocalStorage:
         return LocalStagedFile(path)
 
     def write_new(self, path: str, data: bytes) -> None:
-        staged = LocalStagedFile(path)
-        try:
+        with contextlib.closing(LocalStagedFile(path)) as staged:
             staged.write(data)
             staged.commit_new()
-        finally:
-            staged.abort()
 
     def replace(self, path: str, data: bytes) -> None:
-        staged = LocalStagedFile(path)
-        try:
+        with contextlib.closing(LocalStagedFile(path)) as staged:
             staged.write(data)
             staged.commit()
-        finally:
-            staged.abort()
 
     def list(self, path: str) -> list[str]:
         try:
@@ -133,11 +126,7 @@ class LocalStorage:
         except CacheNotFoundError:
             found = None
         if found != expected and found != data:
-            raise ChangedMeanwhileError(
-                f"{path}: expected the version from the start of this build, but another process has replaced "
-                "it. What it published stays; run the build again to publish on top of it.",
-                path=path,
-            )
+            raise replaced_meanwhile(path)
         self.replace(path, data)
 
     def sizes(self, path: str) -> dict[str, int]:

@@ -157,6 +157,19 @@ BUILD_LOCK = ".build.lock"
 NOT_OFFERED = {errno.EPERM, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
 
 
+def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
+    """Whether we hold the lock of an open file now; False if others do, None where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NOT_OFFERED:
+            raise
+        return None
+    return True
+
+
 class Hold:
     """A file that a process reads, which `is_held` by it until this is gone: by the kernel, however the process ends.
 
@@ -167,7 +180,7 @@ class Hold:
         self._file: IO[bytes] | None = None
         with contextlib.suppress(OSError):
             self._file = open(path, "rb", buffering=0)
-            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            try_lock(self._file.fileno(), shared=True)
 
     def __del__(self) -> None:
         if self._file is not None:
@@ -187,18 +200,10 @@ def hold(path: str) -> Hold:
 
 def is_held(path: str) -> bool:
     """Whether a process has the file on `hold`, this one or another; False where nobody can tell."""
-    try:
+    with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # network file systems lock what may be written
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+        with contextlib.closing(os.fdopen(descriptor, "rb+", buffering=0)):
+            return try_lock(descriptor) is False
     return False
 
 
@@ -211,15 +216,14 @@ def held_lock(path: str, where: str) -> Iterator[KernelLock]:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         reached("lock/opened")
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _read_holder(descriptor)
+            locked = try_lock(descriptor)
+            if locked is False:
+                raise busy(where, _read_holder(descriptor))
+        except BaseException:
             os.close(descriptor)
-            raise _busy(where, holder) from None
-        except OSError as error:
+            raise
+        if locked is None:
             os.close(descriptor)
-            if error.errno not in NOT_OFFERED:
-                raise
             file.unlink(missing_ok=True)
             with _held_by_name(f"{path}{BY_NAME}", where) as lock:
                 yield lock
@@ -246,7 +250,7 @@ def held_lock(path: str, where: str) -> Iterator[KernelLock]:
             os.close(descriptor)
 
 
-def _busy(where: str, holder: str, then: str = "") -> CacheBusyError:
+def busy(where: str, holder: str, then: str = "") -> CacheBusyError:
     return CacheBusyError(
         f"another build is writing to {where!r} ({holder}). Wait for it, stop it, or build to another directory.{then}",
         path=where,
@@ -274,7 +278,7 @@ def _held_by_name(path: str, where: str) -> Iterator[KernelLock]:
                     f" If no build is running, remove {path!r}: locks on this file system are not released "
                     "automatically."
                 )
-                raise _busy(where, in_words(who), then) from None
+                raise busy(where, in_words(who), then) from None
     try:
         write_all(descriptor, json.dumps(this_process()).encode())
         os.fsync(descriptor)
@@ -318,13 +322,11 @@ def holder_of(path: str) -> str | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return None
-    except BlockingIOError:
-        return _read_holder(descriptor)
-    except OSError:
-        who = _named_holder(f"{path}{BY_NAME}")
-        return None if who is None or is_dead(who) else in_words(who)
+        locked = try_lock(descriptor)
+        if locked is None:
+            who = _named_holder(f"{path}{BY_NAME}")
+            return None if who is None or is_dead(who) else in_words(who)
+        return None if locked else _read_holder(descriptor)
     finally:
         os.close(descriptor)
 

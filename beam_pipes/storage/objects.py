@@ -33,8 +33,8 @@ from email.utils import parsedate_to_datetime
 from typing import IO, NamedTuple
 
 from beam_pipes.errors import CacheBusyError, CacheNotFoundError, ChangedMeanwhileError, StorageError
-from beam_pipes.storage.locks import in_words, is_dead, reached, this_process
-from beam_pipes.storage.protocol import FileStatus, in_parallel
+from beam_pipes.storage.locks import busy, in_words, is_dead, reached, this_process
+from beam_pipes.storage.protocol import FileStatus, in_parallel, replaced_meanwhile
 from beam_pipes.storage.requests import Requests
 from beam_pipes.storage.transfer import (
     GetPage,
@@ -225,11 +225,7 @@ class ObjectStorage(Requests):
                 # By another process, or by an attempt of ours whose answer was lost.
                 if self._read_or_none(path)[0] == data:
                     return
-        raise ChangedMeanwhileError(
-            f"{path}: expected the version from the start of this build, but another process has replaced it. "
-            "What it published stays; run the build again to publish on top of it.",
-            path=path,
-        )
+        raise replaced_meanwhile(path)
 
     def link_or_copy(self, source: str, target: str) -> None:
         """A copy inside the service: no byte comes here."""
@@ -424,11 +420,7 @@ class Lease:
     def _busy(self, seen: Seen | None) -> CacheBusyError:
         holder = in_words(seen.who) if seen is not None else "it has just ended"
         until = f" If that process is dead, its lease ends in {seen.secs_left:.0f} s." if seen is not None else ""
-        return CacheBusyError(
-            f"another build is writing to {self._where!r} ({holder}). Wait for it, stop it, or build to another "
-            f"directory.{until}",
-            path=self._where,
-        )
+        return busy(self._where, holder, until)
 
 
 # The tokens of leases that this process held, and could perhaps not delete.

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, NamedTuple, Protocol, TypeVar
 
+from beam_pipes.errors import ChangedMeanwhileError
+
 
 class RecordSink(Protocol):
     """Where bytes go: a binary file."""
@@ -152,6 +154,15 @@ def in_parallel(storage: Storage, function: Callable[[_T], _R], items: Iterable[
     # Threads of this call alone: they cost less than one request, and none is left behind.
     with ThreadPoolExecutor(storage.parallel, thread_name_prefix="beam_pipes-requests") as pool:
         return list(pool.map(function, items))
+
+
+def replaced_meanwhile(path: str) -> ChangedMeanwhileError:
+    """What `replace_if` raises."""
+    return ChangedMeanwhileError(
+        f"{path}: expected the version from the start of this build, but another process has replaced it. "
+        "What it published stays; run the build again to publish on top of it.",
+        path=path,
+    )
 
 
 COPY_BYTES = 1 << 20

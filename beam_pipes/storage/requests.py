@@ -183,6 +183,7 @@ EXCEPTIONS: Mapping[str, Kind | None] = {
     ),
     "google.auth.exceptions.InvalidOperation": Kind.FORBIDDEN,  # a 401, and no credentials that could be refreshed
     "ssl.SSLCertVerificationError": None,
+    "urllib.error.HTTPError": Kind.REFUSED,  # with a status that has no other meaning
 }
 
 FIRST_BACKOFF_SECS = 0.2
@@ -375,7 +376,7 @@ def require_range(told: str | None, *, path: str, start: int, size: int, total: 
 
 
 def _retry_after_secs(error: BaseException) -> float:
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    headers = getattr(getattr(error, "response", error), "headers", None) or {}
     try:
         return max(0.0, float(headers.get("Retry-After", 0)))
     except (TypeError, ValueError):

@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import os
 import zlib
-from typing import IO, Any, ClassVar, Protocol
+from typing import IO, TYPE_CHECKING, ClassVar
 
 from beam_pipes.errors import BucketNotFoundError, StorageError, StorageForbiddenError
 from beam_pipes.extras import require
@@ -26,21 +26,8 @@ from beam_pipes.storage.objects import Answer, ObjectStorage, date_of, status_by
 from beam_pipes.storage.requests import Incomplete, Kind, Refusal, RequestOptions, body_of, environment
 from beam_pipes.storage.transfer import ObjectStatus, Page
 
-# What the service answered, as botocore has parsed it.
-_Answer = dict[str, Any]
-
-
-class _Client(Protocol):
-    """What we use of boto3's client, a class that it makes at run time."""
-
-    def copy(self, source: dict[str, str], *target: str, **options: object) -> None: ...
-    def delete_object(self, **request: object) -> _Answer: ...
-    def get_object(self, **request: object) -> _Answer: ...
-    def head_object(self, **request: object) -> _Answer: ...
-    def list_objects_v2(self, **request: object) -> _Answer: ...
-    def put_object(self, **request: object) -> _Answer: ...
-    def upload_fileobj(self, file: IO[bytes], *target: str, **options: object) -> None: ...
-
+if TYPE_CHECKING:
+    from botocore.client import BaseClient  # its methods are made at run time
 
 # How often the client sends a part of an upload: what it gives up is begun anew, all of it.
 _PART_ATTEMPTS = 6
@@ -103,7 +90,7 @@ class S3Storage(ObjectStorage):
     }
 
     @property
-    def _client(self) -> _Client:
+    def _client(self) -> BaseClient:
         return _client(self.options, 1, os.getpid(), environment(*_VARIABLES))
 
     def _head(self, path: str, /) -> tuple[str, ObjectStatus]:
@@ -209,7 +196,7 @@ def _parts(part_bytes: int, *, above: int) -> object:
 
 
 @functools.lru_cache(maxsize=8)
-def _client(options: RequestOptions, attempts: int, pid: int, environment: tuple[str | None, ...]) -> _Client:
+def _client(options: RequestOptions, attempts: int, pid: int, environment: tuple[str | None, ...]) -> BaseClient:
     """The client of this process; a forked child gets one of its own, because connections cannot be shared.
 
     Requests are sent once by it, and again by `retrying`, which has a deadline; only uploads send their parts again.
@@ -226,5 +213,5 @@ def _client(options: RequestOptions, attempts: int, pid: int, environment: tuple
         retries={"total_max_attempts": attempts, "mode": "standard"},
         **signing,
     )
-    made: _Client = boto3.session.Session().client("s3", config=config)
+    made: BaseClient = boto3.session.Session().client("s3", config=config)
     return made

@@ -22,9 +22,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Mapping
 from datetime import datetime, timezone
-from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 from beam_pipes.errors import CacheNotFoundError, StorageError, StorageForbiddenError
@@ -44,15 +42,6 @@ class WebOptions(RequestOptions):
     """`RequestOptions` of web servers and of the Hub, from variables `BEAM_PIPES_WEB_<OPTION>`."""
 
     PREFIX: ClassVar[str] = "BEAM_PIPES_WEB_"
-
-
-class _Refusal(Exception):
-    """An answer that is no success; `response.headers` is where retries look for Retry-After."""
-
-    def __init__(self, code: int, reason: str, headers: Mapping[str, str]) -> None:
-        super().__init__(f"{code} {reason}")
-        self.code = code
-        self.response = SimpleNamespace(headers=headers)
 
 
 class Found(NamedTuple):
@@ -96,7 +85,7 @@ class _ReadOnly(ObjectStorage):
             return Answer(file.read(), "", None, datetime.now(timezone.utc))
 
     def request(self, url: str, ranges: str) -> HTTPResponse:
-        """The open answer to a GET of a range; raises `_Refusal` if it is no success."""
+        """The open answer to a GET of a range; raises `HTTPError` if it is no success."""
         request = urllib.request.Request(url, headers={"Range": f"bytes={ranges}", "Accept-Encoding": "identity"})
         for name, value in self._headers().items():
             request.add_unredirected_header(name, value)
@@ -104,8 +93,8 @@ class _ReadOnly(ObjectStorage):
             answer: HTTPResponse = urllib.request.urlopen(request, timeout=self.options.attempt_timeout_secs)
             return answer
         except urllib.error.HTTPError as error:
-            with error:
-                raise _Refusal(error.code, error.reason, dict(error.headers.items())) from error
+            error.close()
+            raise
 
     def _refuse(self, path: str, /, *rest: object) -> NoReturn:
         raise StorageError(
@@ -240,9 +229,9 @@ class HttpsStorage(_ReadOnly):
                 if answer.status == 206:
                     require_range(answer.headers.get("Content-Range"), path=path, start=0, size=1)
                 return _found_in(answer, path)
-        except _Refusal as error:
+        except urllib.error.HTTPError as error:
             # No first byte: an empty file.
-            if error.code != 416 or error.response.headers.get("Content-Range", "").rpartition("/")[2] != "0":
+            if error.code != 416 or error.headers.get("Content-Range", "").rpartition("/")[2] != "0":
                 raise
             return Found(path, 0, None, 0)
 

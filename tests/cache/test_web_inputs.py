@@ -209,11 +209,11 @@ class TestHttps:
         monkeypatch.setenv("BEAM_PIPES_WEB_DEADLINE_SECS", "0.5")
         server.mode, server.times = "503", 10**6
 
-        words = r"emma.txt: cannot read: \d+ attempts in \d s failed, the last with: _Refusal: 503 Service Unavailable"
+        words = r"emma.txt: cannot read: \d+ attempts in \d s failed, the last with: HTTPError: HTTP Error 503: Service"
         with pytest.raises(StorageUnavailableError, match=words):
             storage_for(server.url).size(f"{server.url}/books/emma.txt")
         [line] = [record.message for record in caplog.records if record.name == "beam_pipes.cache"]
-        assert "emma.txt: cannot read, " in line and "503 Service Unavailable. Trying for 0 s more." in line
+        assert "emma.txt: cannot read, " in line and "503: Service Unavailable. Trying for 0 s more." in line
 
     def test_a_server_without_ranges_sends_the_file_once(self, server: Server) -> None:
         server.mode = "no ranges"

@@ -347,6 +347,17 @@ def test_the_lease_of_a_machine_that_is_silent_ends(bucket):
         lock.check()
 
 
+def test_a_lease_ends_where_an_answer_does_not_say_when_it_was_written(bucket, monkeypatch):
+    storage = GcsStorage(options())
+    get = storage._get
+    monkeypatch.setattr(storage, "_get", lambda *asked: get(*asked)._replace(modified=None))
+    with storage.lock(f"{bucket}/l", bucket):
+        assert storage.lock_holder(f"{bucket}/l")
+    storage.replace(f"{bucket}/l", b'{"pid": 1, "host": "elsewhere", "since": "now", "lease_secs": 0.001}')
+    time.sleep(2.1)  # the service gives its time in whole seconds
+    assert storage.lock_holder(f"{bucket}/l") is None
+
+
 def test_a_caller_without_credentials_is_told_what_is_missing(emulator, monkeypatch):
     with FaultProxy(emulator, lambda number, method, path: "401") as proxy:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from fault_proxy import DRIP, FLIP, LOST_RESPONSE, FaultProxy, at_random
+from etag_stores import PART
+from fault_proxy import CUT_UPLOAD, DRIP, FLIP, LOST_RESPONSE, FaultProxy, at_random
 from object_stores import check_directories, check_faults, check_files, check_ranges, check_swaps, upload
 
 from beam_pipes.cache import storage_for
@@ -140,6 +141,27 @@ def test_nothing_is_lost_or_half_written_under_random_faults(store, monkeypatch)
         storage, root = storage_with(store, deadline_secs=60), store.new_bucket()
         check_faults(storage, root, sizes=[0, 10, 70_000, 6 * MIB + 300_001])
         assert sum(proxy.done.values()) >= 3
+
+
+def test_a_part_that_fails_is_sent_again_and_nothing_else(store, monkeypatch):
+    part, failing = PART[store.scheme[:-3].replace("az", "azure")], {"left": 2}
+
+    def plan(number, method, path):
+        if method == "PUT" and part in f"{path}&" and failing["left"]:
+            failing["left"] -= 1
+            return ("503", CUT_UPLOAD)[failing["left"]]
+        return None
+
+    with FaultProxy(store.url, plan) as proxy:
+        store.go_to(proxy.url, monkeypatch)
+        storage, path, data = storage_with(store, chunk_bytes=5 * MIB), f"{store.new_bucket()}/shard", bytes(16 * MIB)
+        upload(storage, path, data)
+        sent = [asked for method, asked in proxy.requests if method == "PUT" and part in f"{asked}&"]
+        assert len(sent) == 4 + 2 and proxy.done.total() == 2
+        proxy.requests.clear()
+        storage.link_or_copy(path, f"{path}-2")
+        assert len(proxy.requests) <= 2  # at once, whatever parts it was made of
+        assert storage.read_bytes(f"{path}-2") == data
 
 
 def test_a_bit_that_flips_on_the_way_is_noticed(store, monkeypatch):

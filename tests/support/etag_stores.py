@@ -122,6 +122,8 @@ class AzureStore(Store):
         return method == "PUT" and "comp=blocklist" in path
 
 
+# What every request that sends a part of an object has in its query.
+PART = {"s3": "partNumber=", "azure": "comp=block&"}
 STORES: dict[str, type[Store]] = {"s3": S3Store, "azure": AzureStore}
 _AWS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
 

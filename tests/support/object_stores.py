@@ -148,6 +148,10 @@ def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], Obje
         go_to(proxy.url)
         storage, path = made(), f"{root}/f"
         upload(storage, path, data)
+        storage.exists(path)
+        proxy.requests.clear()
+        assert storage.read_range(path, 999_990, 100) == data[999_990:] and len(proxy.requests) == 1
+        assert storage.read_range(path, 1_000_000, 1) == b"" and len(proxy.requests) == 2
         fault["is"] = OTHER_RANGE
         assert storage.read_range(path, 0, 10) == data[:10]
         words = (
