@@ -97,6 +97,16 @@ def require(module: str, *, purpose: str) -> ModuleType:
         ) from error
 
 
+def tensorflow(purpose: str) -> ModuleType:
+    """The `tensorflow` module, or `MissingExtraError` naming `purpose`.
+
+    Inside a traced function it must already be loaded: looked up, not imported, since AutoGraph cannot read
+    the import machinery.
+    """
+    loaded = sys.modules.get("tensorflow")
+    return require("tensorflow", purpose=purpose) if loaded is None else loaded
+
+
 def loaded_on_first_use(
     package: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:

@@ -92,7 +92,7 @@ def build_ours(corpus: str, to: str, workers: int | None, seqio_files: bool = Fa
     from beam_pipes.cache import Cache
     from beam_pipes.runners.options import LocalOptions
     from beam_pipes.tasks.caches.cache_tasks import cache_tasks
-    from beam_pipes.tasks.caches.sidecars import split_statistics
+    from beam_pipes.tasks.sources.sidecars import split_statistics
 
     started, cpu_started = time.perf_counter(), _cpu_secs()
     cache_tasks(
@@ -124,7 +124,7 @@ def read_ours(cached: str, secs: float) -> dict[str, Any]:
 def read_tfdata(cached: str, secs: float) -> dict[str, Any]:
     """The same batches as tf.data makes them: files of tf.train.Example, shuffled in a buffer, packed online."""
     from beam_pipes import tasks
-    from beam_pipes.tasks.sources.caches import CachedDataSource
+    from beam_pipes.tasks.sources.cached import CachedDataSource
     from beam_pipes.transforms.converters import LMFeatureConverter
 
     task = tasks.TaskRegistry.get(TASK)

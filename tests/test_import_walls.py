@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -185,6 +186,23 @@ def test_no_import_goes_through_a_wall() -> None:
     imports = all_imports()
     assert len(imports) > 200
     assert list(breaches(imports)) == []
+
+
+# Folder of a room → those of its folders that it may import; files beside the folders may import all of them.
+FLOORS = {"tasks": ["vocabularies", "steps", "sources", "providers", "caches", "loading", "testing"]}
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_folders_of_a_room_import_only_those_below(room: str) -> None:
+    floors = FLOORS[room]
+    climbing = []
+    for one in all_imports():
+        match = re.match(rf"beam_pipes/{room}/(\w+)/", one.path)
+        below = floors[: floors.index(match[1]) + 1] if match else floors
+        there = one.module.split(".")[2:3] if one.module.startswith(f"beam_pipes.{room}.") else []
+        if match and there and there[0] not in below and match[1] != "testing":
+            climbing.append(str(one))
+    assert climbing == []
 
 
 def test_every_room_has_a_place_in_the_table() -> None:

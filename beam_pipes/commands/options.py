@@ -305,7 +305,7 @@ def declarations_of(
     """The declaration and the directory of each task that matches and can be cached; the others are named."""
     from beam_pipes.tasks.caches.cache_tasks import TaskCache, matching_tasks, task_declaration
     from beam_pipes.tasks.caches.offline import import_modules
-    from beam_pipes.tasks.caches.places import get_task_dir_from_name
+    from beam_pipes.tasks.sources.places import get_task_dir_from_name
 
     import_modules(modules)
     for task in matching_tasks(tasks, excluded):

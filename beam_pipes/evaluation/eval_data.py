@@ -18,12 +18,11 @@ import numpy.typing as npt
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import PassthroughLegacyMetric
 from beam_pipes.evaluation.model_outputs import AuxValues, ModelOutput, ModelOutputType
-from beam_pipes.extras import require
-from beam_pipes.tasks.in_python.examples import Example, examples_from_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import SequenceLength
-from beam_pipes.tasks.signatures import MetricValues, function_name, parameters
-from beam_pipes.tasks.task import Task
+from beam_pipes.extras import TfDataset, require
+from beam_pipes.tasks.providers.task import Task
+from beam_pipes.tasks.steps.examples import Example, examples_from_dataset
+from beam_pipes.tasks.steps.features import SequenceLength
+from beam_pipes.tasks.steps.signatures import MetricValues, function_name, parameters
 
 FRAMEWORKS = ("tensorflow", "numpy")
 

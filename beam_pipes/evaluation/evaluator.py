@@ -29,11 +29,11 @@ from beam_pipes.evaluation.eval_data import (
 from beam_pipes.evaluation.loggers.logger import Logger
 from beam_pipes.evaluation.model_outputs import ModelOutputType, ordered_outputs
 from beam_pipes.evaluation.task_metrics import TaskEvaluation
-from beam_pipes.tasks.by_name import get_subtasks, maybe_get_mixture_or_task
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.mixture import Mixture
-from beam_pipes.tasks.provider import SequenceLength
-from beam_pipes.tasks.task import Task
+from beam_pipes.extras import TfDataset
+from beam_pipes.tasks.providers.by_name import get_subtasks, maybe_get_mixture_or_task
+from beam_pipes.tasks.providers.mixture import Mixture
+from beam_pipes.tasks.providers.task import Task
+from beam_pipes.tasks.steps.features import SequenceLength
 
 _log = logger(__name__)
 

@@ -23,9 +23,9 @@ from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.model_outputs import ModelOutput, decode_outputs, decoded_targets, mapped, postprocess_all
 from beam_pipes.evaluation.model_outputs import ModelOutputType as ModelOutputType
 from beam_pipes.format.dtypes import Array
-from beam_pipes.tasks.in_python.examples import Example
-from beam_pipes.tasks.provider import Feature
-from beam_pipes.tasks.signatures import MetricFn, Postprocessor, function_name, metric_kind
+from beam_pipes.tasks.steps.examples import Example
+from beam_pipes.tasks.steps.features import Feature
+from beam_pipes.tasks.steps.signatures import MetricFn, Postprocessor, function_name, metric_kind
 
 if TYPE_CHECKING:
     import tensorflow as tf

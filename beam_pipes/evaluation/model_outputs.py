@@ -15,9 +15,9 @@ import numpy as np
 from beam_pipes.errors import EvaluationError
 from beam_pipes.format.exact import brief
 from beam_pipes.format.spec import owned
-from beam_pipes.tasks.in_python.examples import Example
-from beam_pipes.tasks.provider import Feature
-from beam_pipes.tasks.signatures import Postprocessor
+from beam_pipes.tasks.steps.examples import Example
+from beam_pipes.tasks.steps.features import Feature
+from beam_pipes.tasks.steps.signatures import Postprocessor
 
 
 class ModelOutputType(enum.IntEnum):

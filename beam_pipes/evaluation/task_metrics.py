@@ -14,10 +14,10 @@ from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.eval_data import TaskMetric, metrics_of
 from beam_pipes.evaluation.metrics import MetricValue, Scalar, function_arguments
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, as_array
-from beam_pipes.tasks.in_python.examples import Example
-from beam_pipes.tasks.provider import Feature
-from beam_pipes.tasks.signatures import MetricValues
-from beam_pipes.tasks.task import Task
+from beam_pipes.tasks.providers.task import Task
+from beam_pipes.tasks.steps.examples import Example
+from beam_pipes.tasks.steps.features import Feature
+from beam_pipes.tasks.steps.signatures import MetricValues
 
 
 @dataclasses.dataclass

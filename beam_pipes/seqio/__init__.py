@@ -3,7 +3,7 @@
 `NAMES` says, for each module of SeqIO, which names it has and which module of beam-pipes each of them comes from.
 The modules are created from it, and a name is imported on first use:
 
-    seqio.utils.trim_dataset             → beam_pipes.tasks.column_forms.trim_dataset
+    seqio.utils.trim_dataset             → beam_pipes.tasks.steps.column_forms.trim_dataset
     from beam_pipes.seqio import metrics → a module with the names in the row "metrics" of the table
     seqio.Feature                        → as at the top of SeqIO: the names of the modules in `FLAT`
     from beam_pipes.seqio import *       → all of these, with the modules
@@ -31,10 +31,10 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
                 "get_subtasks maybe_get_mixture_or_task python_map"
             ),
             "evaluation.metrics": "MetricFnCallable",
-            "tasks.mixture": "MixtureRate SampleFn SubtaskOrName",
+            "tasks.providers.mixture": "MixtureRate SampleFn SubtaskOrName",
             "tasks.sources.files": "DatasetReaderType DecodeFnType",
             "tasks.sources.function_source": "DatasetFnCallable",
-            "tasks.task": "SHUFFLE_BUFFER_SIZE",
+            "tasks.providers.task": "SHUFFLE_BUFFER_SIZE",
             "transforms.converters": "FeatureConverter",
         },
     ),
@@ -121,7 +121,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
     "task_registry_provenance_tracking": (
         "Where tasks and mixtures are registered.",
         {
-            "tasks.registry": (
+            "tasks.providers.registry": (
                 "informative_upstream_callsites_from_frame maybe_record_provenance "
                 "registration_provenance_tracking_is_on turn_on_tracking view_provenances"
             ),
@@ -148,18 +148,18 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
                 "Feature Vocabulary add_global_cache_dirs get_global_cache_dirs map_over_dataset "
                 "mixing_rate_num_characters mixing_rate_num_examples set_global_cache_dirs unimax_rates"
             ),
-            "tasks.caches.places": (
+            "tasks.sources.places": (
                 "get_cached_info_path get_cached_stats_path get_cached_tfrecord_prefix get_task_dir_from_name"
             ),
-            "tasks.column_forms": "trim_and_pad_dataset trim_dataset",
-            "tasks.in_tensorflow.dataset_map": (
+            "tasks.steps.column_forms": "trim_and_pad_dataset trim_dataset",
+            "tasks.steps.dataset_map": (
                 "NestedTFDict TFDict dict_to_tfexample stateless_shuffle tfexample_ragged_length_key "
                 "tfexample_sparse_indices_key tfexample_to_dict"
             ),
-            "tasks.in_tensorflow.runtime": "list_files",
-            "tasks.in_tensorflow.packing": "make_autoregressive_inputs packing_density trim_and_pack_dataset",
-            "tasks.seeds": "map_seed_manager set_preprocessor_seed",
-            "tasks.signatures": (
+            "tasks.vocabularies.files": "list_files",
+            "tasks.steps.packing": "make_autoregressive_inputs packing_density trim_and_pack_dataset",
+            "tasks.steps.seeds": "map_seed_manager set_preprocessor_seed",
+            "tasks.steps.signatures": (
                 "add_kwargs_to_transform flatten_dict fully_qualified_class_name function_name unflatten_dict"
             ),
             "tasks.sources.tfds": "LazyTfdsLoader TfdsSplit set_tfds_data_dir_override set_tfds_read_config_override",
@@ -167,7 +167,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "version": (
         "The version of SeqIO whose names these are, and whose caches are written.",
-        {"tasks.caches.sidecars": "__version__=LAYOUT_VERSION"},
+        {"tasks.sources.sidecars": "__version__=LAYOUT_VERSION"},
     ),
     "vocabularies": (
         "Vocabularies.",

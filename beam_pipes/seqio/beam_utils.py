@@ -24,12 +24,12 @@ import numpy as np
 
 from beam_pipes.errors import InputNotFoundError, logger
 from beam_pipes.tasks import Feature, SentencePieceVocabulary, Task, TaskRegistry
-from beam_pipes.tasks.caches.sidecars import LAYOUT_VERSION
 from beam_pipes.tasks.caches.task_steps import count_tokens
-from beam_pipes.tasks.in_python.examples import RawExample, dtype_name, normalised
-from beam_pipes.tasks.in_python.task_examples import as_mapping, stream_shard
-from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample
+from beam_pipes.tasks.providers.task_examples import as_mapping, stream_shard
+from beam_pipes.tasks.sources.sidecars import LAYOUT_VERSION
 from beam_pipes.tasks.sources.tfds import set_tfds_data_dir_override
+from beam_pipes.tasks.steps.dataset_map import dict_to_tfexample
+from beam_pipes.tasks.steps.examples import RawExample, dtype_name, normalised
 
 PROVENANCE_PREFIX = "provenance/"
 TASK_PROVENANCE_KEY = f"{PROVENANCE_PREFIX}task"

@@ -9,15 +9,15 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
-from beam_pipes.tasks.provider import Feature, ShardInfo
-from beam_pipes.tasks.registry import TaskRegistry
-from beam_pipes.tasks.signatures import parameters
+from beam_pipes.extras import TfDataset
+from beam_pipes.tasks.providers.by_name import maybe_get_mixture_or_task
+from beam_pipes.tasks.providers.mixture import Mixture, MixtureRegistry
+from beam_pipes.tasks.providers.registry import TaskRegistry
+from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.sources.data_source import DataSourceInterface, LibrarySource
-from beam_pipes.tasks.steps import CacheDatasetPlaceholder
-from beam_pipes.tasks.task import Task
+from beam_pipes.tasks.steps.features import Feature, ShardInfo
+from beam_pipes.tasks.steps.signatures import parameters
+from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
 
 

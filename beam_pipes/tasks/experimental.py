@@ -16,19 +16,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
-from beam_pipes.extras import unbatched
-from beam_pipes.tasks.column_forms import trim_dataset
-from beam_pipes.tasks.in_tensorflow.dataset_map import NestedTFDict
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
-from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, shared_dataset
-from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
+from beam_pipes.extras import TfDataset, TfTensor, tensorflow, unbatched
 from beam_pipes.tasks.preprocessors import append_eos_after_trim
-from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo, axis_lengths
-from beam_pipes.tasks.registry import TaskRegistry
-from beam_pipes.tasks.signatures import add_kwargs_to_transform
+from beam_pipes.tasks.providers.mixture import Mixture, MixtureRegistry
+from beam_pipes.tasks.providers.registry import TaskRegistry
+from beam_pipes.tasks.providers.task import SHUFFLE_BUFFER_SIZE, Task
+from beam_pipes.tasks.providers.task_dataset import LoadOptions, shared_dataset
 from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
-from beam_pipes.tasks.steps import CacheDatasetPlaceholder
-from beam_pipes.tasks.task import SHUFFLE_BUFFER_SIZE, Task
+from beam_pipes.tasks.steps.column_forms import trim_dataset
+from beam_pipes.tasks.steps.dataset_map import NestedTFDict
+from beam_pipes.tasks.steps.features import Feature, SequenceLength, ShardInfo, axis_lengths
+from beam_pipes.tasks.steps.signatures import add_kwargs_to_transform
+from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder
+from beam_pipes.tasks.steps.threads import map_parallelism
 
 
 def fully_cached_name(original_name: str, sequence_length: Mapping[str, int]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from beam_pipes.tasks import column_forms, python_forms
-from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
-from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
-from beam_pipes.tasks.provider import DatasetConverter, Feature, SequenceLength, axis_lengths
-from beam_pipes.tasks.python_forms import (
+from beam_pipes.extras import TfDataset, TfTensor, tensorflow
+from beam_pipes.tasks.steps import column_forms, python_forms
+from beam_pipes.tasks.steps.column_forms import trim_tensor, with_column_form
+from beam_pipes.tasks.steps.dataset_map import map_over_dataset
+from beam_pipes.tasks.steps.features import DatasetConverter, Feature, SequenceLength, axis_lengths
+from beam_pipes.tasks.steps.python_forms import (
     append_eos_to_features,
     check_is_sequence,
     eos_of,
@@ -19,6 +19,7 @@ from beam_pipes.tasks.python_forms import (
     tokenize_features,
     with_python_form,
 )
+from beam_pipes.tasks.steps.threads import map_parallelism
 
 OutputFeatures = Mapping[str, Feature]
 OutputFeaturesType, SequenceLengthType = OutputFeatures, SequenceLength

@@ -202,7 +202,7 @@ class TestEveryReader:
         assert len(train.views(train.num_shards - 1)["number"])
 
     def test_tasks_that_read_a_cache(self, cache: Cache) -> None:
-        from beam_pipes.tasks.sources.caches import BuiltCacheSource
+        from beam_pipes.tasks.sources.cached import BuiltCacheSource
 
         source = BuiltCacheSource(cache.path, "train")
         shards = [

@@ -20,7 +20,7 @@ from beam_pipes.loader import Loader, Mixture, pack, random_access
 from beam_pipes.map_style import DataLoader as MapStyleLoader
 from beam_pipes.map_style import DistributedSampler, RandomSampler, SimilarLengthBatchSampler
 from beam_pipes.on_device import DataLoader, TorchDataLoader
-from beam_pipes.tasks.in_python.loading_plan import LoadingPlan, TaskRows
+from beam_pipes.tasks.loading.loading_plan import LoadingPlan, TaskRows
 
 RANK, COUNT = int(sys.argv[1]), int(sys.argv[2])
 PORTS = sys.argv[3:7]

@@ -18,14 +18,14 @@ from beam_pipes.tasks import (
     PartialCodepointVocabulary,
     PassThroughVocabulary,
     UnigramVocabulary,
-    column_forms,
     map_over_dataset,
     preprocessors,
 )
-from beam_pipes.tasks.column_forms import TokenColumn
-from beam_pipes.tasks.in_python.examples import examples_from_dataset, normalised
-from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample
-from beam_pipes.tasks.seeds import map_seed_manager, set_preprocessor_seed
+from beam_pipes.tasks.steps import column_forms
+from beam_pipes.tasks.steps.column_forms import TokenColumn
+from beam_pipes.tasks.steps.dataset_map import dict_to_tfexample
+from beam_pipes.tasks.steps.examples import examples_from_dataset, normalised
+from beam_pipes.tasks.steps.seeds import map_seed_manager, set_preprocessor_seed
 from beam_pipes.tasks.testing import sentencepiece_vocab
 
 BYTES = ByteVocabulary()

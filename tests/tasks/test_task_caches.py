@@ -43,10 +43,10 @@ from beam_pipes.tasks import (
     set_global_cache_dirs,
 )
 from beam_pipes.tasks.caches.offline import task_declaration_parts
-from beam_pipes.tasks.caches.sidecars import write_seqio_sidecars
-from beam_pipes.tasks.caches.task_cache import fingerprint_digests
-from beam_pipes.tasks.in_python.examples import examples_from_dataset
-from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample, tfexample_to_dict
+from beam_pipes.tasks.providers.task_cache import fingerprint_digests
+from beam_pipes.tasks.sources.sidecars import write_seqio_sidecars
+from beam_pipes.tasks.steps.dataset_map import dict_to_tfexample, tfexample_to_dict
+from beam_pipes.tasks.steps.examples import examples_from_dataset
 
 BYTES = ByteVocabulary()
 FEATURES = {"targets": Feature(BYTES)}

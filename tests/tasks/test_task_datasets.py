@@ -30,7 +30,7 @@ from beam_pipes.tasks import (
     preprocessors,
     python_map,
 )
-from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.steps.examples import examples_from_dataset
 from beam_pipes.typed import Pipeline
 
 BYTES = ByteVocabulary()

@@ -24,7 +24,7 @@ from beam_pipes.evaluation.model_outputs import Inferences
 from beam_pipes.extras import TfDataset
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import storage_for
-from beam_pipes.tasks.in_python.examples import Example
+from beam_pipes.tasks.steps.examples import Example
 
 Metrics: TypeAlias = Mapping[str, MetricValue]
 Dataset: TypeAlias = "TfDataset | Iterable[Example]"  # one that can be read again

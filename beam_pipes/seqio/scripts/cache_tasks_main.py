@@ -20,7 +20,7 @@ from beam_pipes.extras import require
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.tasks import Task, TaskRegistry, add_global_cache_dirs
 from beam_pipes.tasks.caches.cache_tasks import cache_tasks, matching_names
-from beam_pipes.tasks.caches.places import (
+from beam_pipes.tasks.sources.places import (
     COMPLETED,
     get_cached_info_path,
     get_cached_stats_path,
@@ -91,7 +91,7 @@ def _chosen(
     overwrite: bool,
     ignore_other_caches: bool,
 ) -> Iterator[tuple[Task, str]]:
-    from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+    from beam_pipes.extras import tensorflow
 
     names = matching_names(task_names or ".*", excluded_tasks or ())
     if not names:

@@ -26,12 +26,12 @@ from beam_pipes.runners.progress import Progress
 from beam_pipes.storage.local import directory_path, storage_for
 from beam_pipes.tasks import Task, TaskRegistry
 from beam_pipes.tasks.caches.offline import TaskReference, cached_spec, import_modules
-from beam_pipes.tasks.caches.places import COMPLETED, MANIFEST, get_task_dir_from_name
-from beam_pipes.tasks.caches.sidecars import check_shard_numbers, write_seqio_sidecars
-from beam_pipes.tasks.caches.task_cache import TRANSFORM_FN, fingerprint_digests
 from beam_pipes.tasks.caches.task_source import TaskSource
 from beam_pipes.tasks.caches.task_steps import SplitSteps, TaskSteps
-from beam_pipes.tasks.registry import did_you_mean
+from beam_pipes.tasks.providers.registry import did_you_mean
+from beam_pipes.tasks.providers.task_cache import TRANSFORM_FN, fingerprint_digests
+from beam_pipes.tasks.sources.places import COMPLETED, MANIFEST, get_task_dir_from_name
+from beam_pipes.tasks.sources.sidecars import check_shard_numbers, write_seqio_sidecars
 from beam_pipes.tft import RawFeatures, TransformFn
 
 Outcome = Literal["built", "up to date", "skipped", "failed"]

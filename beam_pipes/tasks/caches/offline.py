@@ -17,10 +17,10 @@ from beam_pipes.format import messages
 from beam_pipes.format.exact import NotExactError, NotNumbersError, cast_exactly, natural_array
 from beam_pipes.format.spec import Encoding, ExampleSpec, FeatureSpec
 from beam_pipes.identity.source_code import import_user_module
-from beam_pipes.tasks.in_python.examples import ExampleValue, dtype_name, rank_of
-from beam_pipes.tasks.in_python.task_examples import as_mapping, stream_shard
-from beam_pipes.tasks.registry import TaskRegistry
-from beam_pipes.tasks.task import Task
+from beam_pipes.tasks.providers.registry import TaskRegistry
+from beam_pipes.tasks.providers.task import Task
+from beam_pipes.tasks.providers.task_examples import as_mapping, stream_shard
+from beam_pipes.tasks.steps.examples import ExampleValue, dtype_name, rank_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> T
     Raises:
         TaskError: the task has no `CacheDatasetPlaceholder`.
     """
-    from beam_pipes.tasks.caches.task_cache import task_fingerprints
+    from beam_pipes.tasks.providers.task_cache import task_fingerprints
 
     if not task.supports_caching:
         raise TaskError(

@@ -23,13 +23,13 @@ from beam_pipes.sources.record_batch import Batcher, RecordBatch
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_target
 from beam_pipes.tasks.caches.offline import TaskReference, example_of, raw_bytes
-from beam_pipes.tasks.caches.task_cache import part_name, plain_preprocessor
-from beam_pipes.tasks.in_python.task_examples import stream_shard
+from beam_pipes.tasks.providers.task_cache import part_name, plain_preprocessor
+from beam_pipes.tasks.providers.task_examples import stream_shard
 from beam_pipes.tasks.sources.files import FileDataSource, TextLineDataSource, read_lines
-from beam_pipes.tasks.steps import num_streamed_steps
+from beam_pipes.tasks.steps.step import num_streamed_steps
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.task import Task
+    from beam_pipes.tasks.providers.task import Task
 
 # Small files of a split are read several at a time, as long as about this many groups remain:
 # readers of the other layout deal out a cache by its files.

@@ -22,13 +22,13 @@ from beam_pipes.engine.records import current_context
 from beam_pipes.engine.statistics import Counter, Maximum, Statistic
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.caches.offline import TaskReference
-from beam_pipes.tasks.caches.sidecars import PRETOKENIZED, STAGE, statistic_name
-from beam_pipes.tasks.caches.task_cache import part_name, plain_preprocessor
-from beam_pipes.tasks.in_python.examples import ExampleValue
-from beam_pipes.tasks.in_python.task_examples import as_mapping
-from beam_pipes.tasks.provider import Feature
-from beam_pipes.tasks.seeds import map_seed_manager
-from beam_pipes.tasks.steps import BoundStep, Step, num_streamed_steps
+from beam_pipes.tasks.providers.task_cache import part_name, plain_preprocessor
+from beam_pipes.tasks.providers.task_examples import as_mapping
+from beam_pipes.tasks.sources.sidecars import PRETOKENIZED, STAGE, statistic_name
+from beam_pipes.tasks.steps.examples import ExampleValue
+from beam_pipes.tasks.steps.features import Feature
+from beam_pipes.tasks.steps.seeds import map_seed_manager
+from beam_pipes.tasks.steps.step import BoundStep, Step, num_streamed_steps
 from beam_pipes.typed import Pipeline
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from beam_pipes.errors import TaskError, UnknownNameError
-from beam_pipes.tasks.in_python.examples import RawExample, examples_from_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo
+from beam_pipes.extras import TfDataset
+from beam_pipes.tasks.steps.examples import RawExample, examples_from_dataset
+from beam_pipes.tasks.steps.features import DatasetProviderBase, Feature, SequenceLength, ShardInfo
 
 
 class DataSourceInterface(Protocol):

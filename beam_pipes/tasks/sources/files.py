@@ -12,19 +12,12 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipes.errors import SourceError
-from beam_pipes.tasks.in_tensorflow.runtime import (
-    TfDataset,
-    TfTensor,
-    is_frugal,
-    is_remote,
-    list_files,
-    map_parallelism,
-    read_bytes,
-    tensorflow,
-)
-from beam_pipes.tasks.provider import ShardInfo
-from beam_pipes.tasks.signatures import function_name
+from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.sources.data_source import LibrarySource, too_few_files
+from beam_pipes.tasks.steps.features import ShardInfo
+from beam_pipes.tasks.steps.signatures import function_name
+from beam_pipes.tasks.steps.threads import is_frugal, map_parallelism
+from beam_pipes.tasks.vocabularies.files import is_remote, list_files, read_bytes
 
 #: File names → their records; a serialized record → its features. For annotations.
 DatasetReaderType = Callable[[str | Iterable[str]], TfDataset]

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeGuard
 
 from beam_pipes.errors import TaskError
+from beam_pipes.extras import TfDataset
 from beam_pipes.format.exact import brief
 from beam_pipes.format.spec import owned
-from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import ShardInfo
-from beam_pipes.tasks.signatures import function_name, parameters, required_positional, validate_args
 from beam_pipes.tasks.sources.data_source import LibrarySource
+from beam_pipes.tasks.steps.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.steps.features import ShardInfo
+from beam_pipes.tasks.steps.signatures import function_name, parameters, required_positional, validate_args
 
 
 class DatasetFnCallable(Protocol):

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
-from beam_pipes.tasks.provider import ShardInfo
+from beam_pipes.extras import TfDataset, require, tensorflow
 from beam_pipes.tasks.sources.data_source import LibrarySource
+from beam_pipes.tasks.steps.features import ShardInfo
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_python.examples import Example, OwnExample, examples_from_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
-from beam_pipes.tasks.provider import DatasetConverter, SequenceLength
-from beam_pipes.tasks.registry import TaskRegistry
-from beam_pipes.tasks.signatures import MetricValues
+from beam_pipes.extras import TfDataset, tensorflow
+from beam_pipes.tasks.providers.registry import TaskRegistry
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
+from beam_pipes.tasks.steps.examples import Example, OwnExample, examples_from_dataset
+from beam_pipes.tasks.steps.features import DatasetConverter, SequenceLength
+from beam_pipes.tasks.steps.signatures import MetricValues
 
 
 def assert_dataset(

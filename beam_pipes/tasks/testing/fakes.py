@@ -13,10 +13,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from beam_pipes.tasks.in_python.examples import Example, OwnExample
-from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
-from beam_pipes.tasks.provider import Feature, ShardInfo
+from beam_pipes.extras import TfDataset, TfTensor, tensorflow
+from beam_pipes.tasks.steps.dataset_map import map_over_dataset
+from beam_pipes.tasks.steps.examples import Example, OwnExample
+from beam_pipes.tasks.steps.features import Feature, ShardInfo
 from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary
 from beam_pipes.tasks.vocabularies.sentence_piece import SentencePieceVocabulary
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
@@ -30,15 +30,15 @@ from typing import ClassVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks import preprocessors
-from beam_pipes.tasks.caches.places import get_global_cache_dirs, set_global_cache_dirs
-from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample
-from beam_pipes.tasks.mixture import MixtureRegistry
-from beam_pipes.tasks.registry import TaskRegistry
+from beam_pipes.tasks.providers.mixture import MixtureRegistry
+from beam_pipes.tasks.providers.registry import TaskRegistry
+from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.sources.data_source import DataSourceInterface
 from beam_pipes.tasks.sources.files import TextLineDataSource, TFExampleDataSource
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
-from beam_pipes.tasks.steps import CacheDatasetPlaceholder
-from beam_pipes.tasks.task import Task
+from beam_pipes.tasks.sources.places import get_global_cache_dirs, set_global_cache_dirs
+from beam_pipes.tasks.steps.dataset_map import dict_to_tfexample
+from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder
 from beam_pipes.tasks.testing.assertions import as_lists
 from beam_pipes.tasks.vocabularies.characters import ByteVocabulary
 

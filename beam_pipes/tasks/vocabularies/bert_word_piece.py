@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import read_bytes, tensorflow
-from beam_pipes.tasks.provider import DType
+from beam_pipes.extras import tensorflow
+from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.files import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
 
 # Blocks of ideographs that stand alone as words.

@@ -36,7 +36,7 @@ import numpy as np
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
 from beam_pipes.storage.checked_json import JsonObject
-from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
+from beam_pipes.tasks.vocabularies.files import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
 
 if TYPE_CHECKING:

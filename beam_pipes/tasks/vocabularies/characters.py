@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
+from beam_pipes.extras import TfTensor, tensorflow
 from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text, utf8_of
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class PartialCodepointVocabulary(Vocabulary):
         Raises:
             TaskError: a line is not a number.
         """
-        from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
+        from beam_pipes.tasks.vocabularies.files import read_bytes
 
         codepoints = []
         for number, line in enumerate(read_bytes(vocab_file).decode("utf-8").splitlines(), start=1):

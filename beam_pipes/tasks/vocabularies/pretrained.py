@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_pipes.errors import TaskError, logger
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
+from beam_pipes.tasks.vocabularies.files import read_bytes
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, read_bytes, tensorflow
+from beam_pipes.extras import TfTensor, require, tensorflow
+from beam_pipes.tasks.vocabularies.files import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import (
     TF_PURPOSE,
     Vocabulary,

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
+from beam_pipes.extras import TfTensor, tensorflow
 
 #: Text, as `str` or `bytes`; what a `PassThroughVocabulary` takes and gives is not text.
 TextLike: TypeAlias = Any

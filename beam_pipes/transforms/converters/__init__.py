@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.errors import UnknownNameError
-from beam_pipes.tasks.in_tensorflow.packing import autoregressive_inputs as autoregressive_inputs
-from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs as make_autoregressive_inputs
-from beam_pipes.tasks.in_tensorflow.packing import non_padding_position as non_padding_position
-from beam_pipes.tasks.in_tensorflow.packing import shift_right_by_one as shift_right_by_one
+from beam_pipes.tasks.steps.packing import autoregressive_inputs as autoregressive_inputs
+from beam_pipes.tasks.steps.packing import make_autoregressive_inputs as make_autoregressive_inputs
+from beam_pipes.tasks.steps.packing import non_padding_position as non_padding_position
+from beam_pipes.tasks.steps.packing import shift_right_by_one as shift_right_by_one
 from beam_pipes.transforms.converters.decoder import DecoderFeatureConverter as DecoderFeatureConverter
 from beam_pipes.transforms.converters.decoder import PassThroughFeatureConverter as PassThroughFeatureConverter
 from beam_pipes.transforms.converters.decoder import (

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import TfTensor, require
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import DType
+from beam_pipes.extras import TfDataset, TfTensor, require
+from beam_pipes.tasks.vocabularies.dtype import DType
 from beam_pipes.transforms.converters.encoders import EncDecFeatureConverter, encoder_decoder_features
 from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import (

@@ -13,9 +13,9 @@ import numpy as np
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
 from beam_pipes.loader.row_source import MeasuredSplit
-from beam_pipes.tasks.in_python.array_ops import ops_of
-from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs
-from beam_pipes.tasks.provider import DType
+from beam_pipes.tasks.steps.array_ops import ops_of
+from beam_pipes.tasks.steps.packing import make_autoregressive_inputs
+from beam_pipes.tasks.vocabularies.dtype import DType
 from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import data_positions
 from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length

@@ -16,10 +16,9 @@ from typing import Any, ClassVar, TypeAlias, TypedDict
 import numpy as np
 
 from beam_pipes.errors import IncompleteConverterError, TaskError
-from beam_pipes.extras import require
+from beam_pipes.extras import TfDataset, require
 from beam_pipes.loader.row_source import MeasuredSplit
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import DType
+from beam_pipes.tasks.vocabularies.dtype import DType
 from beam_pipes.transforms.converters.rows import check_rows, pack_examples, pad_example, with_feature_names
 from beam_pipes.transforms.converters.validation import (
     TOKENS,
@@ -153,7 +152,7 @@ class FeatureConverter(abc.ABC):
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> Mapping[str, Length]:
         """The length of every model feature, given those of the task features."""
 
-    # What a cached split has to give, for `beam_pipes.tasks.in_python`.
+    # What a cached split has to give, for `beam_pipes.tasks.loading`.
 
     def for_lengths(self, task_feature_lengths: Mapping[str, Length]) -> FeatureConverter:
         """The converter that serves task features of these names: itself, unless it chooses among others."""
@@ -248,8 +247,8 @@ class FeatureConverter(abc.ABC):
 
     def _pack_or_pad(self, ds: TfDataset, packed_lengths: Mapping[str, Length]) -> TfDataset:
         """Packs (adding `f_segment_ids` and `f_positions`) or pads the features named in `packed_lengths`."""
-        from beam_pipes.tasks.column_forms import trim_and_pad_dataset
-        from beam_pipes.tasks.in_tensorflow.packing import trim_and_pack_dataset
+        from beam_pipes.tasks.steps.column_forms import trim_and_pad_dataset
+        from beam_pipes.tasks.steps.packing import trim_and_pack_dataset
 
         if self._pack:
             one_lengths = {name: one_length(name, length) for name, length in packed_lengths.items()}

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.loader.row_source import MeasuredSplit
-from beam_pipes.tasks.in_python.array_ops import ops_of
-from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs, non_padding_position
-from beam_pipes.tasks.provider import DType
+from beam_pipes.tasks.steps.array_ops import ops_of
+from beam_pipes.tasks.steps.packing import make_autoregressive_inputs, non_padding_position
+from beam_pipes.tasks.vocabularies.dtype import DType
 from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.rows import check_rows, join_segments, parts_with_ends
 from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length

@@ -12,9 +12,8 @@ from typing import TypeAlias
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import DType
+from beam_pipes.extras import TfDataset, require
+from beam_pipes.tasks.vocabularies.dtype import DType
 
 
 @dataclasses.dataclass(frozen=True)

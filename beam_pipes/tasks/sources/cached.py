@@ -18,16 +18,19 @@ import numpy as np
 
 from beam_pipes.cache import Cache, Split
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SourceError
+from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.format.framing import read_records
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.order import KeyedPermutation
-from beam_pipes.tasks.caches.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
-from beam_pipes.tasks.in_python.examples import dataset_of
-from beam_pipes.tasks.in_tensorflow.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, exists, map_parallelism, read_bytes, tensorflow
-from beam_pipes.tasks.provider import DType, ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
+from beam_pipes.tasks.sources.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
+from beam_pipes.tasks.steps.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX
+from beam_pipes.tasks.steps.examples import dataset_of
+from beam_pipes.tasks.steps.features import ShardInfo
+from beam_pipes.tasks.steps.threads import map_parallelism
+from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.files import exists, read_bytes
 
 if TYPE_CHECKING:
     import tensorflow as tf

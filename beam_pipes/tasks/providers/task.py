@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_python.examples import ExampleValue, OwnExample
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor
-from beam_pipes.tasks.provider import (
+from beam_pipes.extras import TfDataset, TfTensor
+from beam_pipes.tasks.steps.examples import ExampleValue, OwnExample
+from beam_pipes.tasks.steps.features import (
     DatasetProviderBase,
     Feature,
     SequenceLength,
@@ -18,9 +18,9 @@ from beam_pipes.tasks.provider import (
     checked_name,
     feature_from,
 )
-from beam_pipes.tasks.seeds import map_seed_manager
-from beam_pipes.tasks.signatures import MetricFn, Postprocessor, metric_kind, metrics_of_kind
-from beam_pipes.tasks.steps import CacheDatasetPlaceholder, Step, StepContext, run_over_dataset
+from beam_pipes.tasks.steps.seeds import map_seed_manager
+from beam_pipes.tasks.steps.signatures import MetricFn, Postprocessor, metric_kind, metrics_of_kind
+from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder, Step, StepContext, run_over_dataset
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
@@ -120,7 +120,7 @@ class Task(DatasetProviderBase):
                     "CacheDatasetPlaceholder to its preprocessors",
                     task=self.name,
                 )
-            from beam_pipes.tasks.caches.task_cache import apply_learned
+            from beam_pipes.tasks.providers.task_cache import apply_learned
 
             online = (functools.partial(apply_learned, task=self.name), *online)
         self._online_steps = tuple(Step(p) for p in online)
@@ -290,8 +290,8 @@ class Task(DatasetProviderBase):
             return run_over_dataset(self._online_steps, dataset, self.step_context(sequence_length))
 
     def run_offline(self, examples: Iterator[object], *, seed: int) -> Iterator[dict[str, ExampleValue]]:
-        """Streams raw examples of one shard through the offline steps; see `in_python.task_examples.run_offline`."""
-        from beam_pipes.tasks.in_python.task_examples import run_offline
+        """Streams raw examples of one shard through the offline steps; see `task_examples.run_offline`."""
+        from beam_pipes.tasks.providers.task_examples import run_offline
 
         return run_offline(self, examples, seed=seed)
 
@@ -300,19 +300,19 @@ class Task(DatasetProviderBase):
     @property
     def cache_dir(self) -> str | None:
         """Directory of the finished cache of this task under a global cache directory; or None."""
-        from beam_pipes.tasks.caches.places import find_cache_dir
+        from beam_pipes.tasks.sources.places import find_cache_dir
 
         return find_cache_dir(self.name)
 
     def assert_cached(self) -> None:
         """Raises `CacheNotFoundError` unless there is a finished cache."""
-        from beam_pipes.tasks.caches.places import require_cache_dir
+        from beam_pipes.tasks.sources.places import require_cache_dir
 
         require_cache_dir(self.name)
 
     def get_cached_stats(self, split: str = "train") -> Mapping[str, int | float]:
         """Statistics of a split of the cache: `examples`, `<feature>_tokens`, `<feature>_max_tokens`, ..."""
-        from beam_pipes.tasks.caches.task_cache import cached_stats
+        from beam_pipes.tasks.providers.task_cache import cached_stats
 
         return cached_stats(self.name, split)
 
@@ -349,7 +349,7 @@ class Task(DatasetProviderBase):
             TaskError: the task requires caching, forbids shuffling, or does not keep its promises.
             CacheNotFoundError: there is no cache.
         """
-        from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, load_dataset
+        from beam_pipes.tasks.providers.task_dataset import LoadOptions, load_dataset
 
         options = LoadOptions(
             name=self.name,
@@ -382,8 +382,8 @@ class Task(DatasetProviderBase):
         Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`; not
         shuffled unless asked for.
         """
-        from beam_pipes.tasks.in_python.task_examples import iterate_examples
-        from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
+        from beam_pipes.tasks.providers.task_dataset import LoadOptions
+        from beam_pipes.tasks.providers.task_examples import iterate_examples
 
         options = LoadOptions(
             name=self.name,

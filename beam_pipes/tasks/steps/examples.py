@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import TfSpec
+from beam_pipes.extras import TfDataset, TfSpec, TfTensor, tensorflow
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
-from beam_pipes.tasks.provider import DType, Feature
+from beam_pipes.tasks.steps.features import Feature
+from beam_pipes.tasks.vocabularies.dtype import DType
 
 #: An example to index into: its values are arrays, NumPy scalars and `bytes`, and nested lists where they are ragged.
 Example: TypeAlias = Mapping[str, Any]

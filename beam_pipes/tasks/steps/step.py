@@ -11,23 +11,20 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TypeGuard
 
 from beam_pipes.engine.graph import Stage
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
+from beam_pipes.extras import TfDataset
 from beam_pipes.format.spec import owned
-from beam_pipes.tasks.column_forms import TokenColumn
-from beam_pipes.tasks.in_python.examples import RawExample, dataset_from_examples, examples_from_dataset, normalised
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
-from beam_pipes.tasks.python_forms import PythonMap
-from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
-from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
-
-if TYPE_CHECKING:
-    from beam_pipes.tasks.sources.data_source import DataSourceInterface
+from beam_pipes.tasks.steps.column_forms import TokenColumn
+from beam_pipes.tasks.steps.examples import RawExample, dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.steps.features import Feature, SequenceLength
+from beam_pipes.tasks.steps.python_forms import PythonMap
+from beam_pipes.tasks.steps.seeds import StepSeed, content_key, current_seed_manager
+from beam_pipes.tasks.steps.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
 
 BoundStep = Callable[[object, int], Iterable[object]]
 
@@ -341,46 +338,3 @@ class CacheDatasetPlaceholder:
 
     def __repr__(self) -> str:
         return f"CacheDatasetPlaceholder(required={self._required})"
-
-
-class DeclaredTask(Protocol):
-    """What reading and caching need of a task; `beam_pipes.tasks.Task` describes each name."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def source(self) -> DataSourceInterface: ...
-
-    @property
-    def output_features(self) -> Mapping[str, Feature]: ...
-
-    @property
-    def shuffle_buffer_size(self) -> int | None: ...
-
-    @property
-    def placeholder(self) -> CacheDatasetPlaceholder | None: ...
-
-    @property
-    def supports_caching(self) -> bool: ...
-
-    @property
-    def requires_caching(self) -> bool: ...
-
-    def assert_cached(self) -> None: ...
-
-    def offline_steps(self) -> Sequence[Step]: ...
-
-    def online_steps(self) -> Sequence[Step]: ...
-
-    def step_context(self, sequence_length: SequenceLength | None = None) -> StepContext: ...
-
-    def preprocess_precache(self, dataset: TfDataset, seed: int | None = None) -> TfDataset: ...
-
-    def preprocess_postcache(
-        self,
-        dataset: TfDataset,
-        sequence_length: SequenceLength | None,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-    ) -> TfDataset: ...

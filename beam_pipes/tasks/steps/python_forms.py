@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_python.examples import Example, RawExample
-from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
-from beam_pipes.tasks.signatures import function_name, parameters
+from beam_pipes.tasks.steps.examples import Example, RawExample
+from beam_pipes.tasks.steps.features import Feature, Length, SequenceLength, axis_lengths
+from beam_pipes.tasks.steps.signatures import function_name, parameters
 
 OutputFeatures = Mapping[str, Feature]
 F = TypeVar("F", bound=Callable[..., object])

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_pipes.errors import TaskError
+from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.format.exact import NotExactError, cast_exactly
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
-from beam_pipes.tasks.seeds import StepSeed, current_seed_manager
-from beam_pipes.tasks.signatures import function_name
+from beam_pipes.tasks.steps.seeds import StepSeed, current_seed_manager
+from beam_pipes.tasks.steps.signatures import function_name
+from beam_pipes.tasks.steps.threads import map_parallelism
 
 if TYPE_CHECKING:
     from tensorflow import train as tf_train

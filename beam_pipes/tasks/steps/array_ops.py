@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import TfTensor
+from beam_pipes.extras import TfTensor, require
 
 if TYPE_CHECKING:
     import tensorflow as tf

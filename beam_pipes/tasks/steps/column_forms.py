@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.loader.batches import ranges
-from beam_pipes.tasks import python_forms
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
-from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
-from beam_pipes.tasks.python_forms import F, append_eos_to_features, with_python_form
+from beam_pipes.tasks.steps import python_forms
+from beam_pipes.tasks.steps.features import Feature, Length, SequenceLength, axis_lengths
+from beam_pipes.tasks.steps.python_forms import F, append_eos_to_features, with_python_form
 
 Lengths = npt.NDArray[np.int64]
 

@@ -16,10 +16,9 @@ from types import ModuleType
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import unbatched
-from beam_pipes.tasks.in_python.array_ops import ops_of
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
-from beam_pipes.tasks.provider import DType
+from beam_pipes.extras import TfDataset, TfTensor, tensorflow, unbatched
+from beam_pipes.tasks.steps.array_ops import ops_of
+from beam_pipes.tasks.vocabularies.dtype import DType
 
 
 def trim_and_pack_dataset(

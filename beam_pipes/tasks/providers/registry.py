@@ -12,10 +12,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from beam_pipes.errors import TaskError, UnknownNameError
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo
-from beam_pipes.tasks.signatures import MetricFn, Postprocessor
-from beam_pipes.tasks.task import Task
+from beam_pipes.extras import TfDataset
+from beam_pipes.tasks.providers.task import Task
+from beam_pipes.tasks.steps.features import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo
+from beam_pipes.tasks.steps.signatures import MetricFn, Postprocessor
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.sources.data_source import DataSourceInterface

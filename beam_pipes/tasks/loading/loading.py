@@ -11,24 +11,19 @@ from beam_pipes.errors import TaskError
 from beam_pipes.loader import Loader, PackingPlan, pack
 from beam_pipes.loader.row_source import MeasuredSplit, PaddedSplit
 from beam_pipes.loader.steps import Last
-from beam_pipes.tasks import column_forms
-from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
-from beam_pipes.tasks.caches.task_cache import cached_source, step_digest
-from beam_pipes.tasks.in_python.loading_plan import LoadingPlan, TaskRows, TokenTotals, no_rows
-from beam_pipes.tasks.in_python.split_steps import ColumnStep, StepChain, SteppedSplit, TrimmedSplit
-from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
-from beam_pipes.tasks.in_tensorflow.task_dataset import check_promise, check_split, missing_feature
-from beam_pipes.tasks.mixture import Mixture, checked_exhaustion
-from beam_pipes.tasks.provider import (
-    DType,
-    RowConverter,
-    SequenceLength,
-    ShardInfo,
-    row_converter,
-)
-from beam_pipes.tasks.sources.caches import BuiltCacheSource
-from beam_pipes.tasks.steps import Step
-from beam_pipes.tasks.task import Task
+from beam_pipes.tasks.loading.loading_plan import LoadingPlan, TaskRows, TokenTotals, no_rows
+from beam_pipes.tasks.loading.split_steps import ColumnStep, StepChain, SteppedSplit, TrimmedSplit
+from beam_pipes.tasks.providers.by_name import maybe_get_mixture_or_task
+from beam_pipes.tasks.providers.mixture import Mixture, checked_exhaustion
+from beam_pipes.tasks.providers.mixture_dataset import Exhaustion
+from beam_pipes.tasks.providers.task import Task
+from beam_pipes.tasks.providers.task_cache import cached_source, step_digest
+from beam_pipes.tasks.providers.task_dataset import check_promise, check_split, missing_feature
+from beam_pipes.tasks.sources.cached import BuiltCacheSource
+from beam_pipes.tasks.steps import column_forms
+from beam_pipes.tasks.steps.features import RowConverter, SequenceLength, ShardInfo, row_converter
+from beam_pipes.tasks.steps.step import Step
+from beam_pipes.tasks.vocabularies.dtype import DType
 
 
 def get_loader(

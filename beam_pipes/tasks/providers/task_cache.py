@@ -15,14 +15,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.errors import StaleCacheError, TaskError
-from beam_pipes.extras import require, unbatched
+from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
 from beam_pipes.identity.fingerprint import fingerprint
-from beam_pipes.tasks.caches.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, exists, read_bytes
-from beam_pipes.tasks.python_forms import PythonMap
-from beam_pipes.tasks.steps import DeclaredTask, Step
+from beam_pipes.tasks.sources.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
+from beam_pipes.tasks.steps.python_forms import PythonMap
+from beam_pipes.tasks.steps.step import Step
+from beam_pipes.tasks.vocabularies.files import exists, read_bytes
 
 if TYPE_CHECKING:
+    from beam_pipes.tasks.providers.task import Task
     from beam_pipes.tasks.sources.data_source import DataSource
 
 
@@ -47,7 +48,7 @@ def _stats(directory: str, split: str) -> Mapping[str, int | float] | None:
     if not exists(os.path.join(directory, MANIFEST)):
         return None
     from beam_pipes.cache import Cache
-    from beam_pipes.tasks.caches.sidecars import split_statistics
+    from beam_pipes.tasks.sources.sidecars import split_statistics
 
     cache = Cache.open(directory)
     if split not in cache.splits:
@@ -78,17 +79,17 @@ def cached_num_examples(task_name: str, split: str) -> int | None:
     return None if count is None else int(count)
 
 
-def cached_source(task: DeclaredTask, split: str) -> DataSource:
+def cached_source(task: Task, split: str) -> DataSource:
     """The source that reads a split of a task's cache: one that beam-pipes built, or one in the layout of
     `info.{split}.json`."""
     directory = require_cache_dir(task.name)
     if exists(os.path.join(directory, MANIFEST)):
-        from beam_pipes.tasks.sources.caches import BuiltCacheSource
+        from beam_pipes.tasks.sources.cached import BuiltCacheSource
 
         source = BuiltCacheSource(directory, split)
         check_fingerprints(task, source.fingerprints, directory)
         return source
-    from beam_pipes.tasks.sources.caches import CachedDataSource
+    from beam_pipes.tasks.sources.cached import CachedDataSource
 
     placeholder = task.placeholder
     buffer_size = placeholder.file_shuffle_buffer_size if placeholder else None
@@ -98,7 +99,7 @@ def cached_source(task: DeclaredTask, split: str) -> DataSource:
 _PREFIX = "task/"
 
 
-def task_fingerprints(task: DeclaredTask) -> dict[str, str]:
+def task_fingerprints(task: Task) -> dict[str, str]:
     """Part of a task → digest of what it depends on: `features`, and `step 0: tokenize`, ... for each offline step.
 
     Made of names, bound arguments, the code of functions and of what they refer to, and the content of vocabularies:
@@ -109,7 +110,7 @@ def task_fingerprints(task: DeclaredTask) -> dict[str, str]:
     return {"features": features_digest(task), **{part_name(n, step): step_digest(step) for n, step in steps}}
 
 
-def features_digest(task: DeclaredTask) -> str:
+def features_digest(task: Task) -> str:
     """Digest of the output features with their vocabularies."""
     features = {
         name: {
@@ -147,12 +148,12 @@ def plain_preprocessor(preprocessor: object) -> object:
     return preprocessor
 
 
-def fingerprint_digests(task: DeclaredTask) -> dict[str, str]:
+def fingerprint_digests(task: Task) -> dict[str, str]:
     """`task_fingerprints`, named `task/<part>`: what a build stores in the manifest."""
     return {_PREFIX + part: digest for part, digest in task_fingerprints(task).items()}
 
 
-def check_fingerprints(task: DeclaredTask, stored: Mapping[str, str], where: str) -> None:
+def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> None:
     """Raises `StaleCacheError` if a cache was built for another version of the task; caches without digests pass."""
     before = {name: digest for name, digest in stored.items() if name.startswith(_PREFIX)}
     now = fingerprint_digests(task)

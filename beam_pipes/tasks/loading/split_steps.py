@@ -18,15 +18,15 @@ from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.caches.offline import cached_spec
-from beam_pipes.tasks.column_forms import TokenColumn
-from beam_pipes.tasks.in_python.examples import ExampleValue, RawExample, dtype_name, rank_of
-from beam_pipes.tasks.provider import SequenceLength
-from beam_pipes.tasks.seeds import KeyedBy, fold, map_seed_manager
-from beam_pipes.tasks.steps import BoundStep, Step
+from beam_pipes.tasks.steps.column_forms import TokenColumn
+from beam_pipes.tasks.steps.examples import ExampleValue, RawExample, dtype_name, rank_of
+from beam_pipes.tasks.steps.features import SequenceLength
+from beam_pipes.tasks.steps.seeds import KeyedBy, fold, map_seed_manager
+from beam_pipes.tasks.steps.step import BoundStep, Step
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.sources.caches import BuiltCacheSource
-    from beam_pipes.tasks.task import Task
+    from beam_pipes.tasks.providers.task import Task
+    from beam_pipes.tasks.sources.cached import BuiltCacheSource
 
 
 Int64 = npt.NDArray[np.int64]

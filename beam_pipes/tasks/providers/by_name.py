@@ -7,11 +7,11 @@ get_dataset("wmt", {"targets": 512}, converter)     what a model takes, as a `tf
 from __future__ import annotations
 
 from beam_pipes.errors import NotANameError, TaskError, UnknownNameError, logger
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
-from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
-from beam_pipes.tasks.provider import DatasetConverter, SequenceLength, ShardInfo, check_converter
-from beam_pipes.tasks.registry import TaskRegistry, did_you_mean
-from beam_pipes.tasks.task import Task
+from beam_pipes.extras import TfDataset, tensorflow
+from beam_pipes.tasks.providers.mixture import Mixture, MixtureRegistry
+from beam_pipes.tasks.providers.registry import TaskRegistry, did_you_mean
+from beam_pipes.tasks.providers.task import Task
+from beam_pipes.tasks.steps.features import DatasetConverter, SequenceLength, ShardInfo, check_converter
 
 _log = logger(__name__)
 

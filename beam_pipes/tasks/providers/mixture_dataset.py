@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import logger
+from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
-from beam_pipes.tasks.in_python.examples import NoExamples, OwnExample, dataset_from_examples, examples_from_dataset
-from beam_pipes.tasks.in_python.task_examples import iterate_examples
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, frugal, tensorflow
-from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
-from beam_pipes.tasks.provider import Feature
-from beam_pipes.tasks.seeds import fold
+from beam_pipes.tasks.providers.task_dataset import LoadOptions, empty_dataset, load_dataset
+from beam_pipes.tasks.providers.task_examples import iterate_examples
+from beam_pipes.tasks.steps.examples import NoExamples, OwnExample, dataset_from_examples, examples_from_dataset
+from beam_pipes.tasks.steps.seeds import fold
+from beam_pipes.tasks.steps.threads import frugal
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.task import Task
+    from beam_pipes.tasks.providers.mixture import Mixture
+    from beam_pipes.tasks.providers.task import Task
 
 
 T = TypeVar("T")
@@ -40,27 +41,6 @@ _log = logger(__name__)
 Exhaustion = Literal["drop", "stop", "repeat"]
 
 
-class MixedTasks(Protocol):
-    """What mixing needs of a mixture; `beam_pipes.tasks.Mixture` describes each name."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def output_features(self) -> Mapping[str, Feature]: ...
-
-    @property
-    def sample_fn(self) -> Callable[..., TfDataset] | None: ...
-
-    @property
-    def reads_tasks_itself(self) -> bool: ...
-
-    def rated_tasks(self, split: str, skip_missing: bool = False) -> Sequence[tuple[Task, float]]: ...
-
-    @property
-    def get_task_dataset(self) -> Callable[..., TfDataset]: ...
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixOptions:
     """The arguments of `Mixture.get_dataset` that are about mixing."""
@@ -73,7 +53,7 @@ class MixOptions:
     exhaustion: Exhaustion
 
 
-def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> TfDataset:
+def load_mixture(mixture: Mixture, options: LoadOptions, mix: MixOptions) -> TfDataset:
     """`Mixture.get_dataset`."""
     tf = tensorflow("Mixture.get_dataset")
     rated = mixture.rated_tasks(options.split, mix.skip_missing_splits)
@@ -104,7 +84,7 @@ def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> 
     return mixed.prefetch(tf.data.AUTOTUNE)
 
 
-def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], options: LoadOptions) -> object:
+def _load_task(mixture: Mixture, task: Task, *, kept: Collection[str], options: LoadOptions) -> object:
     return mixture.get_task_dataset(
         task,
         kept,
@@ -120,7 +100,7 @@ def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], option
     )
 
 
-def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[OwnExample]:
+def own_examples(mixture: Mixture, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[OwnExample]:
     """The examples of a task as a mixture that overrides `get_task_dataset` reads them."""
     return examples_from_dataset(_load_task(mixture, task, kept=kept, options=options))
 
@@ -137,7 +117,7 @@ def _turn_dataset(rates: Sequence[int]) -> TfDataset:
 
 
 def _in_turns(
-    mixture: MixedTasks,
+    mixture: Mixture,
     tasks: Sequence[Task],
     options: LoadOptions,
     rates: Sequence[int],
@@ -183,7 +163,7 @@ def take_turns(
             turns = chairman_turns(left) if any(left) else turns
 
 
-def _log_rates(mixture: MixedTasks, tasks: Sequence[Task], rates: Sequence[float]) -> None:
+def _log_rates(mixture: Mixture, tasks: Sequence[Task], rates: Sequence[float]) -> None:
     total = sum(rates)
     for task, rate in zip(tasks, rates, strict=True):
         _log.info("mixture %s: %.4f of the examples are of task %s", mixture.name, rate / total, task.name)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.errors import TaskError, logger
-from beam_pipes.tasks.caches.task_cache import cached_num_examples, cached_stats_or_none
+from beam_pipes.tasks.providers.task_cache import cached_num_examples, cached_stats_or_none
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.task import Task
+    from beam_pipes.tasks.providers.task import Task
 
 
 _log = logger(__name__)

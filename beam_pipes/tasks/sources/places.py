@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from beam_pipes.errors import TaskNotCachedError
-from beam_pipes.tasks.in_tensorflow.runtime import exists
+from beam_pipes.tasks.vocabularies.files import exists
 
 COMPLETED = "COMPLETED"
 

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor
-from beam_pipes.tasks.provider import ShardInfo
+from beam_pipes.extras import TfDataset, TfTensor
+from beam_pipes.tasks.steps.features import ShardInfo
 
 KeyedBy = Literal["position", "content", "nothing"]
 

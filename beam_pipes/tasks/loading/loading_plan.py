@@ -11,11 +11,11 @@ from beam_pipes.errors import LoaderError, TaskError
 from beam_pipes.loader import Loader, PackingPlan
 from beam_pipes.loader import Mixture as RowMixture
 from beam_pipes.loader.steps import Last
-from beam_pipes.tasks.provider import RowConverter, ShardInfo
+from beam_pipes.tasks.steps.features import RowConverter, ShardInfo
 
 if TYPE_CHECKING:
     from beam_pipes.loader.row_source import PaddedSplit
-    from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
+    from beam_pipes.tasks.providers.mixture_dataset import Exhaustion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from beam_pipes.errors import TaskError, UnknownNameError
-from beam_pipes.tasks.in_python.examples import OwnExample
-from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo, checked_name
-from beam_pipes.tasks.registry import DatasetProviderRegistry, TaskRegistry, caller, did_you_mean
-from beam_pipes.tasks.task import Task
+from beam_pipes.extras import TfDataset
+from beam_pipes.tasks.providers.mixture_dataset import Exhaustion
+from beam_pipes.tasks.providers.registry import DatasetProviderRegistry, TaskRegistry, caller, did_you_mean
+from beam_pipes.tasks.providers.task import Task
+from beam_pipes.tasks.steps.examples import OwnExample
+from beam_pipes.tasks.steps.features import (
+    DatasetProviderBase,
+    Feature,
+    SequenceLength,
+    ShardInfo,
+    SourceInfo,
+    checked_name,
+)
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -307,8 +314,8 @@ class Mixture(DatasetProviderBase):
         Raises:
             UnknownNameError: a task does not have the split.
         """
-        from beam_pipes.tasks.in_tensorflow.mixture_dataset import MixOptions, load_mixture
-        from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
+        from beam_pipes.tasks.providers.mixture_dataset import MixOptions, load_mixture
+        from beam_pipes.tasks.providers.task_dataset import LoadOptions
 
         mix = MixOptions(
             copy_pretokenized=copy_pretokenized,
@@ -386,9 +393,9 @@ class Mixture(DatasetProviderBase):
         """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
         needs it."""
         from beam_pipes.loader.mixture import exact_rates
-        from beam_pipes.tasks.in_python.task_examples import iterate_examples
-        from beam_pipes.tasks.in_tensorflow.mixture_dataset import own_examples, take_turns
-        from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
+        from beam_pipes.tasks.providers.mixture_dataset import own_examples, take_turns
+        from beam_pipes.tasks.providers.task_dataset import LoadOptions
+        from beam_pipes.tasks.providers.task_examples import iterate_examples
 
         policy = checked_exhaustion(exhaustion or self._exhaustion, self.name)
         kept = self.output_features

@@ -19,14 +19,14 @@ from beam_pipes.errors import CacheNotFoundError, TaskError
 from beam_pipes.format.exact import NotExactError, cast_exactly
 from beam_pipes.format.spec import FeatureValue
 from beam_pipes.storage.local import storage_for
-from beam_pipes.tasks.caches.places import (
+from beam_pipes.tasks.sources.places import (
     COMPLETED,
     get_cached_info_path,
     get_cached_stats_path,
     get_cached_tfrecord_prefix,
 )
-from beam_pipes.tasks.in_tensorflow.dataset_map import tfexample_ragged_length_key
-from beam_pipes.tasks.provider import DType
+from beam_pipes.tasks.steps.dataset_map import tfexample_ragged_length_key
+from beam_pipes.tasks.vocabularies.dtype import DType
 
 if TYPE_CHECKING:
     from beam_pipes.format import messages

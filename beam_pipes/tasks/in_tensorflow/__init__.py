@@ -1,1 +1,0 @@
-"""Tasks and mixtures as `tf.data.Dataset`s."""

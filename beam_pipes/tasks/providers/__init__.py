@@ -1,0 +1,1 @@
+"""Tasks and mixtures: declared, registered, found by name, and read as datasets or as Python examples."""
