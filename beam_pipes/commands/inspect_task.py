@@ -14,8 +14,8 @@ from beam_pipes.tasks import Task
 from beam_pipes.tasks.providers.task_cache import part_name
 from beam_pipes.tasks.steps.examples import Example, RawExample, normalised
 from beam_pipes.tasks.steps.features import SequenceLength
-from beam_pipes.tasks.steps.python_forms import trim_features
 from beam_pipes.tasks.steps.seeds import fold, map_seed_manager
+from beam_pipes.tasks.steps.sequences import trim_features
 from beam_pipes.tasks.steps.step import Step, run_over_examples
 from beam_pipes.tasks.vocabularies.vocabulary import TextLike
 from beam_pipes.transforms.converters import FeatureConverter, converter_named

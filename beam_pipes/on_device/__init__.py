@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from beam_pipes.graph.device_iterator import TorchGraphIterator as TorchGraphIterator
     from beam_pipes.graph.device_iterator import data_iterator as data_iterator
     from beam_pipes.graph.device_iterator import peekable_data_iterator as peekable_data_iterator
-    from beam_pipes.graph.tf_dataset import DALIDataset as DALIDataset
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
     from beam_pipes.on_device.lambda_loader import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.optimize import Suggestion as Suggestion
+    from beam_pipes.on_device.python_source import DALIDataset as DALIDataset
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _loaded, __dir__ = loaded_on_first_use(
     __name__,
     {
         "data_loader": "DataLoader",
-        "beam_pipes.graph.device_iterator": (
+        "graph_iterator": (
             "JaxGenericIterator JaxGenericPeekableIterator JaxGraphIterator TorchClassificationIterator "
             "TorchGenericIterator TorchGraphIterator data_iterator peekable_data_iterator"
         ),
         "jax_loader": "JaxDataLoader",
         "lambda_loader": "LambdaDataLoader NumpyDataLoader PrefetchOptions",
         "optimize": "Suggestion",
-        "beam_pipes.graph.tf_dataset": "DALIDataset",
+        "python_source": "DALIDataset",
         "torch_loader": "TorchDataLoader",
     },
 )

@@ -3,7 +3,7 @@
 `NAMES` says, for each module of SeqIO, which names it has and which module of beam-pipes each of them comes from.
 The modules are created from it, and a name is imported on first use:
 
-    seqio.utils.trim_dataset             → beam_pipes.tasks.steps.column_forms.trim_dataset
+    seqio.utils.trim_dataset             → beam_pipes.tasks.steps.sequences.trim_dataset
     from beam_pipes.seqio import metrics → a module with the names in the row "metrics" of the table
     seqio.Feature                        → as at the top of SeqIO: the names of the modules in `FLAT`
     from beam_pipes.seqio import *       → all of these, with the modules
@@ -151,7 +151,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
             "tasks.sources.places": (
                 "get_cached_info_path get_cached_stats_path get_cached_tfrecord_prefix get_task_dir_from_name"
             ),
-            "tasks.steps.column_forms": "trim_and_pad_dataset trim_dataset",
+            "tasks.steps.sequences": "trim_and_pad_dataset trim_dataset",
             "tasks.steps.dataset_map": (
                 "NestedTFDict TFDict dict_to_tfexample stateless_shuffle tfexample_ragged_length_key "
                 "tfexample_sparse_indices_key tfexample_to_dict"

@@ -1,31 +1,37 @@
-"""The preprocessors of the library. Each has two forms: over a `tf.data.Dataset`, and over Python examples."""
+"""The preprocessors of the library: over a `tf.data.Dataset`, over Python examples, and some over columns of many."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
+import numpy as np
+
+from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow
-from beam_pipes.tasks.steps import column_forms, python_forms
-from beam_pipes.tasks.steps.column_forms import trim_tensor, with_column_form
+from beam_pipes.tasks.steps.columns import TokenColumn
 from beam_pipes.tasks.steps.dataset_map import map_over_dataset
-from beam_pipes.tasks.steps.features import DatasetConverter, Feature, SequenceLength, axis_lengths
-from beam_pipes.tasks.steps.python_forms import (
+from beam_pipes.tasks.steps.examples import Example
+from beam_pipes.tasks.steps.features import DatasetConverter, Feature, OutputFeatures, SequenceLength, axis_lengths
+from beam_pipes.tasks.steps.forms import of_any_example, with_forms
+from beam_pipes.tasks.steps.sequences import (
     append_eos_to_features,
     check_is_sequence,
     eos_of,
     features_of,
-    length_before_eos,
     tokenize_features,
-    with_python_form,
+    with_end,
 )
 from beam_pipes.tasks.steps.threads import map_parallelism
 
-OutputFeatures = Mapping[str, Feature]
+Value = TypeVar("Value")
+
 OutputFeaturesType, SequenceLengthType = OutputFeatures, SequenceLength
 
 
-@with_python_form(python_forms.rekey)
+@of_any_example
 @map_over_dataset
 def rekey(x: Mapping[str, object], key_map: Mapping[str, str] | None = None) -> Mapping[str, object]:
     """Renames features: `{"en": "hi", "id": 3}` with `{"inputs": "en", "targets": ""}` → `{"inputs": "hi",
@@ -40,7 +46,42 @@ def rekey(x: Mapping[str, object], key_map: Mapping[str, str] | None = None) -> 
     return {new: x[old] if old else "" for new, old in key_map.items()}
 
 
-@with_python_form(python_forms.tokenize)
+def _tokenize_python(
+    example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
+) -> dict[str, object]:
+    def encode(name: str, feature: Feature, value: object) -> object:
+        return _encode(name, feature, value, eos_of(name, feature) if with_eos and feature.add_eos else None)
+
+    return tokenize_features(example, output_features, copy_pretokenized, encode)
+
+
+def _encode(name: str, feature: Feature, value: object, eos: int | None) -> object:
+    """The ids of a text or of a vector of texts; of several, the last one ends in `eos`."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        rows = [np.asarray(feature.vocabulary.encode(text), np.int32) for text in value]
+        if rows and eos is not None:
+            rows[-1] = with_end(name, rows[-1], eos)
+        if len({len(row) for row in rows}) > 1:
+            raise TaskError(
+                f"feature '{name}' is a vector of texts of different lengths, which is ragged: tokenize it in a "
+                "dataset preprocessor, or one text an example",
+                feature=name,
+            )
+        return np.stack(rows) if rows else np.zeros((0, 0), np.int32)
+    ids = feature.vocabulary.encode(value)
+    encoded = np.asarray(ids, np.int32) if isinstance(ids, list) else ids
+    if eos is None:
+        return encoded
+    if np.ndim(encoded) > 1:
+        raise TaskError(
+            f"feature '{name}' holds {len(encoded)} sequences, of which the last one ends in EOS, so that they are "
+            "ragged: tokenize it in a dataset preprocessor, or append EOS to each with append_eos",
+            feature=name,
+        )
+    return with_end(name, encoded, eos)
+
+
+@with_forms(python=_tokenize_python)
 def tokenize(
     dataset: TfDataset, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
 ) -> TfDataset:
@@ -79,7 +120,7 @@ def tokenize_impl(
     return tokenize_features(features, output_features, copy_pretokenized, encode)
 
 
-@with_python_form(python_forms.tokenize_and_append_eos)
+@with_forms(python=functools.partial(_tokenize_python, with_eos=True))
 def tokenize_and_append_eos(
     dataset: TfDataset, output_features: OutputFeatures, copy_pretokenized: bool = True
 ) -> TfDataset:
@@ -87,7 +128,13 @@ def tokenize_and_append_eos(
     return tokenize(dataset, output_features, copy_pretokenized, with_eos=True)
 
 
-@with_python_form(python_forms.print_dataset)
+def _print_example(features: Example, summarize: int = 3) -> Example:
+    with np.printoptions(edgeitems=summarize, threshold=2 * summarize):
+        print(dict(features))
+    return features
+
+
+@with_forms(python=_print_example)
 @map_over_dataset
 def print_dataset(features: Mapping[str, object], summarize: int = 3) -> Mapping[str, object]:
     """Prints every example as it passes, the first and last `summarize` entries of each feature. For debugging
@@ -97,24 +144,20 @@ def print_dataset(features: Mapping[str, object], summarize: int = 3) -> Mapping
     return features
 
 
-@with_column_form(column_forms.append_eos)
-@with_python_form(python_forms.append_eos)
+def _append_eos(features: Mapping[str, Value], output_features: OutputFeatures) -> dict[str, Value]:
+    return append_eos_to_features(features, output_features)
+
+
+@with_forms(python=_append_eos, columns=_append_eos)
 def append_eos(dataset: TfDataset, output_features: OutputFeatures) -> TfDataset:
     """Appends EOS to the last axis of every output feature with `add_eos`: `[8, 9]` → `[8, 9, 1]`. Nothing is trimmed.
 
     Trimming afterwards may cut the EOS off; `append_eos_after_trim` keeps it.
     """
-
-    _check_eos(dataset, output_features)
-
-    def append(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
-        return append_eos_after_trim_impl(example, output_features)
-
-    return dataset.map(append, num_parallel_calls=map_parallelism())
+    return append_eos_after_trim(dataset, output_features)
 
 
-@with_column_form(column_forms.append_eos_after_trim)
-@with_python_form(python_forms.append_eos_after_trim)
+@with_forms(python=append_eos_to_features, columns=append_eos_to_features)
 def append_eos_after_trim(
     dataset: TfDataset, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
 ) -> TfDataset:
@@ -131,17 +174,7 @@ def append_eos_after_trim(
     return dataset.map(append, num_parallel_calls=map_parallelism())
 
 
-def append_eos_after_trim_impl(
-    features: Mapping[str, object], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
-) -> dict[str, TfTensor]:
-    """`append_eos_after_trim` for one example of tensors."""
-    return append_eos_to_features(
-        features,
-        output_features,
-        sequence_length,
-        trim=lambda value, length: trim_tensor(value, length_before_eos(length, value.shape.rank)),
-        append=lambda name, value, eos: _append_to_last_axis(value, eos),
-    )
+append_eos_after_trim_impl = append_eos_to_features
 
 
 def _check_eos(dataset: TfDataset, output_features: OutputFeatures) -> None:
@@ -153,18 +186,6 @@ def _check_eos(dataset: TfDataset, output_features: OutputFeatures) -> None:
             check_is_sequence(name, spec[name].shape.rank)
 
 
-def _append_to_last_axis(value: TfTensor, scalar: int) -> TfTensor:
-    tf = tensorflow("append_eos")
-    rank = value.shape.rank
-    if isinstance(value, tf.RaggedTensor):
-        if rank > 2:
-            return value.with_values(_append_to_last_axis(value.values, scalar))
-        return tf.concat([value, tf.fill([value.nrows(), 1], tf.cast(scalar, value.dtype))], axis=1)
-    shape = tf.concat([tf.shape(value)[:-1], [1]], axis=0)
-    joined = tf.concat([value, tf.fill(shape, tf.cast(scalar, value.dtype))], axis=-1)
-    return tf.ensure_shape(joined, [*value.shape[:-1], None])
-
-
 def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
     """Appends EOS to the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
 
@@ -173,7 +194,7 @@ def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
     tf = tensorflow("tokenize")
     rank = value.shape.rank
     if rank == 1:
-        return _append_to_last_axis(value, eos)
+        return with_end("", value, eos)
     if not isinstance(value, tf.RaggedTensor):
         value = tf.RaggedTensor.from_tensor(value, ragged_rank=rank - 1)
     if rank > 3:
@@ -188,8 +209,17 @@ def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
     return ended if rank == 2 else value.with_values(ended)
 
 
-@with_column_form(column_forms.truncate_inputs_left)
-@with_python_form(python_forms.truncate_inputs_left)
+def _truncate_columns(
+    columns: Mapping[str, TokenColumn], sequence_length: SequenceLength | None = None
+) -> dict[str, TokenColumn]:
+    if "inputs" not in columns:  # which are those that are read
+        return dict(columns)
+    function: Callable[..., dict[str, TokenColumn]] = truncate_inputs_left.__wrapped__
+    return function(columns, sequence_length)
+
+
+@with_forms(columns=_truncate_columns)
+@of_any_example
 @map_over_dataset
 def truncate_inputs_left(
     example: Mapping[str, TfTensor], sequence_length: SequenceLength | None
@@ -208,7 +238,22 @@ def apply_feature_converter(
     return feature_converter(dataset, sequence_length)
 
 
-@with_python_form(python_forms.preprocess_tensorflow_examples)
+def _preprocess_example(example: Example, inputs_format: str, targets_format: str) -> dict[str, object]:
+    def fill(template: str) -> bytes:
+        pieces = [
+            _as_bytes(example[piece[1:-1]]) if re.fullmatch(r"{\w+}", piece) else piece.encode()
+            for piece in re.split(r"({\w+})", template)
+        ]
+        return b"".join(pieces)
+
+    return {"inputs": fill(inputs_format), "targets": fill(targets_format)}
+
+
+def _as_bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+@with_forms(python=_preprocess_example)
 @map_over_dataset
 def preprocess_tensorflow_examples(
     example: Mapping[str, TfTensor], inputs_format: str, targets_format: str

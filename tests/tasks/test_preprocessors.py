@@ -21,11 +21,11 @@ from beam_pipes.tasks import (
     map_over_dataset,
     preprocessors,
 )
-from beam_pipes.tasks.steps import column_forms
-from beam_pipes.tasks.steps.column_forms import TokenColumn
+from beam_pipes.tasks.steps.columns import TokenColumn
 from beam_pipes.tasks.steps.dataset_map import dict_to_tfexample
 from beam_pipes.tasks.steps.examples import examples_from_dataset, normalised
 from beam_pipes.tasks.steps.seeds import map_seed_manager, set_preprocessor_seed
+from beam_pipes.tasks.steps.sequences import append_eos_to_features, trim_features
 from beam_pipes.tasks.testing import sentencepiece_vocab
 
 BYTES = ByteVocabulary()
@@ -155,9 +155,9 @@ def test_inputs_are_truncated_from_the_left() -> None:
 def test_columns_take_a_length_for_each_axis() -> None:
     column = TokenColumn(np.array([3]), np.array([5, 6, 7], np.int32))
     forms = [
-        functools.partial(column_forms.trim_features, output_features={"inputs": Feature(IDS)}),
-        functools.partial(column_forms.append_eos_after_trim, output_features={"inputs": Feature(IDS, add_eos=True)}),
-        column_forms.truncate_inputs_left,
+        functools.partial(trim_features, output_features={"inputs": Feature(IDS)}),
+        functools.partial(append_eos_to_features, output_features={"inputs": Feature(IDS, add_eos=True)}),
+        preprocessors.truncate_inputs_left.column_form,
     ]
 
     def values(form, length) -> list[int]:

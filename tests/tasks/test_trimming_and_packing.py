@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks import Feature, PassThroughVocabulary
-from beam_pipes.tasks.steps.column_forms import trim_and_pad_dataset, trim_dataset
 from beam_pipes.tasks.steps.dataset_map import stateless_shuffle
 from beam_pipes.tasks.steps.packing import make_autoregressive_inputs, packing_density, trim_and_pack_dataset
+from beam_pipes.tasks.steps.sequences import trim_and_pad_dataset, trim_dataset
 
 VOCABULARY = PassThroughVocabulary(100)
 

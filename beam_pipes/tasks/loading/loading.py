@@ -20,8 +20,8 @@ from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.providers.task_cache import cached_source, step_digest
 from beam_pipes.tasks.providers.task_dataset import check_promise, check_split, missing_feature
 from beam_pipes.tasks.sources.cached import BuiltCacheSource
-from beam_pipes.tasks.steps import column_forms
 from beam_pipes.tasks.steps.features import RowConverter, SequenceLength, ShardInfo, row_converter
+from beam_pipes.tasks.steps.sequences import trim_features
 from beam_pipes.tasks.steps.step import Step
 from beam_pipes.tasks.vocabularies.dtype import DType
 
@@ -193,7 +193,7 @@ class _TaskPlanner:
         if trims:
             self._column_steps.append(
                 functools.partial(
-                    column_forms.trim_features,
+                    trim_features,
                     sequence_length=task_feature_lengths,
                     output_features=task.output_features,
                 )

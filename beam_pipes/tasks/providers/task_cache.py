@@ -18,7 +18,7 @@ from beam_pipes.errors import StaleCacheError, TaskError
 from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
 from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.tasks.sources.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
-from beam_pipes.tasks.steps.python_forms import PythonMap
+from beam_pipes.tasks.steps.forms import PythonMap
 from beam_pipes.tasks.steps.step import Step
 from beam_pipes.tasks.vocabularies.files import exists, read_bytes
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, SupportsIndex
 from beam_pipes.errors import TaskError, logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.tasks.providers.task_cache import cached_source, cached_stats_or_none
-from beam_pipes.tasks.steps.column_forms import trim_dataset
 from beam_pipes.tasks.steps.examples import NoExamples, dataset_of
 from beam_pipes.tasks.steps.features import Feature, SequenceLength, ShardInfo, axis_lengths
 from beam_pipes.tasks.steps.seeds import fold
+from beam_pipes.tasks.steps.sequences import trim_dataset
 from beam_pipes.tasks.steps.threads import is_frugal
 
 if TYPE_CHECKING:

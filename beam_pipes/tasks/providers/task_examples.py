@@ -35,8 +35,8 @@ from beam_pipes.tasks.steps.examples import (
     rank_of,
 )
 from beam_pipes.tasks.steps.features import SequenceLength
-from beam_pipes.tasks.steps.python_forms import trim_array
 from beam_pipes.tasks.steps.seeds import fold, map_seed_manager
+from beam_pipes.tasks.steps.sequences import trimmed
 from beam_pipes.tasks.steps.step import (
     Step,
     StepContext,
@@ -161,7 +161,7 @@ def _checked(task: Task, stream: Iterable[RawExample], lengths: SequenceLength) 
                 raise missing_feature(task, name, sorted(example))
         for name, length in lengths.items():
             if name in example:
-                example[name] = trim_array(example[name], length)
+                example[name] = trimmed(example[name], length)
         yield example
 
 

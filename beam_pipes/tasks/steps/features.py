@@ -83,7 +83,7 @@ class PassThroughFeature(Feature):
     __hash__ = Feature.__hash__
 
 
-OutputFeatures = dict[str, Feature]
+OutputFeatures = Mapping[str, Feature]
 
 
 def feature_from(value: object) -> Feature:

@@ -247,8 +247,8 @@ class FeatureConverter(abc.ABC):
 
     def _pack_or_pad(self, ds: TfDataset, packed_lengths: Mapping[str, Length]) -> TfDataset:
         """Packs (adding `f_segment_ids` and `f_positions`) or pads the features named in `packed_lengths`."""
-        from beam_pipes.tasks.steps.column_forms import trim_and_pad_dataset
         from beam_pipes.tasks.steps.packing import trim_and_pack_dataset
+        from beam_pipes.tasks.steps.sequences import trim_and_pad_dataset
 
         if self._pack:
             one_lengths = {name: one_length(name, length) for name, length in packed_lengths.items()}
