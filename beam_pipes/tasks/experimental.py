@@ -19,9 +19,10 @@ from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow, unbatched
 from beam_pipes.tasks.preprocessors import append_eos_after_trim
 from beam_pipes.tasks.providers.mixture import Mixture, MixtureRegistry
+from beam_pipes.tasks.providers.options import LoadOptions
 from beam_pipes.tasks.providers.registry import TaskRegistry
 from beam_pipes.tasks.providers.task import SHUFFLE_BUFFER_SIZE, Task
-from beam_pipes.tasks.providers.task_dataset import LoadOptions, shared_dataset
+from beam_pipes.tasks.providers.task_dataset import shared_dataset
 from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
 from beam_pipes.tasks.steps.dataset_map import NestedTFDict
 from beam_pipes.tasks.steps.features import Feature, SequenceLength, ShardInfo, axis_lengths
@@ -309,7 +310,7 @@ class FewshotDataSource(LibrarySource):
         seed: int | None,
         shard_info: ShardInfo | None = None,
     ) -> TfDataset:
-        options = LoadOptions(name=repr(self), split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
+        options = LoadOptions(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
         dataset = shared_dataset(self._original_source, options)
         for preprocess in preprocessors:
             dataset = preprocess(dataset)

@@ -577,3 +577,8 @@ def test_a_preprocessor_returns_a_dataset() -> None:
 
     with pytest.raises(TaskError, match="of task 'forgets' should return a tf.data.Dataset, got NoneType. Return the"):
         task.get_dataset(None, "train")
+
+
+def test_an_unknown_argument_is_one_of_the_method(lines) -> None:
+    with pytest.raises(TypeError, match=r"Task.get_dataset\(\) got an unexpected keyword argument 'shufle'"):
+        Task("t", lines, TARGETS).get_dataset(shufle=True)

@@ -14,8 +14,8 @@ from beam_pipes.loader.steps import Last
 from beam_pipes.tasks.loading.loading_plan import LoadingPlan, TaskRows, TokenTotals, no_rows
 from beam_pipes.tasks.loading.split_steps import ColumnStep, StepChain, SteppedSplit, TrimmedSplit
 from beam_pipes.tasks.providers.by_name import maybe_get_mixture_or_task
-from beam_pipes.tasks.providers.mixture import Mixture, checked_exhaustion
-from beam_pipes.tasks.providers.mixture_dataset import Exhaustion
+from beam_pipes.tasks.providers.mixture import Mixture
+from beam_pipes.tasks.providers.options import Exhaustion, checked_exhaustion
 from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.providers.task_cache import cached_source, step_digest
 from beam_pipes.tasks.providers.task_dataset import check_promise, check_split, missing_feature

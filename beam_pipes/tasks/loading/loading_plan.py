@@ -15,7 +15,7 @@ from beam_pipes.tasks.steps.features import RowConverter, ShardInfo
 
 if TYPE_CHECKING:
     from beam_pipes.loader.row_source import PaddedSplit
-    from beam_pipes.tasks.providers.mixture_dataset import Exhaustion
+    from beam_pipes.tasks.providers.options import Exhaustion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

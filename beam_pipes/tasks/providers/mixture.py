@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.extras import TfDataset
-from beam_pipes.tasks.providers.mixture_dataset import Exhaustion
+from beam_pipes.tasks.providers.options import Exhaustion, MixtureOptions, checked_exhaustion, takes
 from beam_pipes.tasks.providers.registry import DatasetProviderRegistry, TaskRegistry, caller, did_you_mean
 from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.steps.examples import OwnExample
@@ -23,6 +23,10 @@ from beam_pipes.tasks.steps.features import (
 
 if TYPE_CHECKING:
     from typing import TypeAlias
+
+    from typing_extensions import Unpack
+
+    from beam_pipes.tasks.providers.options import Reading
 
 Rate: TypeAlias = "float | Callable[[Task], float]"
 # For annotations in programs: a rate, an entry of a mixture, and a function that mixes datasets.
@@ -279,28 +283,12 @@ class Mixture(DatasetProviderBase):
             )
         return [(task, rates[task.name]) for task in having]
 
-    def get_dataset(
-        self,
-        sequence_length: SequenceLength | None = None,
-        split: str = "train",
-        use_cached: bool = False,
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        num_epochs: int | None = None,
-        copy_pretokenized: bool = False,
-        compute_stats_empirically: bool = False,
-        log_mixing_proportions: bool = True,
-        passthrough_features: Sequence[str] | None = None,
-        trim_output_features: bool = True,
-        try_in_mem_cache: bool = True,
-        skip_missing_splits: bool | None = None,
-        exhaustion: Exhaustion | None = None,
-    ) -> TfDataset:
+    @takes(MixtureOptions)
+    def get_dataset(self, options: MixtureOptions) -> TfDataset:
         """Examples of all tasks with the split, mixed, as a `tf.data.Dataset`.
 
-        Examples hold only the output features and the requested additional ones. Other arguments as for
-        `Task.get_dataset`.
+        Examples hold only the output features and the requested additional ones. The arguments are the fields of
+        `MixtureOptions`; those that are not listed are as for `Task.get_dataset`.
 
         Args:
             num_epochs: passes over each task; None for no end.
@@ -314,30 +302,16 @@ class Mixture(DatasetProviderBase):
         Raises:
             UnknownNameError: a task does not have the split.
         """
-        from beam_pipes.tasks.providers.mixture_dataset import MixOptions, load_mixture
-        from beam_pipes.tasks.providers.task_dataset import LoadOptions
+        from beam_pipes.tasks.providers.mixture_dataset import load_mixture
 
-        mix = MixOptions(
-            copy_pretokenized=copy_pretokenized,
-            compute_stats_empirically=compute_stats_empirically,
-            log_mixing_proportions=log_mixing_proportions,
-            passthrough_features=tuple(passthrough_features or ()),
-            skip_missing_splits=self._skip_missing_splits if skip_missing_splits is None else skip_missing_splits,
-            exhaustion=checked_exhaustion(exhaustion or self._exhaustion, self.name),
-        )
-        options = LoadOptions(
-            name=self.name,
-            sequence_length=sequence_length,
-            split=split,
-            use_cached=use_cached,
-            shuffle=shuffle,
-            seed=seed,
-            shard_info=shard_info,
-            num_epochs=num_epochs,
-            trim_output_features=trim_output_features,
-            try_in_mem_cache=try_in_mem_cache,
-        )
-        return load_mixture(self, options, mix)
+        return load_mixture(self, self._settled(options))
+
+    def _settled(self, options: MixtureOptions) -> MixtureOptions:
+        """The options with what the mixture says where they say nothing."""
+        options.of_tasks.check(self.name)
+        skip = self._skip_missing_splits if options.skip_missing_splits is None else options.skip_missing_splits
+        policy = checked_exhaustion(options.exhaustion or self._exhaustion, self.name)
+        return dataclasses.replace(options, skip_missing_splits=skip, exhaustion=policy)
 
     def get_task_dataset(
         self,
@@ -383,52 +357,25 @@ class Mixture(DatasetProviderBase):
         split: str = "train",
         use_cached: bool = False,
         shuffle: bool = False,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        num_epochs: int | None = None,
-        trim_output_features: bool = True,
+        *,
         skip_missing_splits: bool | None = None,
         exhaustion: Exhaustion | None = None,
+        **reading: Unpack[Reading],
     ) -> Iterator[OwnExample]:
         """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
         needs it."""
-        from beam_pipes.loader.mixture import exact_rates
-        from beam_pipes.tasks.providers.mixture_dataset import own_examples, take_turns
-        from beam_pipes.tasks.providers.task_dataset import LoadOptions
-        from beam_pipes.tasks.providers.task_examples import iterate_examples
+        from beam_pipes.tasks.providers.mixture_dataset import mixed_examples
 
-        policy = checked_exhaustion(exhaustion or self._exhaustion, self.name)
-        kept = self.output_features
-        options = LoadOptions(
-            name=self.name,
-            sequence_length=sequence_length,
-            split=split,
-            use_cached=use_cached,
-            shuffle=shuffle,
-            seed=seed,
-            shard_info=shard_info,
-            trim_output_features=trim_output_features,
-            num_epochs=None if policy == "repeat" else num_epochs,
+        mixing = MixtureOptions(
+            sequence_length,
+            split,
+            use_cached,
+            shuffle,
+            skip_missing_splits=skip_missing_splits,
+            exhaustion=exhaustion,
+            **reading,
         )
-        rated = self.rated_tasks(
-            split, self._skip_missing_splits if skip_missing_splits is None else skip_missing_splits
-        )
-        makers: list[Callable[[], Iterable[OwnExample]]] = [
-            functools.partial(iterate_examples, task, options) for task, _ in rated
-        ]
-        if self.reads_tasks_itself:
-            makers = [functools.partial(own_examples, self, task, frozenset(kept), options) for task, _ in rated]
-        mixed = take_turns(makers, exact_rates([rate for _, rate in rated]), policy)
-        return ({name: value for name, value in example.items() if name in kept} for example in mixed)
-
-
-def checked_exhaustion(exhaustion: Exhaustion, mixture: str) -> Exhaustion:
-    """The policy, or `TaskError` for an unknown one."""
-    if exhaustion not in get_args(Exhaustion):
-        raise TaskError(
-            f"unknown exhaustion {exhaustion!r}; choose one of: {', '.join(get_args(Exhaustion))}", mixture=mixture
-        )
-    return exhaustion
+        return mixed_examples(self, self._settled(mixing), self.output_features)
 
 
 def _resolve(task: object, mixture: str) -> Task | Mixture:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
-from beam_pipes.tasks.providers.task_dataset import LoadOptions, empty_dataset, load_dataset
+from beam_pipes.tasks.providers.options import Exhaustion, LoadOptions, MixtureOptions
+from beam_pipes.tasks.providers.task_dataset import empty_dataset, load_dataset
 from beam_pipes.tasks.providers.task_examples import iterate_examples
 from beam_pipes.tasks.steps.examples import NoExamples, OwnExample, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.steps.seeds import fold
@@ -37,72 +38,60 @@ _MEASURED_EXAMPLES = 100
 _log = logger(__name__)
 
 
-#: What happens when a task has given all of its examples; see `Mixture`.
-Exhaustion = Literal["drop", "stop", "repeat"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MixOptions:
-    """The arguments of `Mixture.get_dataset` that are about mixing."""
-
-    copy_pretokenized: bool
-    compute_stats_empirically: bool
-    log_mixing_proportions: bool
-    passthrough_features: tuple[str, ...]
-    skip_missing_splits: bool
-    exhaustion: Exhaustion
-
-
-def load_mixture(mixture: Mixture, options: LoadOptions, mix: MixOptions) -> TfDataset:
-    """`Mixture.get_dataset`."""
+def load_mixture(mixture: Mixture, options: MixtureOptions) -> TfDataset:
+    """`Mixture.get_dataset`; the options are settled."""
     tf = tensorflow("Mixture.get_dataset")
-    rated = mixture.rated_tasks(options.split, mix.skip_missing_splits)
+    rated = mixture.rated_tasks(options.split, bool(options.skip_missing_splits))
     tasks, rates = [task for task, _ in rated], [rate for _, rate in rated]
-    if mix.exhaustion == "repeat":
-        options = dataclasses.replace(options, num_epochs=None)
-    if mix.log_mixing_proportions:
+    of_tasks = options.of_tasks
+    if options.log_mixing_proportions:
         _log_rates(mixture, tasks, rates)
-    if mix.compute_stats_empirically:
-        _log_lengths(tasks, options)
-    kept = {*mixture.output_features, *mix.passthrough_features}
-    if mix.copy_pretokenized:
+    if options.compute_stats_empirically:
+        _log_lengths(tasks, of_tasks)
+    kept = {*mixture.output_features, *(options.passthrough_features or ())}
+    if options.copy_pretokenized:
         kept |= {f"{name}_pretokenized" for name in mixture.output_features}
 
-    load = functools.partial(_load_task, mixture, kept=kept, options=options)
+    load = functools.partial(_load_task, mixture, kept=kept, options=of_tasks)
     if len(tasks) == 1:
         return load(tasks[0])
     if mixture.sample_fn is not None:
         seed = None if options.seed is None else fold(options.seed, mixture.name)
         return mixture.sample_fn([load(task) for task in tasks], rates, seed).prefetch(tf.data.AUTOTUNE)
-    turns = exact_rates(rates)
     if len(tasks) <= MAX_TASKS_IN_GRAPH or mixture.reads_tasks_itself:
         mixed = tf.data.Dataset.choose_from_datasets(
-            [load(task) for task in tasks], _turn_dataset(turns), stop_on_empty_dataset=mix.exhaustion == "stop"
+            [load(task) for task in tasks],
+            _turn_dataset(exact_rates(rates)),
+            stop_on_empty_dataset=options.exhaustion == "stop",
         )
     else:
-        mixed = _in_turns(mixture, tasks, options, turns, mix.exhaustion, kept)
+        name, features = f"mixture '{mixture.name}'", mixture.output_features
+        try:
+            mixed = dataset_from_examples(lambda: mixed_examples(mixture, options, kept), features=features, name=name)
+        except NoExamples:
+            mixed = empty_dataset(features, name=name)
     return mixed.prefetch(tf.data.AUTOTUNE)
 
 
+def mixed_examples(mixture: Mixture, options: MixtureOptions, kept: Collection[str]) -> Iterator[OwnExample]:
+    """The examples of all tasks in turns, with the features `kept`; each task is opened when its first turn comes."""
+    rated = mixture.rated_tasks(options.split, bool(options.skip_missing_splits))
+    of_tasks = options.of_tasks
+
+    def examples(task: Task) -> Iterator[OwnExample]:
+        if mixture.reads_tasks_itself:
+            return examples_from_dataset(_load_task(mixture, task, kept=kept, options=of_tasks))
+        return iterate_examples(task, of_tasks)
+
+    makers = [functools.partial(examples, task) for task, _ in rated]
+    mixed = take_turns(makers, exact_rates([rate for _, rate in rated]), options.exhaustion or "drop")
+    return ({name: value for name, value in example.items() if name in kept} for example in mixed)
+
+
 def _load_task(mixture: Mixture, task: Task, *, kept: Collection[str], options: LoadOptions) -> object:
-    return mixture.get_task_dataset(
-        task,
-        kept,
-        sequence_length=options.sequence_length,
-        split=options.split,
-        use_cached=options.use_cached,
-        shuffle=options.shuffle,
-        seed=options.seed,
-        shard_info=options.shard_info,
-        num_epochs=options.num_epochs,
-        trim_output_features=options.trim_output_features,
-        try_in_mem_cache=options.try_in_mem_cache,
-    )
-
-
-def own_examples(mixture: Mixture, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[OwnExample]:
-    """The examples of a task as a mixture that overrides `get_task_dataset` reads them."""
-    return examples_from_dataset(_load_task(mixture, task, kept=kept, options=options))
+    reading = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    del reading["shuffle_buffer_size"]  # which is the task's own
+    return mixture.get_task_dataset(task, kept, **reading)
 
 
 def _turn_dataset(rates: Sequence[int]) -> TfDataset:
@@ -114,26 +103,6 @@ def _turn_dataset(rates: Sequence[int]) -> TfDataset:
             yield np.fromiter((next(turns) for _ in range(1024)), np.int64, 1024)
 
     return tf.data.Dataset.from_generator(chunks, output_signature=tf.TensorSpec([1024], tf.int64)).unbatch()
-
-
-def _in_turns(
-    mixture: Mixture,
-    tasks: Sequence[Task],
-    options: LoadOptions,
-    rates: Sequence[int],
-    exhaustion: Exhaustion,
-    kept: Collection[str],
-) -> object:
-    def examples() -> Iterator[dict[str, object]]:
-        makers = [functools.partial(iterate_examples, task, options) for task in tasks]
-        for example in take_turns(makers, rates, exhaustion):
-            yield {name: value for name, value in example.items() if name in kept}
-
-    name, features = f"mixture '{mixture.name}'", tasks[0].output_features
-    try:
-        return dataset_from_examples(examples, features=features, name=name)
-    except NoExamples:
-        return empty_dataset(features, name=name)
 
 
 def take_turns(

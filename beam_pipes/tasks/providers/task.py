@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor
+from beam_pipes.tasks.providers.options import LoadOptions, takes
 from beam_pipes.tasks.steps.examples import ExampleValue, OwnExample
 from beam_pipes.tasks.steps.features import (
     DatasetProviderBase,
@@ -23,6 +24,9 @@ from beam_pipes.tasks.steps.signatures import MetricFn, Postprocessor, metric_ki
 from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder, Step, StepContext, run_over_dataset
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from beam_pipes.tasks.providers.options import Reading
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 T = TypeVar("T")
@@ -318,20 +322,9 @@ class Task(DatasetProviderBase):
 
     # Examples.
 
-    def get_dataset(  # type: ignore[override]
-        self,
-        sequence_length: SequenceLength | None = None,
-        split: str = "train",
-        use_cached: bool = False,
-        shuffle: bool = True,
-        shuffle_buffer_size: int | None = None,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        num_epochs: int | None = 1,
-        trim_output_features: bool = True,
-        try_in_mem_cache: bool = True,
-    ) -> TfDataset:
-        """Preprocessed examples of a split, as a `tf.data.Dataset`.
+    @takes(LoadOptions)
+    def get_dataset(self, options: LoadOptions) -> TfDataset:  # type: ignore[override]
+        """Preprocessed examples of a split, as a `tf.data.Dataset`. The arguments are the fields of `LoadOptions`.
 
         Args:
             sequence_length: feature → longest length; injected into steps, and features are cut to it at the end.
@@ -349,21 +342,8 @@ class Task(DatasetProviderBase):
             TaskError: the task requires caching, forbids shuffling, or does not keep its promises.
             CacheNotFoundError: there is no cache.
         """
-        from beam_pipes.tasks.providers.task_dataset import LoadOptions, load_dataset
+        from beam_pipes.tasks.providers.task_dataset import load_dataset
 
-        options = LoadOptions(
-            name=self.name,
-            sequence_length=sequence_length,
-            split=split,
-            use_cached=use_cached,
-            shuffle=shuffle,
-            shuffle_buffer_size=shuffle_buffer_size,
-            seed=seed,
-            shard_info=shard_info,
-            num_epochs=num_epochs,
-            trim_output_features=trim_output_features,
-            try_in_mem_cache=try_in_mem_cache,
-        )
         return load_dataset(self, options)
 
     def examples(
@@ -372,31 +352,16 @@ class Task(DatasetProviderBase):
         split: str = "train",
         use_cached: bool = False,
         shuffle: bool = False,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        num_epochs: int | None = 1,
-        trim_output_features: bool = True,
+        **reading: Unpack[Reading],
     ) -> Iterator[OwnExample]:
         """Preprocessed examples of a split, as NumPy values.
 
         Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`; not
         shuffled unless asked for.
         """
-        from beam_pipes.tasks.providers.task_dataset import LoadOptions
         from beam_pipes.tasks.providers.task_examples import iterate_examples
 
-        options = LoadOptions(
-            name=self.name,
-            sequence_length=sequence_length,
-            split=split,
-            use_cached=use_cached,
-            shuffle=shuffle,
-            seed=seed,
-            shard_info=shard_info,
-            num_epochs=num_epochs,
-            trim_output_features=trim_output_features,
-        )
-        return iterate_examples(self, options)
+        return iterate_examples(self, LoadOptions(sequence_length, split, use_cached, shuffle, **reading))
 
 
 def _listed(values: Iterable[T] | None, what: str, task: str) -> tuple[T, ...]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING
 
 from beam_pipes.errors import TaskError, logger
 from beam_pipes.extras import TfDataset, tensorflow
+from beam_pipes.tasks.providers.options import LoadOptions, is_whole
 from beam_pipes.tasks.providers.task_cache import cached_source, cached_stats_or_none
 from beam_pipes.tasks.steps.examples import NoExamples, dataset_of
-from beam_pipes.tasks.steps.features import Feature, SequenceLength, ShardInfo, axis_lengths
+from beam_pipes.tasks.steps.features import Feature, SequenceLength, axis_lengths
 from beam_pipes.tasks.steps.seeds import fold
 from beam_pipes.tasks.steps.sequences import trim_dataset
 from beam_pipes.tasks.steps.threads import is_frugal
@@ -25,45 +24,6 @@ if TYPE_CHECKING:
 MAX_IN_MEMORY_EXAMPLES = 1000
 
 _log = logger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LoadOptions:
-    """The arguments of `Task.get_dataset`, and the name of the task or mixture for messages.
-
-    Raises:
-        TaskError: the epochs or the seed are not whole numbers, or the epochs are negative.
-    """
-
-    name: str = ""
-    sequence_length: SequenceLength | None = None
-    split: str = "train"
-    use_cached: bool = False
-    shuffle: bool = True
-    shuffle_buffer_size: int | None = None
-    seed: int | None = None
-    shard_info: ShardInfo | None = None
-    num_epochs: int | None = 1
-    trim_output_features: bool = True
-    try_in_mem_cache: bool = True
-
-    def __post_init__(self) -> None:
-        if self.num_epochs is not None and not (is_whole(self.num_epochs) and self.num_epochs >= 0):
-            raise TaskError(
-                f"'{self.name}': num_epochs should be a whole number, 0 or more, or None for no end, got "
-                f"{self.num_epochs!r}",
-                num_epochs=self.num_epochs,
-            )
-        if self.seed is not None and not is_whole(self.seed):
-            raise TaskError(f"'{self.name}': seed should be a whole number or None, got {self.seed!r}", seed=self.seed)
-
-
-def is_whole(value: SupportsIndex) -> bool:
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return True
 
 
 def checked_lengths(task: Task, options: LoadOptions) -> SequenceLength:
@@ -88,6 +48,7 @@ def checked_lengths(task: Task, options: LoadOptions) -> SequenceLength:
 
 def load_dataset(task: Task, options: LoadOptions) -> TfDataset:
     """`Task.get_dataset`."""
+    options.check(task.name)
     tf = tensorflow("Task.get_dataset")
     use_cached = resolve_caching(task, options.use_cached)
     buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.providers.options import LoadOptions
 from beam_pipes.tasks.providers.task_cache import cached_source
 from beam_pipes.tasks.providers.task_dataset import (
-    LoadOptions,
     check_promise,
     check_split,
     checked_lengths,
@@ -57,6 +57,7 @@ _FIRST_BUFFER = 16
 
 def iterate_examples(task: Task, options: LoadOptions) -> Iterator[OwnExample]:
     """`Task.examples`: what `load_dataset` gives, with every step in its Python form where it has one."""
+    options.check(task.name)
     use_cached = resolve_caching(task, options.use_cached)
     buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)
     source = cached_source(task, options.split) if use_cached else task.source

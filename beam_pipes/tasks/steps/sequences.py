@@ -133,11 +133,11 @@ def features_of(example: Mapping[str, Value], step: str) -> Mapping[str, Value]:
 
 
 def append_eos_to_features(
-    example: Mapping[str, Value], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
+    features: Mapping[str, Value], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
 ) -> dict[str, Value]:
     """Appends EOS to every output feature with `add_eos`; one with a length is cut before, so that EOS fits."""
-    result = dict(features_of(example, "append_eos"))
-    for name, value in example.items():
+    result = dict(features_of(features, "append_eos"))
+    for name, value in features.items():
         feature = output_features.get(name)
         if feature is None or not feature.add_eos:
             continue
