@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from beam_pipes.extras import loaded_on_first_use, require
 
 if TYPE_CHECKING:
-    from beam_pipes.graph.device_iterator import JaxGenericIterator as JaxGenericIterator
-    from beam_pipes.graph.device_iterator import JaxGenericPeekableIterator as JaxGenericPeekableIterator
-    from beam_pipes.graph.device_iterator import JaxGraphIterator as JaxGraphIterator
-    from beam_pipes.graph.device_iterator import TorchClassificationIterator as TorchClassificationIterator
-    from beam_pipes.graph.device_iterator import TorchGenericIterator as TorchGenericIterator
-    from beam_pipes.graph.device_iterator import TorchGraphIterator as TorchGraphIterator
-    from beam_pipes.graph.device_iterator import data_iterator as data_iterator
-    from beam_pipes.graph.device_iterator import peekable_data_iterator as peekable_data_iterator
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
+    from beam_pipes.on_device.graph_iterator import JaxGenericIterator as JaxGenericIterator
+    from beam_pipes.on_device.graph_iterator import JaxGenericPeekableIterator as JaxGenericPeekableIterator
+    from beam_pipes.on_device.graph_iterator import JaxGraphIterator as JaxGraphIterator
+    from beam_pipes.on_device.graph_iterator import TorchClassificationIterator as TorchClassificationIterator
+    from beam_pipes.on_device.graph_iterator import TorchGenericIterator as TorchGenericIterator
+    from beam_pipes.on_device.graph_iterator import TorchGraphIterator as TorchGraphIterator
+    from beam_pipes.on_device.graph_iterator import data_iterator as data_iterator
+    from beam_pipes.on_device.graph_iterator import peekable_data_iterator as peekable_data_iterator
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader

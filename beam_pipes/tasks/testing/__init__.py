@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from beam_pipes.extras import loaded_on_first_use
 
-# Public name → the module under beam_pipes.tasks.testing that defines it.
-MODULE_OF = {
-    "DataInjector": "assertions",
-    "FAKE_EXAMPLES": "fakes",
-    "FakeLazyTfds": "fakes",
-    "FakeMixtureTest": "fakes",
-    "FakeTaskTest": "fakes",
-    "FakeTfdsInfo": "fakes",
-    "MockVocabulary": "fakes",
-    "TEST_DATA_DIR": "fakes",
-    "assert_dataset": "assertions",
-    "assert_datasets_eq": "assertions",
-    "assert_datasets_neq": "assertions",
-    "assert_dict_contains": "assertions",
-    "assert_dict_values_equal": "assertions",
-    "bertwordpiece_vocab": "fakes",
-    "clear_mixtures": "fakes",
-    "clear_tasks": "fakes",
-    "create_default_dataset": "fakes",
-    "create_prediction": "assertions",
-    "dataset_as_text": "assertions",
-    "encode_str": "assertions",
-    "get_fake_dataset": "fakes",
-    "random_token_preprocessor": "fakes",
-    "sentencepiece_vocab": "fakes",
-    "split_tsv_preprocessor": "fakes",
-    "test_postprocessing": "assertions",
-    "test_preprocessing": "assertions",
-    "test_preprocessing_single": "assertions",
-    "test_task": "assertions",
-    "test_text_preprocessor": "fakes",
-    "test_token_preprocessor": "fakes",
-    "token_preprocessor_no_sequence_length": "fakes",
-}
-
-__all__ = sorted(MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name in MODULE_OF:
-        return getattr(importlib.import_module(f"{__name__}.{MODULE_OF[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = loaded_on_first_use(
+    __name__,
+    {
+        "assertions": (
+            "DataInjector assert_dataset assert_datasets_eq assert_datasets_neq assert_dict_contains "
+            "assert_dict_values_equal create_prediction dataset_as_text encode_str test_postprocessing "
+            "test_preprocessing test_preprocessing_single test_task"
+        ),
+        "fakes": (
+            "FAKE_EXAMPLES FakeLazyTfds FakeMixtureTest FakeTaskTest FakeTfdsInfo MockVocabulary TEST_DATA_DIR "
+            "bertwordpiece_vocab clear_mixtures clear_tasks create_default_dataset get_fake_dataset "
+            "random_token_preprocessor sentencepiece_vocab split_tsv_preprocessor test_text_preprocessor "
+            "test_token_preprocessor token_preprocessor_no_sequence_length"
+        ),
+    },
+)
+__all__ = __dir__()

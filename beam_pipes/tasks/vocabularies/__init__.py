@@ -1,9 +1,10 @@
-"""Vocabularies: text to ids and back. `VOCABULARIES` is the table of their names."""
+"""Vocabularies: text to ids and back; loaded on first use."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from beam_pipes.extras import loaded_on_first_use
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary as BertWordPieceVocabulary
@@ -20,27 +21,15 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary as PassThroughVocabulary
     from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary as Vocabulary
 
-VOCABULARIES = {
-    "BertWordPieceVocabulary": "bert_word_piece",
-    "ByteVocabulary": "characters",
-    "FullCodepointVocabulary": "characters",
-    "PartialCodepointVocabulary": "characters",
-    "PassThroughVocabulary": "vocabulary",
-    "SentencePieceVocabulary": "sentence_piece",
-    "TiktokenVocabulary": "byte_pairs",
-    "TokenizersVocabulary": "tokenizers",
-    "UnigramVocabulary": "characters",
-}
-_MODULE_OF = {**VOCABULARIES, "Vocabulary": "vocabulary", "PAD_ID": "vocabulary"}
-
-__all__ = ["PAD_ID", "VOCABULARIES", "Vocabulary", *VOCABULARIES]
-
-
-def __getattr__(name: str) -> object:
-    if name in _MODULE_OF:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = loaded_on_first_use(
+    __name__,
+    {
+        "bert_word_piece": "BertWordPieceVocabulary",
+        "byte_pairs": "TiktokenVocabulary",
+        "characters": "ByteVocabulary FullCodepointVocabulary PartialCodepointVocabulary UnigramVocabulary",
+        "sentence_piece": "SentencePieceVocabulary",
+        "tokenizers": "TokenizersVocabulary",
+        "vocabulary": "PAD_ID PassThroughVocabulary Vocabulary",
+    },
+)
+__all__ = __dir__()

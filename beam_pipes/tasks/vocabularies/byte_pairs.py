@@ -343,9 +343,7 @@ class TiktokenVocabulary(Vocabulary):
     def eos_id(self) -> int | None:
         return self._ids["eos"]
 
-    @property
-    def unk_id(self) -> int | None:
-        return None
+    unk_id = None
 
     @property
     def _base_vocab_size(self) -> int:

@@ -32,24 +32,10 @@ class ByteVocabulary(Vocabulary):
     Size is 259, plus `extra_ids`. Decoding skips ids that are not bytes, and bytes that are not UTF-8.
     """
 
-    def __init__(self, extra_ids: int = 0) -> None:
-        super().__init__(extra_ids=extra_ids)
-
-    @property
-    def bos_id(self) -> int | None:
-        return None
-
-    @property
-    def eos_id(self) -> int:
-        return 1
-
-    @property
-    def unk_id(self) -> int:
-        return 2
-
-    @property
-    def _base_vocab_size(self) -> int:
-        return _SPECIAL_IDS + _BYTES
+    bos_id = None
+    eos_id = 1
+    unk_id = 2
+    _base_vocab_size = _SPECIAL_IDS + _BYTES
 
     def _encode(self, s: str | bytes) -> list[int]:
         encoded = s if isinstance(s, bytes) else utf8_of(s)
@@ -91,6 +77,8 @@ class FullCodepointVocabulary(Vocabulary):
     PAD_CODEPOINT = 0
     EOS_CODEPOINT = 0xE005
 
+    unk_id = None
+
     @property
     def eos_id(self) -> int:
         return self.EOS_CODEPOINT
@@ -98,10 +86,6 @@ class FullCodepointVocabulary(Vocabulary):
     @property
     def pad_id(self) -> int:
         return self.PAD_CODEPOINT
-
-    @property
-    def unk_id(self) -> int | None:
-        return None
 
     @property
     def _base_vocab_size(self) -> int:
@@ -223,13 +207,8 @@ class UnigramVocabulary(Vocabulary):
         self._split_on_space = split_on_space
         self._id_of = {word: i for i, word in reversed(list(enumerate(self._words[:-1])))}
 
-    @property
-    def bos_id(self) -> int | None:
-        return None
-
-    @property
-    def eos_id(self) -> int | None:
-        return None
+    bos_id = None
+    eos_id = None
 
     @property
     def unk_id(self) -> int:

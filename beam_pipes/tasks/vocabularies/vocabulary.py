@@ -203,9 +203,7 @@ class PassThroughVocabulary(Vocabulary):
     def eos_id(self) -> TokenId:
         return self._eos_id
 
-    @property
-    def unk_id(self) -> int | None:
-        return None
+    unk_id = None
 
     def _encode(self, s: Sequence[object]) -> Sequence[object]:
         return s
