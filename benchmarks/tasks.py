@@ -90,7 +90,6 @@ def _cpu_secs() -> float:
 def build_ours(corpus: str, to: str, workers: int | None, seqio_files: bool = False) -> dict[str, Any]:
     """`cache_tasks`."""
     from beam_pipes.cache import Cache
-    from beam_pipes.runners.cache_tasks import cache_tasks
     from beam_pipes.runners.options import LocalOptions
     from beam_pipes.tasks.caches.cache_tasks import cache_tasks
     from beam_pipes.tasks.sources.sidecars import split_statistics

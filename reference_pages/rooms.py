@@ -37,7 +37,7 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
     "errors": Room(1, 550, "every exception, and what makes text from data safe to print", set()),
-    "extras": Room(1, 150, "optional dependencies: what to install when one is missing", {"errors"}),
+    "extras": Room(1, 160, "optional dependencies: what to install when one is missing", {"errors"}),
     "storage": Room(1, 3650, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3600, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
@@ -99,7 +99,7 @@ ROOMS: dict[str, Room] = {
     ),
     "tasks": Room(
         2,
-        12200,
+        11800,
         "declaring by tasks and mixtures; their caches",
         ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft", "building", "beam", "runners"},
     ),

@@ -26,8 +26,8 @@ from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import is_remote
 
 if TYPE_CHECKING:
-    from beam_pipes.runners.cache_tasks import TaskCache
     from beam_pipes.runners.jobs import LaunchRecord
+    from beam_pipes.tasks.caches.cache_tasks import TaskCache
 
 
 @with_groups
@@ -70,7 +70,7 @@ def build_command(
         return
     for option in [name for name in ("plan", "detach") if getattr(building, name)]:
         raise DeclarationError(f"--{option} applies to the build of one declaration, but tasks are named here.")
-    from beam_pipes.runners.cache_tasks import cache_tasks
+    from beam_pipes.tasks.caches.cache_tasks import cache_tasks
 
     reports = TaskReports(to, report=building.report)
     try:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin
 
     from beam_pipes.recipes.options import Option
     from beam_pipes.recipes.written import CommonOptions
-    from beam_pipes.runners.cache_tasks import TaskCache
+    from beam_pipes.tasks.caches.cache_tasks import TaskCache
 
 RUNNERS = ("local", "direct", "dataflow", "portable", "prism", "flink")
 
@@ -303,7 +303,7 @@ def declarations_of(
     tasks: Sequence[str], excluded: Sequence[str], modules: Sequence[str], to: str, *, base_seed: int, encoding: str
 ) -> Iterator[tuple[Declaration, str]]:
     """The declaration and the directory of each task that matches and can be cached; the others are named."""
-    from beam_pipes.runners.cache_tasks import TaskCache, matching_tasks, task_declaration
+    from beam_pipes.tasks.caches.cache_tasks import TaskCache, matching_tasks, task_declaration
     from beam_pipes.tasks.caches.offline import import_modules
     from beam_pipes.tasks.sources.places import get_task_dir_from_name
 

@@ -10,35 +10,35 @@ from typing import TYPE_CHECKING
 from beam_pipes.extras import loaded_on_first_use, require
 
 if TYPE_CHECKING:
+    from beam_pipes.graph.device_iterator import JaxGenericIterator as JaxGenericIterator
+    from beam_pipes.graph.device_iterator import JaxGenericPeekableIterator as JaxGenericPeekableIterator
+    from beam_pipes.graph.device_iterator import JaxGraphIterator as JaxGraphIterator
+    from beam_pipes.graph.device_iterator import TorchClassificationIterator as TorchClassificationIterator
+    from beam_pipes.graph.device_iterator import TorchGenericIterator as TorchGenericIterator
+    from beam_pipes.graph.device_iterator import TorchGraphIterator as TorchGraphIterator
+    from beam_pipes.graph.device_iterator import data_iterator as data_iterator
+    from beam_pipes.graph.device_iterator import peekable_data_iterator as peekable_data_iterator
+    from beam_pipes.graph.tf_dataset import DALIDataset as DALIDataset
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
-    from beam_pipes.on_device.graph_iterator import JaxGenericIterator as JaxGenericIterator
-    from beam_pipes.on_device.graph_iterator import JaxGenericPeekableIterator as JaxGenericPeekableIterator
-    from beam_pipes.on_device.graph_iterator import JaxGraphIterator as JaxGraphIterator
-    from beam_pipes.on_device.graph_iterator import TorchClassificationIterator as TorchClassificationIterator
-    from beam_pipes.on_device.graph_iterator import TorchGenericIterator as TorchGenericIterator
-    from beam_pipes.on_device.graph_iterator import TorchGraphIterator as TorchGraphIterator
-    from beam_pipes.on_device.graph_iterator import data_iterator as data_iterator
-    from beam_pipes.on_device.graph_iterator import peekable_data_iterator as peekable_data_iterator
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
     from beam_pipes.on_device.lambda_loader import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.optimize import Suggestion as Suggestion
-    from beam_pipes.on_device.python_source import DALIDataset as DALIDataset
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _loaded, __dir__ = loaded_on_first_use(
     __name__,
     {
         "data_loader": "DataLoader",
-        "graph_iterator": (
+        "beam_pipes.graph.device_iterator": (
             "JaxGenericIterator JaxGenericPeekableIterator JaxGraphIterator TorchClassificationIterator "
             "TorchGenericIterator TorchGraphIterator data_iterator peekable_data_iterator"
         ),
         "jax_loader": "JaxDataLoader",
         "lambda_loader": "LambdaDataLoader NumpyDataLoader PrefetchOptions",
         "optimize": "Suggestion",
-        "python_source": "DALIDataset",
+        "beam_pipes.graph.tf_dataset": "DALIDataset",
         "torch_loader": "TorchDataLoader",
     },
 )

@@ -14,9 +14,6 @@ from beam_pipes.extras import loaded_on_first_use
 if TYPE_CHECKING:
     from beam_pipes.runners.build import BuildResult as BuildResult
     from beam_pipes.runners.build import build as build
-    from beam_pipes.runners.cache_tasks import TaskCache as TaskCache
-    from beam_pipes.runners.cache_tasks import cache_tasks as cache_tasks
-    from beam_pipes.runners.cache_tasks import task_declaration as task_declaration
     from beam_pipes.runners.dataflow import DataflowOptions as DataflowOptions
     from beam_pipes.runners.flink import FlinkOptions as FlinkOptions
     from beam_pipes.runners.jobs import attach as attach
@@ -29,6 +26,9 @@ if TYPE_CHECKING:
     from beam_pipes.runners.replay import ReplayResult as ReplayResult
     from beam_pipes.runners.replay import replay_dead as replay_dead
     from beam_pipes.runners.servers import PrismOptions as PrismOptions
+    from beam_pipes.tasks.caches.cache_tasks import TaskCache as TaskCache
+    from beam_pipes.tasks.caches.cache_tasks import cache_tasks as cache_tasks
+    from beam_pipes.tasks.caches.cache_tasks import task_declaration as task_declaration
 
 __getattr__, _names = loaded_on_first_use(
     __name__,

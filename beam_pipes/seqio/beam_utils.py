@@ -8,7 +8,7 @@
 
 `PreprocessTask` reads and preprocesses with the code of builds: its output is what `beam-pipes build --tasks`
 caches. Unlike a build, such a pipeline keeps no lineage, starts again when it fails, and its output is not published as
-a whole: `beam_pipes.runners.cache_tasks` is the way without those limits.
+a whole: `beam_pipes.tasks.caches.cache_tasks` is the way without those limits.
 """
 
 from __future__ import annotations

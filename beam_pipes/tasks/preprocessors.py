@@ -11,12 +11,12 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow
-from beam_pipes.tasks.steps.columns import TokenColumn
 from beam_pipes.tasks.steps.dataset_map import map_over_dataset
 from beam_pipes.tasks.steps.examples import Example
 from beam_pipes.tasks.steps.features import DatasetConverter, Feature, OutputFeatures, SequenceLength, axis_lengths
 from beam_pipes.tasks.steps.forms import of_any_example, with_forms
 from beam_pipes.tasks.steps.sequences import (
+    TokenColumn,
     append_eos_to_features,
     check_is_sequence,
     eos_of,

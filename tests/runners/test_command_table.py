@@ -33,7 +33,7 @@ def test_looking_at_a_list_of_commands_or_a_cache_imports_nothing_that_builds() 
 
 def test_functions_are_not_hidden_by_files_of_their_names() -> None:
     code = (
-        "import beam_pipes.runners.build, beam_pipes.runners.cache_tasks; from beam_pipes.runners import build, "
+        "import beam_pipes.runners.build, beam_pipes.tasks.caches.cache_tasks; from beam_pipes.runners import build, "
         "cache_tasks; print(callable(build), callable(cache_tasks))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

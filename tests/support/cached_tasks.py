@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from beam_pipes import tasks
-from beam_pipes.runners.cache_tasks import cache_tasks
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.tasks.caches.cache_tasks import cache_tasks
 

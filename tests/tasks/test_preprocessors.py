@@ -21,11 +21,10 @@ from beam_pipes.tasks import (
     map_over_dataset,
     preprocessors,
 )
-from beam_pipes.tasks.steps.columns import TokenColumn
 from beam_pipes.tasks.steps.dataset_map import dict_to_tfexample
 from beam_pipes.tasks.steps.examples import examples_from_dataset, normalised
 from beam_pipes.tasks.steps.seeds import map_seed_manager, set_preprocessor_seed
-from beam_pipes.tasks.steps.sequences import append_eos_to_features, trim_features
+from beam_pipes.tasks.steps.sequences import TokenColumn, append_eos_to_features, trim_features
 from beam_pipes.tasks.testing import sentencepiece_vocab
 
 BYTES = ByteVocabulary()

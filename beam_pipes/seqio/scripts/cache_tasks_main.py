@@ -2,7 +2,7 @@
 
     --tasks=my_task_.*,your_task --excluded_tasks=my_task_5 --output_cache_dir=/path/to/caches --module_import=my.tasks
 
-`main` builds with `beam_pipes.runners.cache_tasks`: the local runner unless `--pipeline_options` names another,
+`main` builds with `beam_pipes.tasks.caches.cache_tasks`: the local runner unless `--pipeline_options` names another,
 finished work is kept, and a cache appears complete or not at all. `run_pipeline` adds the same work to the caller's
 Beam pipeline, as SeqIO does: a cache in SeqIO's layout only.
 """
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 
 from beam_pipes.errors import DeclarationError, UnsupportedFormatError, logger
 from beam_pipes.extras import require
-from beam_pipes.runners.cache_tasks import cache_tasks, matching_names
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.tasks import Task, TaskRegistry, add_global_cache_dirs
+from beam_pipes.tasks.caches.cache_tasks import cache_tasks, matching_names
 from beam_pipes.tasks.sources.places import (
     COMPLETED,
     get_cached_info_path,

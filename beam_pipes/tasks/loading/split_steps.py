@@ -18,10 +18,10 @@ from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.caches.offline import cached_spec
-from beam_pipes.tasks.steps.columns import TokenColumn
 from beam_pipes.tasks.steps.examples import ExampleValue, RawExample, dtype_name, rank_of
 from beam_pipes.tasks.steps.features import SequenceLength
 from beam_pipes.tasks.steps.seeds import KeyedBy, fold, map_seed_manager
+from beam_pipes.tasks.steps.sequences import TokenColumn
 from beam_pipes.tasks.steps.step import BoundStep, Step
 
 if TYPE_CHECKING:

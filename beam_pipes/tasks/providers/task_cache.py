@@ -11,20 +11,63 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from beam_pipes.errors import StaleCacheError, TaskError
 from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
 from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.tasks.sources.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
+from beam_pipes.tasks.steps.features import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.steps.forms import PythonMap
-from beam_pipes.tasks.steps.step import Step
+from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder, Step, StepContext
 from beam_pipes.tasks.vocabularies.files import exists, read_bytes
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.providers.task import Task
-    from beam_pipes.tasks.sources.data_source import DataSource
+    from beam_pipes.tasks.sources.data_source import DataSource, DataSourceInterface
+
+
+class DeclaredTask(Protocol):
+    """What reading and caching need of a task; `beam_pipes.tasks.Task` describes each name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> DataSourceInterface: ...
+
+    @property
+    def output_features(self) -> Mapping[str, Feature]: ...
+
+    @property
+    def shuffle_buffer_size(self) -> int | None: ...
+
+    @property
+    def placeholder(self) -> CacheDatasetPlaceholder | None: ...
+
+    @property
+    def supports_caching(self) -> bool: ...
+
+    @property
+    def requires_caching(self) -> bool: ...
+
+    def assert_cached(self) -> None: ...
+
+    def offline_steps(self) -> Sequence[Step]: ...
+
+    def online_steps(self) -> Sequence[Step]: ...
+
+    def step_context(self, sequence_length: SequenceLength | None = None) -> StepContext: ...
+
+    def preprocess_precache(self, dataset: TfDataset, seed: int | None = None) -> TfDataset: ...
+
+    def preprocess_postcache(
+        self,
+        dataset: TfDataset,
+        sequence_length: SequenceLength | None,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+    ) -> TfDataset: ...
 
 
 def cached_stats(task_name: str, split: str) -> Mapping[str, int | float]:
@@ -79,7 +122,7 @@ def cached_num_examples(task_name: str, split: str) -> int | None:
     return None if count is None else int(count)
 
 
-def cached_source(task: Task, split: str) -> DataSource:
+def cached_source(task: DeclaredTask, split: str) -> DataSource:
     """The source that reads a split of a task's cache: one that beam-pipes built, or one in the layout of
     `info.{split}.json`."""
     directory = require_cache_dir(task.name)
@@ -99,7 +142,7 @@ def cached_source(task: Task, split: str) -> DataSource:
 _PREFIX = "task/"
 
 
-def task_fingerprints(task: Task) -> dict[str, str]:
+def task_fingerprints(task: DeclaredTask) -> dict[str, str]:
     """Part of a task → digest of what it depends on: `features`, and `step 0: tokenize`, ... for each offline step.
 
     Made of names, bound arguments, the code of functions and of what they refer to, and the content of vocabularies:
@@ -110,7 +153,7 @@ def task_fingerprints(task: Task) -> dict[str, str]:
     return {"features": features_digest(task), **{part_name(n, step): step_digest(step) for n, step in steps}}
 
 
-def features_digest(task: Task) -> str:
+def features_digest(task: DeclaredTask) -> str:
     """Digest of the output features with their vocabularies."""
     features = {
         name: {
@@ -148,12 +191,12 @@ def plain_preprocessor(preprocessor: object) -> object:
     return preprocessor
 
 
-def fingerprint_digests(task: Task) -> dict[str, str]:
+def fingerprint_digests(task: DeclaredTask) -> dict[str, str]:
     """`task_fingerprints`, named `task/<part>`: what a build stores in the manifest."""
     return {_PREFIX + part: digest for part, digest in task_fingerprints(task).items()}
 
 
-def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> None:
+def check_fingerprints(task: DeclaredTask, stored: Mapping[str, str], where: str) -> None:
     """Raises `StaleCacheError` if a cache was built for another version of the task; caches without digests pass."""
     before = {name: digest for name, digest in stored.items() if name.startswith(_PREFIX)}
     now = fingerprint_digests(task)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from beam_pipes.errors import TaskError, logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.tasks.providers.options import LoadOptions, is_whole
-from beam_pipes.tasks.providers.task_cache import cached_source, cached_stats_or_none
+from beam_pipes.tasks.providers.task_cache import DeclaredTask, cached_source, cached_stats_or_none
 from beam_pipes.tasks.steps.examples import NoExamples, dataset_of
 from beam_pipes.tasks.steps.features import Feature, SequenceLength, axis_lengths
 from beam_pipes.tasks.steps.seeds import fold
@@ -17,7 +17,6 @@ from beam_pipes.tasks.steps.sequences import trim_dataset
 from beam_pipes.tasks.steps.threads import is_frugal
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.providers.task import Task
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 #: Splits of up to this many raw examples per host are kept in memory.
@@ -26,7 +25,7 @@ MAX_IN_MEMORY_EXAMPLES = 1000
 _log = logger(__name__)
 
 
-def checked_lengths(task: Task, options: LoadOptions) -> SequenceLength:
+def checked_lengths(task: DeclaredTask, options: LoadOptions) -> SequenceLength:
     """Output feature → the length it is cut to, or a list with one for each axis; empty if nothing is trimmed."""
     if not options.trim_output_features:
         return {}
@@ -46,7 +45,7 @@ def checked_lengths(task: Task, options: LoadOptions) -> SequenceLength:
     return lengths
 
 
-def load_dataset(task: Task, options: LoadOptions) -> TfDataset:
+def load_dataset(task: DeclaredTask, options: LoadOptions) -> TfDataset:
     """`Task.get_dataset`."""
     options.check(task.name)
     tf = tensorflow("Task.get_dataset")
@@ -67,7 +66,7 @@ def load_dataset(task: Task, options: LoadOptions) -> TfDataset:
     return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _preprocessed(task: Task, source: DataSourceInterface, options: LoadOptions, use_cached: bool) -> TfDataset:
+def _preprocessed(task: DeclaredTask, source: DataSourceInterface, options: LoadOptions, use_cached: bool) -> TfDataset:
     dataset = shared_dataset(source, options)
     if options.try_in_mem_cache and _is_small(task, source, options, use_cached):
         dataset = dataset.cache()
@@ -87,7 +86,7 @@ def empty_dataset(features: Mapping[str, Feature], *, name: str) -> TfDataset:
     )
 
 
-def shuffle_buffer_size(task: Task, options: LoadOptions) -> int:
+def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int:
     """Size of the buffer that shuffles examples; raises if shuffling is requested and the task does not allow it."""
     size = options.shuffle_buffer_size or task.shuffle_buffer_size
     if options.shuffle and size is None:
@@ -99,7 +98,7 @@ def shuffle_buffer_size(task: Task, options: LoadOptions) -> int:
     return size or 0
 
 
-def resolve_caching(task: Task, use_cached: bool) -> bool:
+def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:
     """Whether to read the cache; raises if the task does not allow what is requested."""
     if use_cached and not task.supports_caching:
         _log.warning("Task '%s' does not support caching. Switching to on-the-fly preprocessing.", task.name)
@@ -111,7 +110,7 @@ def resolve_caching(task: Task, use_cached: bool) -> bool:
     return use_cached
 
 
-def check_split(task: Task, source: DataSourceInterface, split: str) -> None:
+def check_split(task: DeclaredTask, source: DataSourceInterface, split: str) -> None:
     if split not in source.splits:
         raise TaskError(
             f"Task '{task.name}' has no split '{split}'; it has: {', '.join(source.splits)}",
@@ -136,7 +135,7 @@ def shared_dataset(source: DataSourceInterface, options: LoadOptions) -> TfDatas
     return read(shuffle=options.shuffle and options.seed is not None).shard(share.num_shards, share.index)
 
 
-def _is_small(task: Task, source: DataSourceInterface, options: LoadOptions, use_cached: bool) -> bool:
+def _is_small(task: DeclaredTask, source: DataSourceInterface, options: LoadOptions, use_cached: bool) -> bool:
     if options.num_epochs == 1:
         return False
     if use_cached:
@@ -147,7 +146,7 @@ def _is_small(task: Task, source: DataSourceInterface, options: LoadOptions, use
     return count is not None and count <= MAX_IN_MEMORY_EXAMPLES * hosts
 
 
-def check_promises(task: Task, dataset: TfDataset) -> None:
+def check_promises(task: DeclaredTask, dataset: TfDataset) -> None:
     """Raises `TaskError` unless the elements of a dataset are what the output features promise."""
     spec = dataset.element_spec
     if not isinstance(spec, dict):
@@ -164,7 +163,7 @@ def check_promises(task: Task, dataset: TfDataset) -> None:
         check_promise(task, name, spec[name].dtype.name, spec[name].shape.rank)
 
 
-def check_promise(task: Task, name: str, dtype: str, rank: int | None) -> None:
+def check_promise(task: DeclaredTask, name: str, dtype: str, rank: int | None) -> None:
     feature = task.output_features[name]
     if dtype != feature.dtype.name:
         raise TaskError(
@@ -186,7 +185,7 @@ def check_promise(task: Task, name: str, dtype: str, rank: int | None) -> None:
         )
 
 
-def missing_feature(task: Task, name: str, found: list[str]) -> TaskError:
+def missing_feature(task: DeclaredTask, name: str, found: list[str]) -> TaskError:
     return TaskError(
         f"Task dataset is missing expected output feature after preprocessing: {name} (task '{task.name}'; its "
         f"examples have: {', '.join(found)})",

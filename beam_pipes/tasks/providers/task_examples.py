@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.providers.options import LoadOptions
-from beam_pipes.tasks.providers.task_cache import cached_source
+from beam_pipes.tasks.providers.task_cache import DeclaredTask, cached_source
 from beam_pipes.tasks.providers.task_dataset import (
     check_promise,
     check_split,
@@ -49,13 +49,12 @@ from beam_pipes.tasks.steps.threads import frugal, with_few_threads
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.providers.task import Task
     from beam_pipes.tasks.sources.data_source import DataSourceInterface
 
 _FIRST_BUFFER = 16
 
 
-def iterate_examples(task: Task, options: LoadOptions) -> Iterator[OwnExample]:
+def iterate_examples(task: DeclaredTask, options: LoadOptions) -> Iterator[OwnExample]:
     """`Task.examples`: what `load_dataset` gives, with every step in its Python form where it has one."""
     options.check(task.name)
     use_cached = resolve_caching(task, options.use_cached)
@@ -151,7 +150,7 @@ def shuffled(examples: Iterable[T], buffer_size: int, generator: np.random.Gener
         yield buffer[index]
 
 
-def _checked(task: Task, stream: Iterable[RawExample], lengths: SequenceLength) -> Iterator[OwnExample]:
+def _checked(task: DeclaredTask, stream: Iterable[RawExample], lengths: SequenceLength) -> Iterator[OwnExample]:
     features = task.output_features
     for raw in stream:
         example: OwnExample = normalised(raw, features)
@@ -166,7 +165,7 @@ def _checked(task: Task, stream: Iterable[RawExample], lengths: SequenceLength) 
         yield example
 
 
-def run_offline(task: Task, examples: Iterable[object], *, seed: int) -> Iterator[dict[str, ExampleValue]]:
+def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) -> Iterator[dict[str, ExampleValue]]:
     """Raw examples → cached examples, lazily and in order.
 
     Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the step and
@@ -180,7 +179,9 @@ def run_offline(task: Task, examples: Iterable[object], *, seed: int) -> Iterato
     return (as_mapping(task, example) for example in stream)
 
 
-def stream_shard(task: Task, split: str, shard: str, *, seed: int, num_steps: int | None = None) -> Iterator[object]:
+def stream_shard(
+    task: DeclaredTask, split: str, shard: str, *, seed: int, num_steps: int | None = None
+) -> Iterator[object]:
     """The examples of one shard of the source, after the first `num_steps` offline steps (None: all of them).
 
     If source and first steps are both tf.data, nothing passes through Python between them.
@@ -198,7 +199,7 @@ def stream_shard(task: Task, split: str, shard: str, *, seed: int, num_steps: in
         return run_over_examples(steps[len(leading) :], examples, task.step_context())
 
 
-def as_mapping(task: Task, example: object) -> dict[str, ExampleValue]:
+def as_mapping(task: DeclaredTask, example: object) -> dict[str, ExampleValue]:
     """What is cached of an example, normalised. Raises `TaskError` if it is not a mapping of features."""
     if type(example) is not dict and not isinstance(example, Mapping):
         raise TaskError(
