@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.steps.features import PassThroughFeature as PassThroughFeature
     from beam_pipes.tasks.steps.features import ShardInfo as ShardInfo
     from beam_pipes.tasks.steps.features import SourceInfo as SourceInfo
-    from beam_pipes.tasks.steps.forms import python_map as python_map
+    from beam_pipes.tasks.steps.signatures import python_map as python_map
     from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder as CacheDatasetPlaceholder
     from beam_pipes.tasks.vocabularies import BertWordPieceVocabulary as BertWordPieceVocabulary
     from beam_pipes.tasks.vocabularies import ByteVocabulary as ByteVocabulary
@@ -77,7 +77,7 @@ __getattr__, __dir__ = loaded_on_first_use(
         "providers.mixing": "mixing_rate_num_characters mixing_rate_num_examples unimax_rates",
         "providers.mixture": "Mixture MixtureRegistry",
         "steps.features": "ContinuousFeature DatasetProviderBase Feature PassThroughFeature ShardInfo SourceInfo",
-        "steps.forms": "python_map",
+        "steps.signatures": "python_map",
         "providers.registry": "DatasetProviderRegistry TaskRegistry",
         "sources.data_source": "DataSource DataSourceInterface",
         "sources.files": "FileDataSource ProtoDataSource TFExampleDataSource TextLineDataSource",

@@ -24,12 +24,11 @@ from beam_pipes.tasks.providers.registry import TaskRegistry
 from beam_pipes.tasks.providers.task import SHUFFLE_BUFFER_SIZE, Task
 from beam_pipes.tasks.providers.task_dataset import shared_dataset
 from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
-from beam_pipes.tasks.steps.dataset_map import NestedTFDict
+from beam_pipes.tasks.steps.dataset_map import NestedTFDict, map_parallelism
 from beam_pipes.tasks.steps.features import Feature, SequenceLength, ShardInfo, axis_lengths
 from beam_pipes.tasks.steps.sequences import trim_dataset
 from beam_pipes.tasks.steps.signatures import add_kwargs_to_transform
 from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder
-from beam_pipes.tasks.steps.threads import map_parallelism
 
 
 def fully_cached_name(original_name: str, sequence_length: Mapping[str, int]) -> str:

@@ -11,10 +11,9 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow
-from beam_pipes.tasks.steps.dataset_map import map_over_dataset
+from beam_pipes.tasks.steps.dataset_map import map_over_dataset, map_parallelism
 from beam_pipes.tasks.steps.examples import Example
 from beam_pipes.tasks.steps.features import DatasetConverter, Feature, OutputFeatures, SequenceLength, axis_lengths
-from beam_pipes.tasks.steps.forms import of_any_example, with_forms
 from beam_pipes.tasks.steps.sequences import (
     TokenColumn,
     append_eos_to_features,
@@ -24,7 +23,7 @@ from beam_pipes.tasks.steps.sequences import (
     tokenize_features,
     with_end,
 )
-from beam_pipes.tasks.steps.threads import map_parallelism
+from beam_pipes.tasks.steps.signatures import of_any_example, with_forms
 
 Value = TypeVar("Value")
 

@@ -23,7 +23,7 @@ from beam_pipes.tasks.sources.cached import BuiltCacheSource
 from beam_pipes.tasks.steps.features import RowConverter, SequenceLength, ShardInfo, row_converter
 from beam_pipes.tasks.steps.sequences import trim_features
 from beam_pipes.tasks.steps.step import Step
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 
 
 def get_loader(

@@ -21,6 +21,7 @@ from beam_pipes.tasks.providers.registry import DatasetProviderRegistry, TaskReg
 from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.providers.task_dataset import empty_dataset, load_dataset
 from beam_pipes.tasks.providers.task_examples import iterate_examples
+from beam_pipes.tasks.steps.dataset_map import frugal
 from beam_pipes.tasks.steps.examples import NoExamples, OwnExample, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.steps.features import (
     DatasetProviderBase,
@@ -31,7 +32,6 @@ from beam_pipes.tasks.steps.features import (
     checked_name,
 )
 from beam_pipes.tasks.steps.seeds import fold
-from beam_pipes.tasks.steps.threads import frugal
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -19,7 +19,7 @@ from beam_pipes.extras import TfDataset, TfTensor, require, unbatched
 from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.tasks.sources.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
 from beam_pipes.tasks.steps.features import Feature, SequenceLength, ShardInfo
-from beam_pipes.tasks.steps.forms import PythonMap
+from beam_pipes.tasks.steps.signatures import PythonMap
 from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder, Step, StepContext
 from beam_pipes.tasks.vocabularies.files import exists, read_bytes
 

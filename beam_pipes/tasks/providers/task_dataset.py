@@ -10,11 +10,11 @@ from beam_pipes.errors import TaskError, logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.tasks.providers.options import LoadOptions, is_whole
 from beam_pipes.tasks.providers.task_cache import DeclaredTask, cached_source, cached_stats_or_none
+from beam_pipes.tasks.steps.dataset_map import is_frugal
 from beam_pipes.tasks.steps.examples import NoExamples, dataset_of
 from beam_pipes.tasks.steps.features import Feature, SequenceLength, axis_lengths
 from beam_pipes.tasks.steps.seeds import fold
 from beam_pipes.tasks.steps.sequences import trim_dataset
-from beam_pipes.tasks.steps.threads import is_frugal
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.sources.data_source import DataSourceInterface

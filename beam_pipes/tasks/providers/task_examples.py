@@ -25,6 +25,7 @@ from beam_pipes.tasks.providers.task_dataset import (
     shuffle_buffer_size,
 )
 from beam_pipes.tasks.sources.cached import BuiltCacheSource
+from beam_pipes.tasks.steps.dataset_map import frugal, with_few_threads
 from beam_pipes.tasks.steps.examples import (
     ExampleValue,
     OwnExample,
@@ -44,7 +45,6 @@ from beam_pipes.tasks.steps.step import (
     run_over_dataset,
     run_over_examples,
 )
-from beam_pipes.tasks.steps.threads import frugal, with_few_threads
 
 T = TypeVar("T")
 

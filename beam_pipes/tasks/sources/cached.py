@@ -25,12 +25,11 @@ from beam_pipes.loader.order import KeyedPermutation
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
 from beam_pipes.tasks.sources.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
-from beam_pipes.tasks.steps.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX
+from beam_pipes.tasks.steps.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX, map_parallelism
 from beam_pipes.tasks.steps.examples import dataset_of
 from beam_pipes.tasks.steps.features import ShardInfo
-from beam_pipes.tasks.steps.threads import map_parallelism
-from beam_pipes.tasks.vocabularies.dtype import DType
 from beam_pipes.tasks.vocabularies.files import exists, read_bytes
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.sources.data_source import LibrarySource, too_few_files
+from beam_pipes.tasks.steps.dataset_map import is_frugal, map_parallelism
 from beam_pipes.tasks.steps.features import ShardInfo
 from beam_pipes.tasks.steps.signatures import function_name
-from beam_pipes.tasks.steps.threads import is_frugal, map_parallelism
 from beam_pipes.tasks.vocabularies.files import is_remote, list_files, read_bytes
 
 #: File names → their records; a serialized record → its features. For annotations.

@@ -26,7 +26,7 @@ from beam_pipes.tasks.sources.places import (
     get_cached_tfrecord_prefix,
 )
 from beam_pipes.tasks.steps.dataset_map import tfexample_ragged_length_key
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 
 if TYPE_CHECKING:
     from beam_pipes.format import messages

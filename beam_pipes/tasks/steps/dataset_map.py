@@ -1,7 +1,7 @@
 """Functions of one example made functions of a `tf.data.Dataset`, and examples of tensors as `tf.train.Example`.
 
 `map_over_dataset` decorates a preprocessor; its seeds come from the active seed manager, so that noise in it is a
-function of the task's seed.
+function of the task's seed. Datasets made inside of `with frugal(): ...` take no threads of their own.
 
 `dict_to_tfexample` and `tfexample_to_dict`: what a list of values does not tell is kept in features of its own,
 `_sh:<name>` the shape, `_rl:<dim>:<name>` the row lengths of a ragged dimension, `_sp:<dim>:<name>` sparse indices.
@@ -9,8 +9,10 @@ function of the task's seed.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +23,44 @@ from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.format.exact import NotExactError, cast_exactly
 from beam_pipes.tasks.steps.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.steps.signatures import function_name
-from beam_pipes.tasks.steps.threads import map_parallelism
 
 if TYPE_CHECKING:
     from tensorflow import train as tf_train
+
+_AUTOTUNE = -1  # tf.data.AUTOTUNE, without importing TensorFlow
+
+
+_frugal: contextvars.ContextVar[bool] = contextvars.ContextVar("frugal", default=False)
+
+
+def map_parallelism() -> int | None:
+    """`num_parallel_calls` for `Dataset.map`: tf.data's choice; None (no extra threads) among many tasks."""
+    return None if _frugal.get() else _AUTOTUNE
+
+
+def is_frugal() -> bool:
+    return _frugal.get()
+
+
+@contextlib.contextmanager
+def frugal() -> Iterator[None]:
+    """Datasets built inside take no threads of their own: 300 tasks with 7 threads each would be 2,100."""
+    token = _frugal.set(True)
+    try:
+        yield
+    finally:
+        _frugal.reset(token)
+
+
+def with_few_threads(dataset: TfDataset) -> TfDataset:
+    """The dataset, read with two threads instead of five: no tuning, no prefetching that nobody asked for."""
+    tf = tensorflow("reading a dataset")
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options)
+
 
 #: Examples of tensors, flat and nested. For annotations.
 TFDict = Mapping[str, TfTensor]

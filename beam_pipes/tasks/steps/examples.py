@@ -19,7 +19,7 @@ from beam_pipes.extras import TfDataset, TfSpec, TfTensor, tensorflow
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
 from beam_pipes.tasks.steps.features import Feature
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 
 #: An example to index into: its values are arrays, NumPy scalars and `bytes`, and nested lists where they are ragged.
 Example: TypeAlias = Mapping[str, Any]

@@ -18,8 +18,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError, WrongConverterError
 from beam_pipes.extras import TfDataset
-from beam_pipes.tasks.vocabularies.dtype import DType
-from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
+from beam_pipes.tasks.vocabularies.vocabulary import DType, PassThroughVocabulary, Vocabulary
 
 if TYPE_CHECKING:
     from beam_pipes.loader.row_source import MeasuredSplit

@@ -18,7 +18,7 @@ import numpy as np
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow, unbatched
 from beam_pipes.tasks.steps.array_ops import ops_of
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 
 
 def trim_and_pack_dataset(

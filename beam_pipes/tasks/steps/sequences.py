@@ -17,7 +17,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.loader.batches import ranges
 from beam_pipes.tasks.steps.features import Feature, Length, OutputFeatures, SequenceLength, axis_lengths
-from beam_pipes.tasks.steps.forms import with_forms
+from beam_pipes.tasks.steps.signatures import with_forms
 
 Value = TypeVar("Value")
 Lengths = npt.NDArray[np.int64]

@@ -21,10 +21,16 @@ from beam_pipes.extras import TfDataset
 from beam_pipes.format.spec import owned
 from beam_pipes.tasks.steps.examples import RawExample, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.steps.features import Feature, SequenceLength
-from beam_pipes.tasks.steps.forms import PythonMap
 from beam_pipes.tasks.steps.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.steps.sequences import TokenColumn
-from beam_pipes.tasks.steps.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
+from beam_pipes.tasks.steps.signatures import (
+    INJECTED,
+    PythonMap,
+    add_kwargs_to_transform,
+    function_name,
+    injectable,
+    parameters,
+)
 
 BoundStep = Callable[[object, int], Iterable[object]]
 

@@ -17,9 +17,8 @@ from typing import Literal, get_args
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import tensorflow
-from beam_pipes.tasks.vocabularies.dtype import DType
 from beam_pipes.tasks.vocabularies.files import read_bytes
-from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
+from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, DType, Vocabulary, as_text
 
 # Blocks of ideographs that stand alone as words.
 _CJK = (

@@ -16,7 +16,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor, require
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 from beam_pipes.transforms.converters.encoders import EncDecFeatureConverter, encoder_decoder_features
 from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import (

@@ -15,7 +15,7 @@ from beam_pipes.extras import require
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.steps.array_ops import ops_of
 from beam_pipes.tasks.steps.packing import make_autoregressive_inputs
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import data_positions
 from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length

@@ -18,7 +18,7 @@ import numpy as np
 from beam_pipes.errors import IncompleteConverterError, TaskError
 from beam_pipes.extras import TfDataset, require
 from beam_pipes.loader.row_source import MeasuredSplit
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 from beam_pipes.transforms.converters.rows import check_rows, pack_examples, pad_example, with_feature_names
 from beam_pipes.transforms.converters.validation import (
     TOKENS,

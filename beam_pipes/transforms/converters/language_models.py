@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from beam_pipes.loader.row_source import MeasuredSplit
 from beam_pipes.tasks.steps.array_ops import ops_of
 from beam_pipes.tasks.steps.packing import make_autoregressive_inputs, non_padding_position
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.rows import check_rows, join_segments, parts_with_ends
 from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length

@@ -13,7 +13,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, require
-from beam_pipes.tasks.vocabularies.dtype import DType
+from beam_pipes.tasks.vocabularies.vocabulary import DType
 
 
 @dataclasses.dataclass(frozen=True)
