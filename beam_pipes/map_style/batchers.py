@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, overload
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from beam_pipes.format.dtypes import Array
-from beam_pipes.map_style.batching import Lengths, Minibatch, pad_into_batch
-
-# What a batcher gives: an array, or with `return_lengths` a pair of the array and the lengths.
-Batched = Any
+from beam_pipes.map_style.batching import Batched, Minibatch, pad_into_batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,36 +27,6 @@ class _Batcher:
         return self._batch(minibatch, **vars(self))
 
 
-@overload
-def batch_spec(
-    minibatch: Minibatch,
-    pad_value: float = ...,
-    time_major: bool = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: Literal[False] = ...,
-) -> Array: ...
-@overload
-def batch_spec(
-    minibatch: Minibatch,
-    pad_value: float = ...,
-    time_major: bool = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: Literal[True],
-) -> tuple[Array, Lengths]: ...
-@overload
-def batch_spec(
-    minibatch: Minibatch,
-    pad_value: float = ...,
-    time_major: bool = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: bool,
-) -> Array | tuple[Array, Lengths]: ...
 def batch_spec(
     minibatch: Minibatch,
     pad_value: float = 0.0,
@@ -69,7 +35,7 @@ def batch_spec(
     *,
     length: int | None = None,
     return_lengths: bool = False,
-) -> Array | tuple[Array, Lengths]:
+) -> Batched:
     """Pads spectrograms with `pad_value` to the most frames and stacks them.
 
     Args:
@@ -99,28 +65,6 @@ class SpecBatcher(_Batcher):
     dtype: DTypeLike = np.float32
 
 
-@overload
-def batch_text_id(
-    minibatch: Minibatch,
-    pad_id: int = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: Literal[False] = ...,
-) -> Array: ...
-@overload
-def batch_text_id(
-    minibatch: Minibatch,
-    pad_id: int = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: Literal[True],
-) -> tuple[Array, Lengths]: ...
-@overload
-def batch_text_id(
-    minibatch: Minibatch, pad_id: int = ..., dtype: DTypeLike = ..., *, length: int | None = ..., return_lengths: bool
-) -> Array | tuple[Array, Lengths]: ...
 def batch_text_id(
     minibatch: Minibatch,
     pad_id: int = 0,
@@ -128,7 +72,7 @@ def batch_text_id(
     *,
     length: int | None = None,
     return_lengths: bool = False,
-) -> Array | tuple[Array, Lengths]:
+) -> Batched:
     """Pads sequences of ids to the longest and stacks them.
 
         batch_text_id([[5, 6, 7], [8]])                → [[5, 6, 7], [8, 0, 0]]
@@ -155,33 +99,6 @@ class TextIDBatcher(_Batcher):
     dtype: DTypeLike = np.int64
 
 
-@overload
-def batch_wav(
-    minibatch: Minibatch,
-    pad_value: float = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: Literal[False] = ...,
-) -> Array: ...
-@overload
-def batch_wav(
-    minibatch: Minibatch,
-    pad_value: float = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: Literal[True],
-) -> tuple[Array, Lengths]: ...
-@overload
-def batch_wav(
-    minibatch: Minibatch,
-    pad_value: float = ...,
-    dtype: DTypeLike = ...,
-    *,
-    length: int | None = ...,
-    return_lengths: bool,
-) -> Array | tuple[Array, Lengths]: ...
 def batch_wav(
     minibatch: Minibatch,
     pad_value: float = 0.0,
@@ -189,7 +106,7 @@ def batch_wav(
     *,
     length: int | None = None,
     return_lengths: bool = False,
-) -> Array | tuple[Array, Lengths]:
+) -> Batched:
     """Pads waveforms with `pad_value` to the longest and stacks them.
 
     Args:

@@ -7,7 +7,7 @@ NumPy would silently turn -1 into 255 and 3.7 into 3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -123,28 +123,10 @@ def _columns(records: list[Sequence[object]], place: str) -> list[list[object]]:
 # Arrays that differ in length along one axis.
 Minibatch = Sequence[ArrayLike]
 Lengths = npt.NDArray[np.int64]
+# An array; with `return_lengths` a pair of it and the lengths.
+Batched = Any
 
 
-@overload
-def batch_sequences(
-    sequences: Minibatch,
-    axis: int = ...,
-    pad_value: float = ...,
-    *,
-    dtype: DTypeLike | None = ...,
-    length: int | None = ...,
-    return_lengths: Literal[False] = ...,
-) -> Array: ...
-@overload
-def batch_sequences(
-    sequences: Minibatch,
-    axis: int = ...,
-    pad_value: float = ...,
-    *,
-    dtype: DTypeLike | None = ...,
-    length: int | None = ...,
-    return_lengths: Literal[True],
-) -> tuple[Array, Lengths]: ...
 def batch_sequences(
     sequences: Minibatch,
     axis: int = 0,
@@ -153,7 +135,7 @@ def batch_sequences(
     dtype: DTypeLike | None = None,
     length: int | None = None,
     return_lengths: bool = False,
-) -> Array | tuple[Array, Lengths]:
+) -> Batched:
     """Stacks arrays that differ in length along one axis, padding the shorter ones at their end.
 
         batch_sequences([[1, 2, 3], [4]])                       → [[1, 2, 3], [4, 0, 0]]
@@ -182,7 +164,7 @@ def pad_into_batch(
     dtype: DTypeLike | None,
     length: int | None,
     return_lengths: bool,
-) -> Array | tuple[Array, Lengths]:
+) -> Batched:
     """Does the work of every batch function, `owner` in errors, which takes examples of these `ranks`, or of any."""
     arrays = [_as_array(owner, sequence, row) for row, sequence in enumerate(sequences)]
     if not arrays:
