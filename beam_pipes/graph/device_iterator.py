@@ -13,7 +13,7 @@ import concurrent.futures
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, overload
+from typing import Any, Generic
 
 import jax
 import jax.numpy as jnp
@@ -415,26 +415,6 @@ def _spec_of(array: jax.Array) -> jax.ShapeDtypeStruct:
     return made
 
 
-@overload
-def data_iterator(
-    pipeline_fn: Callable[..., object],
-    /,
-    *,
-    output_map: Sequence[str],
-    sharding: jax.sharding.Sharding | None = None,
-    devices: Sequence[jax.Device] | None = None,
-    **options: object,
-) -> Callable[..., JaxGenericIterator]: ...
-@overload
-def data_iterator(
-    *,
-    output_map: Sequence[str],
-    sharding: jax.sharding.Sharding | None = None,
-    devices: Sequence[jax.Device] | None = None,
-    **options: object,
-) -> Callable[[Callable[..., object]], Callable[..., JaxGenericIterator]]: ...
-
-
 def data_iterator(
     pipeline_fn: Callable[..., object] | None = None,
     /,
@@ -443,7 +423,7 @@ def data_iterator(
     sharding: jax.sharding.Sharding | None = None,
     devices: Sequence[jax.Device] | None = None,
     **options: object,
-) -> Callable[..., object]:
+) -> Callable[..., Any]:
     """Makes a function that defines a graph into a factory of `JaxGenericIterator`s; `options` are those of iterators.
 
     @data_iterator(output_map=["images", "labels"], reader_name="R")
@@ -457,26 +437,6 @@ def data_iterator(
     return _factory(JaxGenericIterator, pipeline_fn, output_map, sharding, devices, options)
 
 
-@overload
-def peekable_data_iterator(
-    pipeline_fn: Callable[..., object],
-    /,
-    *,
-    output_map: Sequence[str],
-    sharding: jax.sharding.Sharding | None = None,
-    devices: Sequence[jax.Device] | None = None,
-    **options: object,
-) -> Callable[..., JaxGenericPeekableIterator]: ...
-@overload
-def peekable_data_iterator(
-    *,
-    output_map: Sequence[str],
-    sharding: jax.sharding.Sharding | None = None,
-    devices: Sequence[jax.Device] | None = None,
-    **options: object,
-) -> Callable[[Callable[..., object]], Callable[..., JaxGenericPeekableIterator]]: ...
-
-
 def peekable_data_iterator(
     pipeline_fn: Callable[..., object] | None = None,
     /,
@@ -485,7 +445,7 @@ def peekable_data_iterator(
     sharding: jax.sharding.Sharding | None = None,
     devices: Sequence[jax.Device] | None = None,
     **options: object,
-) -> Callable[..., object]:
+) -> Callable[..., Any]:
     """`data_iterator` of `JaxGenericPeekableIterator`s."""
     return _factory(JaxGenericPeekableIterator, pipeline_fn, output_map, sharding, devices, options)
 
@@ -497,7 +457,7 @@ def _factory(
     sharding: jax.sharding.Sharding | None,
     devices: Sequence[jax.Device] | None,
     options: Mapping[str, object],
-) -> Callable[..., object]:
+) -> Callable[..., Any]:
     if sharding is not None and devices is not None:
         raise OperatorArgumentError("give one of sharding and devices.")
     if pipeline_fn is None:
