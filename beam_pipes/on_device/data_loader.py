@@ -342,9 +342,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
                 result = getattr(self.dataset, name)(*args, **kwargs)
         if not _is_dataset(result):
             return result
-        step = Transformation(
-            label=dataset_label(name), method=name, args=args, kwargs=kwargs, dataset=result, replayable=True
-        )
+        step = Transformation(label=dataset_label(name), method=name, args=args, kwargs=kwargs, dataset=result)
         return self._transformed(result, step, others)
 
     def _transformed(self, dataset: TfDataset, step: Transformation, others: Iterable[DataLoader] = ()) -> DataLoader:
@@ -543,7 +541,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return suggestions(self)
 
     def optimize(self) -> DataLoader:
-        """The same elements in the same order from a better order of transformations; only provable swaps are made."""
+        """The same elements in the same order, with filters before maps whose results they do not read."""
         return optimized(self)
 
 

@@ -81,12 +81,10 @@ class Transformation:
     """One step of a chain: its label, the call that made it, and the dataset it produced."""
 
     label: str
-    method: str = ""
+    method: str = ""  # none for sources and static constructors: they are not methods of the dataset before them
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = dataclasses.field(default_factory=dict)
     dataset: TfDataset = None  # None for a step outside tf.data
-    # False for sources and static constructors: they are not methods of the dataset before them.
-    replayable: bool = False
 
     def applied_to(self, dataset: TfDataset) -> Transformation:
         """The same call on another dataset."""

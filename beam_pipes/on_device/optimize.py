@@ -1,21 +1,23 @@
-"""A better order of transformations, where the elements are provably the same and in the same order.
+"""What the list of transformations wastes, and the one order that is better without changing an element.
 
-    map, filter → filter, map      map, batch → batch, map
+    map, filter → filter, map
 
-First come the pairs of adjacent transformations that can swap, each with its proof or the reason against it; then
-`optimized`, which applies the proved swaps; then `suggestions`, which report wasted work and surprising orders.
+`filter(p)` behind `map(f)` is `filter(p∘f)` in front of it: the same elements in the same order, if `f` and `p` keep no
+state. TensorFlow leaves out of `p∘f` what `p` does not read, so it pays where `p` reads only what `f` passes through.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from beam_pipes.extras import TfDataset, require
-from beam_pipes.on_device.conversions import Nested
+from beam_pipes.extras import TfDataset, TfSpec, TfTensor, require
+from beam_pipes.on_device.conversions import Element, Nested
 from beam_pipes.on_device.lambda_loader import Transformation
-from beam_pipes.on_device.traced_function import TracedFunction, UnreadableFunctionError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class Chain(Protocol):
@@ -29,80 +31,104 @@ class Chain(Protocol):
     @property
     def _root(self) -> TfDataset: ...
 
-    def _batched_runs(self, *args: object, **kwargs: object) -> TfDataset | None: ...
-
     def _extended(self: C, history: tuple[Transformation, ...], **changes: object) -> C: ...
 
 
 C = TypeVar("C", bound=Chain)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Swap:
-    """The verdict on a pair: `exact` when the other order provably gives the same elements."""
+class EarlierFilter(NamedTuple):
+    """A predicate for the elements before a map; `exact` if neither it nor the map keeps state."""
 
+    predicate: Callable[..., Element]
     exact: bool
-    detail: str
+    reads: str
 
 
-def filter_before_map(mapping: Transformation, filtering: Transformation, element_spec: Nested) -> Swap | None:
-    """`map(f).filter(p)` → `filter(p).map(f)`, when `p` reads only what `f` passes through. `None`: no such pair.
+def filter_before_map(loader: Chain, steps: Sequence[Transformation], index: int) -> EarlierFilter | None:
+    """For the steps `map, filter` at `index`: the filter before the map; None if it reads what the map computes.
 
-    Exact when both are stateless and `p` computes the same from an element before `f` as from one after it. Errors
-    that `f` raises on elements that `p` drops then disappear.
+    Errors that the map raises on elements that the filter drops then disappear.
     """
+    mapping, filtering = steps[index : index + 2]
     if (mapping.method, filtering.method) != ("map", "filter"):
         return None
-    try:
-        mapped = TracedFunction(_function(mapping, "map_func"), element_spec)
-        after = TracedFunction(_function(filtering, "predicate"), mapping.dataset.element_spec)
-        read = after.reads()
-        if not read or not all(mapped.passed_through(path) for path in read):
-            return None
-    except UnreadableFunctionError:
-        return None
-    columns = ", ".join(sorted("/".join(map(str, path)) or "the element" for path in read))
-    detail = f"the predicate reads only {columns}, which the map passes through"
-    try:
-        before = TracedFunction(_function(filtering, "predicate"), element_spec)
-        same = before.expressions() == after.expressions()
-    except UnreadableFunctionError:
-        same = False
-    stateless = mapped.stateless and after.stateless
-    return Swap(exact=same and stateless and _in_order(mapping), detail=detail)
-
-
-def batch_before_map(mapping: Transformation, batching: Transformation, element_spec: Nested) -> Swap | None:
-    """`map(f).batch(n)` → `batch(n).map(f)`, when `f` works element by element. `None`: no such pair.
-
-    No pair either where `f` leaves out a feature of varying shape, with which elements may not batch.
-    Exact when all its operations are rounded exactly and it traces to the same expressions on a batch.
-    """
-    if (mapping.method, batching.method) != ("map", "batch"):
-        return None
+    element_spec = _input(loader, steps, index).element_spec
     tf = require("tensorflow", purpose="DataLoader.explain")
-    try:
-        function = _function(mapping, "map_func")
-        single = TracedFunction(function, element_spec)
-        grade = single.elementwise()
-        if grade is None or single.ignores_varying():
-            return None
-        batched_spec = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec(tf.TensorShape([None]).concatenate(spec.shape), spec.dtype), element_spec
+    map_func, predicate = _function(mapping, "map_func"), _function(filtering, "predicate")
+    mapped_spec = mapping.dataset.element_spec
+    computed: list[TfTensor] = []
+
+    def composed(*element: Element) -> Element:
+        # Tensors in the form that the map gives them, as the filter behind it would get them.
+        mapped = tf.nest.map_structure(
+            lambda spec, value: tf.convert_to_tensor(value, spec.dtype), mapped_spec, map_func(*element)
         )
-        batched = TracedFunction(function, batched_spec)
-        same = batched.expressions() == single.expressions()
-    except UnreadableFunctionError:
+        computed[:] = tf.nest.flatten(mapped)
+        return predicate(*mapped) if type(mapped) is tuple else predicate(mapped)
+
+    graph = _graph_of(composed, element_spec)
+    if graph is None:
         return None
-    detail = "the map works element by element" + (
-        ""
-        if grade == "exact"
-        else "; in a batch its last bits, or casts beyond a range, may differ, so that optimize() leaves it"
-    )
-    return Swap(exact=grade == "exact" and same and _in_order(mapping), detail=detail)
+    names = {tensor.ref(): name for tensor, name in zip(graph.inputs, _names(element_spec), strict=False)}
+    read = _read_by(graph.outputs)
+    made = {_origin(tensor).ref() for tensor in computed} - names.keys()
+    reads = sorted(name for ref, name in names.items() if ref in read)
+    if not reads or made & read:
+        return None
+    return EarlierFilter(composed, exact=_is_stateless(graph) and _in_order(mapping), reads=", ".join(reads))
 
 
-def _function(step: Transformation, keyword: str) -> Callable[..., object]:
+def _graph_of(function: Callable[..., object], element_spec: Nested) -> tf.Graph | None:
+    """TensorFlow's graph of a function of one element; None where it cannot be traced, or holds more than tensors."""
+    tf = require("tensorflow", purpose="DataLoader.explain")
+    arguments = element_spec if type(element_spec) is tuple else (element_spec,)
+    if not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(arguments)):
+        return None
+    try:
+        return tf.function(function).get_concrete_function(*arguments).graph
+    except Exception:  # the user's code, on elements it was not written for
+        return None
+
+
+def _names(spec: TfSpec, name: str = "") -> Iterator[str]:
+    """Names of the leaves in the order in which TensorFlow flattens: dicts by sorted key."""
+    if isinstance(spec, dict):
+        items: list[tuple[object, TfSpec]] = [(key, spec[key]) for key in sorted(spec)]
+    elif isinstance(spec, list | tuple):
+        items = list(enumerate(spec))
+    else:
+        yield name or "the element"
+        return
+    for key, item in items:
+        yield from _names(item, f"{name}/{key}" if name else str(key))
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor of which this one is a copy."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _read_by(outputs: list[tf.Tensor]) -> set[object]:
+    """References to all tensors that these are computed from."""
+    found: set[object] = set()
+    waiting = list(outputs)
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.ref() not in found:
+            found.add(tensor.ref())
+            waiting.extend(tensor.op.inputs)
+            waiting.extend(output for control in tensor.op.control_inputs for output in control.outputs)
+    return found
+
+
+def _is_stateless(graph: tf.Graph) -> bool:
+    return not any(op.type != "Placeholder" and op.op_def.is_stateful for op in graph.get_operations())
+
+
+def _function(step: Transformation, keyword: str) -> Callable[..., Element]:
     function = step.args[0] if step.args else step.kwargs[keyword]
     assert callable(function), "tf.data has called it already"
     return function
@@ -114,52 +140,34 @@ def _in_order(mapping: Transformation) -> bool:
 
 
 def optimized(loader: C) -> C:
-    """`map, filter` → `filter, map` and `map, batch` → `batch, map`, each where proved.
+    """`map, filter` → `filter, map`, wherever that is exact and saves work.
 
     Transformations before a `zip` or another static constructor do not change, and nothing changes if the dataset's
     options allow elements out of order. The transformation list shows the new order; a `cache()` is filled again.
     """
     if loader.dataset.options().deterministic is False:
         return loader
-    start = _first_replayable(loader._history)
-    steps = list(loader._history[start:])
-    root = loader._history[start - 1].dataset if start else loader._root
-    changed = True
-    moved = False
-    while changed:
-        changed = False
-        for index in range(len(steps) - 1):
-            before = root if index == 0 else steps[index - 1].dataset
-            if _provable(steps[index], steps[index + 1], before.element_spec):
-                reordered = _applied(before, [steps[index + 1], steps[index]], loader)
-                if reordered[-1].dataset.element_spec == steps[index + 1].dataset.element_spec:
-                    steps = [*steps[:index], *reordered, *_applied(reordered[-1].dataset, steps[index + 2 :], loader)]
-                    changed = moved = True
-                    break
-    if not moved:
+    steps = list(loader._history)
+    index, first_changed = 0, len(steps)
+    while index < len(steps) - 1:
+        earlier = filter_before_map(loader, steps, index)
+        if earlier is None or not earlier.exact:
+            index += 1
+            continue
+        mapping, filtering = steps[index : index + 2]
+        named = {key: value for key, value in filtering.kwargs.items() if key != "predicate"}
+        before = _input(loader, steps, index)
+        steps[index] = dataclasses.replace(filtering, args=(earlier.predicate,), kwargs=named, dataset=before)
+        steps[index + 1] = mapping
+        first_changed = min(first_changed, index)
+        index = max(0, index - 1)
+    if first_changed == len(steps):
         return loader
-    return loader._extended((*loader._history[:start], *steps), _dataset=steps[-1].dataset, _n_samples=None)
-
-
-def _provable(first: Transformation, second: Transformation, element_spec: Nested) -> bool:
-    swaps = (filter_before_map(first, second, element_spec), batch_before_map(first, second, element_spec))
-    return any(swap is not None and swap.exact for swap in swaps)
-
-
-def _applied(dataset: TfDataset, steps: list[Transformation], loader: Chain) -> list[Transformation]:
-    applied = []
-    for step in steps:
-        first_batch = dataset is loader._root and step.method == "batch"
-        batches = loader._batched_runs(*step.args, **step.kwargs) if first_batch else None
-        applied.append(step.applied_to(dataset) if batches is None else dataclasses.replace(step, dataset=batches))
-        dataset = applied[-1].dataset
-    return applied
-
-
-def _first_replayable(history: tuple[Transformation, ...]) -> int:
-    """The index after the last step that is not a plain Dataset method."""
-    barriers = [index for index, step in enumerate(history) if not step.replayable]
-    return barriers[-1] + 1 if barriers else 0
+    dataset = _input(loader, steps, first_changed)
+    for index in range(first_changed, len(steps)):
+        steps[index] = steps[index].applied_to(dataset)
+        dataset = steps[index].dataset
+    return loader._extended(tuple(steps), _dataset=dataset, _n_samples=None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,28 +192,16 @@ def suggestions(loader: Chain) -> list[Suggestion]:
 
 
 def _pairs(loader: Chain) -> Iterator[Suggestion]:
-    history = loader._history
     ordered = loader.dataset.options().deterministic is not False
-    for index in range(len(history) - 1):
-        first, second = history[index], history[index + 1]
-        if first.method != "map":
-            continue
-        element_spec = _input(loader, index).element_spec
-        swap = filter_before_map(first, second, element_spec)
-        if swap is not None:
+    for index in range(len(loader._history) - 1):
+        earlier = filter_before_map(loader, loader._history, index)
+        if earlier is not None:
             yield Suggestion(
                 positions=(index, index + 1),
-                finding=f"map runs on elements that filter drops: {swap.detail}",
+                finding=f"map runs on elements that filter drops: the predicate reads only {earlier.reads}, which the "
+                "map passes through",
                 advice="Put .filter before .map",
-                optimized=swap.exact and ordered,
-            )
-        swap = batch_before_map(first, second, element_spec)
-        if swap is not None:
-            yield Suggestion(
-                positions=(index, index + 1),
-                finding=f"map runs once per element: {swap.detail}",
-                advice="Put .batch before .map, so that it runs once per batch",
-                optimized=swap.exact and ordered,
+                optimized=earlier.exact and ordered,
             )
 
 
@@ -249,11 +245,8 @@ def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
         later = [cache for cache in caches if cache > index]
         if step.method != "map" or not later:
             continue
-        try:
-            stateless = TracedFunction(_function(step, "map_func"), _input(loader, index).element_spec).stateless
-        except UnreadableFunctionError:
-            continue
-        if not stateless:
+        graph = _graph_of(_function(step, "map_func"), _input(loader, history, index).element_spec)
+        if graph is not None and not _is_stateless(graph):
             yield Suggestion(
                 positions=(index, later[0]),
                 finding="cache keeps what a stateful map (random numbers, Python code) gave the first time",
@@ -261,5 +254,7 @@ def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
             )
 
 
-def _input(loader: Chain, index: int) -> TfDataset:
-    return loader._root if index == 0 else loader._history[index - 1].dataset
+def _input(loader: Chain, steps: Sequence[Transformation], index: int) -> TfDataset:
+    """What the step at `index` reads; the dataset of a cache is made when it is first needed."""
+    before = steps[index - 1].dataset if index else None
+    return loader._root if before is None else before
