@@ -23,7 +23,8 @@ from beam_pipes.building.commit import commit
 from beam_pipes.building.completion import find_completion
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import BuildHeader, ShardTask, TaskReader, remove_tasks, write_tasks
-from beam_pipes.building.workers.pool import NoWatcher, WorkerPool
+from beam_pipes.building.workers.pool import WorkerPool
+from beam_pipes.building.workers.tasks import Watcher
 
 
 class _ReadTask(beam.DoFn):  # type: ignore[misc]
@@ -130,7 +131,7 @@ class BuildShards(beam.DoFn):  # type: ignore[misc]
         if self._pool is None:
             self._pool = WorkerPool(self._handle, self._header, workers=1)
         try:
-            self._pool.run([task], NoWatcher())
+            self._pool.run([task], Watcher())
         except BaseException:
             self.teardown()  # whether the worker can go on is not known
             raise

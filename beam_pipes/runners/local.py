@@ -12,22 +12,25 @@ Stalls: one line for each shard job that has been silent for long.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from beam_pipes.building.analysis.analyse import Analysed, analyse
-from beam_pipes.building.analysis.job import AnalysisJob, run_in_processes
-from beam_pipes.building.analysis.plan import AnalysisTask
+from beam_pipes.building.analysis.job import AnalysisJob, AnalysisPool
+from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask
 from beam_pipes.building.leftovers import remove_temporaries, writing
 from beam_pipes.building.plan import PlannedInput
-from beam_pipes.building.reading import ShardFigures, StageFigures
+from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
-from beam_pipes.building.workers.pool import HasShard, WorkerPool, files_of, now_and_then
+from beam_pipes.building.workers.pool import WorkerPool
+from beam_pipes.building.workers.tasks import HasShard, Report, Task, Watcher, Workers, files_of, now_and_then
 from beam_pipes.errors import visible
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.progress import Counts, Progress
@@ -53,68 +56,81 @@ def run_local(
     stay committed: the next build continues from them.
     """
     workers = min(workers, len(tasks))
-    watch = StallWatch(stall_secs)
+    inline = None
     if not tasks or (workers <= 1 and not handle.get().record_limits):
-        with watch.on_a_thread():
-            return _run_inline(handle, header, tasks, counts, progress, watch)
-    try:
-        with WorkerPool(handle, header, workers=workers) as pool:
-            return pool.run(tasks, _Shown(counts, progress, watch))
-    finally:
-        remove_temporaries(header.root)
+        job = ShardJob(handle.get(), header)
+
+        def inline(task: ShardTask, send: Callable[[ShardFigures], object]) -> ShardReport:
+            with now_and_then(send, ShardFigures.book) as tell:
+                return job.run(task, tell=tell)
+
+    return _run(
+        tasks,
+        inline,
+        lambda: WorkerPool(handle, header, workers=workers),
+        root=header.root,
+        shown=_Shown(counts, progress, StallWatch(stall_secs)),
+    )
 
 
-def _run_inline(
-    handle: DeclarationHandle,
-    header: BuildHeader,
-    tasks: Sequence[ShardTask],
-    counts: Counts,
-    progress: Progress,
-    watch: StallWatch,
-) -> list[ShardReport]:
-    job = ShardJob(handle.get(), header)
-    shown = _Shown(counts, progress, watch)
-    reports = []
-
-    for task in tasks:
-
-        def told(figures: ShardFigures, task: ShardTask = task) -> None:
-            shown.told(task, os.getpid(), figures)
-            progress.update(counts)
-
-        shown.began(task, os.getpid())
-        with now_and_then(told) as tell:
-            reports.append(job.run(task, tell=tell))
-        shown.finished(task)
-        progress.update(counts)
+def _run(
+    tasks: Sequence[Task],
+    inline: Callable[[Task, Callable[[ShardFigures], object]], Report] | None,
+    pool: Callable[[], Workers[Task, Report, Any]],
+    *,
+    root: str,
+    shown: _Shown,
+) -> list[Report]:
+    """Runs tasks in this process, one after the other by `inline` if that is given, or on those of the pool."""
+    if inline is None:
+        try:
+            with pool() as workers:
+                return workers.run(tasks, shown)
+        finally:
+            remove_temporaries(root)
+    reports, pid = [], os.getpid()
+    with shown.stalls.on_a_thread():
+        for task in tasks:
+            shown.began(task, pid)
+            reports.append(inline(task, functools.partial(shown.told_here, task)))
+            shown.finished(task)
+            shown.show()
     return reports
 
 
-class _Shown:
+class _Shown(Watcher):
     """Counts and shows what tasks report."""
 
-    def __init__(self, counts: Counts, progress: Progress, watch: StallWatch) -> None:
+    def __init__(self, counts: Counts, progress: Progress, stalls: StallWatch) -> None:
         self._counts = counts
         self._progress = progress
-        self._watch = watch
+        self.stalls = stalls
         self._told: dict[int, ShardFigures] = {}  # of the shards that are not finished
 
-    def began(self, task: ShardTask, pid: int) -> None:
-        self._watch.told(task, pid=pid)
+    def began(self, task: HasShard, pid: int) -> None:
+        self.stalls.told(task, pid=pid)
         self._counts.add(self._told.pop(task.index, ShardFigures()), times=-1)
 
-    def told(self, task: ShardTask, pid: int, figures: ShardFigures) -> None:
+    def told(self, task: HasShard, pid: int, figures: ShardFigures) -> None:
         self._counts.add(figures)
         self._told.setdefault(task.index, ShardFigures()).add(figures)
-        self._watch.told(task, pid=pid)
+        self.stalls.told(task, pid=pid)
 
-    def finished(self, task: ShardTask) -> None:
-        self._watch.finished(task)
+    def told_here(self, task: HasShard, figures: ShardFigures) -> None:
+        """In this process, whose thread checks for stalls."""
+        self.told(task, os.getpid(), figures)
+        self.show()
+
+    def finished(self, task: HasShard) -> None:
+        self.stalls.finished(task)
         self._told.pop(task.index, None)
         self._counts.done_shards += 1
 
     def idle(self) -> None:
-        self._watch.check()
+        self.stalls.check()
+        self.show()
+
+    def show(self) -> None:
         self._progress.update(self._counts)
 
 
@@ -196,7 +212,7 @@ def run_analysis(
     shown: list[Counts] = []
 
     def run_tasks(tasks: Sequence[AnalysisTask]) -> None:
-        counts = Counts(num_shards=len(tasks), stages=dict.fromkeys(n for task in tasks for n in _stages(task)))
+        counts = Counts(num_shards=len(tasks), stages=dict.fromkeys(n for task in tasks for n in task.stages))
         shown.append(counts)
         if isinstance(options, LocalOptions):
             _run_locally(handle, root, tasks, options=options, counts=counts, progress=progress)
@@ -224,42 +240,18 @@ def _run_locally(
     counts: Counts,
     progress: Progress,
 ) -> None:
-    stalls = StallWatch(options.stall_secs)
-
-    def watch(task: AnalysisTask, pid: int, records: int | None) -> None:
-        if records is None:
-            stalls.finished(task)
-            counts.done_shards += 1
-        else:
-            stalls.told(task, pid=pid)
-            counts.add(_figures(task, records))
-
-    def idle() -> None:
-        stalls.check()
-        progress.update(counts)
-
+    inline = None
     if options.num_workers <= 1 or len(tasks) <= 1:
         job = AnalysisJob(handle.get(), root)
-        with stalls.on_a_thread():
-            for task in tasks:
 
-                def tell(records: int, task: AnalysisTask = task) -> None:
-                    watch(task, os.getpid(), records)
-                    progress.update(counts)
+        def inline(task: AnalysisTask, send: Callable[[ShardFigures], object]) -> AnalysisReport:
+            with now_and_then(send, task.book) as tell:
+                return job.run(task, tell=tell)
 
-                tell(0)
-                job.run(task, tell=tell)
-                watch(task, os.getpid(), None)
-        return
-    try:
-        run_in_processes(handle, root, tasks, workers=options.num_workers, watch=watch, idle=idle)
-    finally:
-        remove_temporaries(root)
-
-
-def _stages(task: AnalysisTask) -> list[str]:
-    return [f"analyse {name}" for name in task.places]
-
-
-def _figures(task: AnalysisTask, records: int) -> ShardFigures:
-    return ShardFigures(records=records, stages={name: StageFigures(inputs=records) for name in _stages(task)})
+    _run(
+        tasks,
+        inline,
+        lambda: AnalysisPool(handle, root, workers=min(options.num_workers, len(tasks))),
+        root=root,
+        shown=_Shown(counts, progress, StallWatch(options.stall_secs)),
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import worker_tasks
 
-from beam_pipes.building.workers import pool as worker_pool
+from beam_pipes.building.workers import tasks
 from beam_pipes.building.workers.fork_server import ForkServer, can_fork
 from beam_pipes.building.workers.process import WorkerProcess
 from beam_pipes.errors import BuildError
@@ -165,7 +165,7 @@ def test_a_pool_that_cannot_fork_builds_the_same(
 ) -> None:
     both = LocalOptions(workers=2)
     forked = build("sample_declarations:words", tmp_path / "forked", options=both)
-    monkeypatch.setattr(worker_pool, "fork_server", lambda *modules: None)
+    monkeypatch.setattr(tasks, "fork_server", lambda *modules: None)
 
     fresh = build("sample_declarations:words", tmp_path / "fresh", options=both)
 

@@ -4,7 +4,7 @@ The tasks of an analysis as files: a job names them by number, so that its reque
 
 The accumulators of all source shards → the result of an analyzer.
 
-`run_in_processes` runs the tasks on worker processes, the same that build shards.
+`AnalysisPool` runs the tasks on worker processes, as `WorkerPool` builds shards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import collections
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from typing import overload
 
 from beam_pipes.analysis.analyzer import Accumulator, Analyzer, BoundResult, fetch
 from beam_pipes.building.analysis.declared import learned_by
@@ -24,12 +24,12 @@ from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import shard_records, source_batch
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import NumberedRows
-from beam_pipes.building.workers.fork_server import TELL_EVERY_SECS, run_tasks
-from beam_pipes.building.workers.pool import files_of
-from beam_pipes.building.workers.process import ended_by
+from beam_pipes.building.workers.process import WorkerProcess
+from beam_pipes.building.workers.tasks import Running, Workers, now_and_then, worker_died
+from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.records import Column
-from beam_pipes.errors import AnalysisError, BuildError, WorkerDiedError
+from beam_pipes.errors import AnalysisError, BuildError
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
 from beam_pipes.storage.local import is_remote
@@ -262,37 +262,19 @@ def _merged_facts(stored: list[Stored]) -> dict[str, object]:
     }
 
 
-# (the task, the process that runs it, the number of records it has read since it was last told; None: it is done)
-Watch = Callable[[AnalysisTask, int, int | None], None]
+class AnalysisPool(Workers[AnalysisTask, AnalysisReport, Running[AnalysisTask]]):
+    """Processes that analyse source shards."""
 
+    def __init__(self, handle: DeclarationHandle, root: str, *, workers: int) -> None:
+        self._handle, self._root = handle, root
+        super().__init__(__name__, workers=workers, meanwhile=handle.require_portable)
 
-def run_in_processes(
-    handle: DeclarationHandle,
-    root: str,
-    tasks: Sequence[AnalysisTask],
-    *,
-    workers: int,
-    watch: Watch,
-    idle: Callable[[], None],
-) -> None:
-    """Runs all tasks on `workers` processes, calling `idle` repeatedly while they run.
+    def begin(self, worker: WorkerProcess, task: AnalysisTask) -> None:
+        self.start(Running(worker=worker, task=task), _run_task, self._handle, self._root, task)
 
-    Raises what a task raised, or `WorkerDiedError` naming the shard that a process died on.
-    """
-    handle.require_portable()
-
-    def heard(task: AnalysisTask, pid: int, kind: str, value: Any) -> None:
-        watch(task, pid, 0 if kind == "begin" else value if kind == "tell" else None)
-
-    run_tasks(
-        iter(sorted(tasks, key=lambda task: -task.shard.num_bytes)),  # a large one at the end is waited for
-        workers=workers,
-        imports=__name__,
-        call=lambda task: (_run_task, (handle, root, task)),
-        heard=heard,
-        died=_died,
-        idle=idle,
-    )
+    def died(self, running: Running[AnalysisTask], code: int) -> None:
+        of = f" for {', '.join(map(repr, running.task.places))}"
+        raise worker_died(running.task, code, did="analysed", kept="accumulators", of=of)
 
 
 # What the worker process keeps between its tasks: resolving a declaration imports the user's modules.
@@ -306,25 +288,5 @@ def _run_task(
     global _job
     if _job is None:
         _job = AnalysisJob(handle.get(), root)
-    told, last = 0, time.monotonic()
-
-    def tell(records: int) -> None:
-        nonlocal told, last
-        told += records
-        if time.monotonic() - last >= TELL_EVERY_SECS:
-            send(("tell", told))
-            told, last = 0, time.monotonic()
-
-    report = _job.run(task, tell=tell)
-    send(("tell", told))
-    return report
-
-
-def _died(task: AnalysisTask, code: int) -> WorkerDiedError:
-    return WorkerDiedError(
-        f"a worker died ({ended_by(code)}) while it analysed source shard {task.index} ({files_of(task)}) for "
-        f"{', '.join(map(repr, task.places))}. Finished accumulators are kept: run the build again to "
-        "continue; with --workers 1 it runs in a single process.",
-        shard=task.index,
-        exit_code=code,
-    )
+    with now_and_then(lambda figures: send(("tell", figures)), task.book) as tell:
+        return _job.run(task, tell=tell)

@@ -14,6 +14,10 @@ from beam_pipes.analysis.analyzer import Analyzer, BoundResult
 from beam_pipes.building.analysis.declared import bind_results, bound_results, learned_by
 from beam_pipes.building.analysis.stored import Stored, accumulator_place, find_stored, result_place
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.reading import ShardFigures, StageFigures
+from beam_pipes.cache.checked_json import JsonObject
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.errors import AnalysisError
 from beam_pipes.identity.canonical import canonical_text, digest_of
 from beam_pipes.identity.fingerprint import Fingerprint, fingerprint
@@ -37,6 +41,15 @@ class AnalysisTask:
     @property
     def index(self) -> int:
         return self.shard.index
+
+    @property
+    def stages(self) -> list[str]:
+        """Its analyzers, as they are shown beside the stages of a build."""
+        return [f"analyse {name}" for name in self.places]
+
+    def book(self, figures: ShardFigures, records: int) -> None:
+        """Adds records that were read for all of them."""
+        figures.add(ShardFigures(records=records, stages={name: StageFigures(inputs=records) for name in self.stages}))
 
     def to_json(self) -> dict[str, object]:
         return {"shard": self.shard.to_json(), "places": dict(self.places), "of": dict(self.of)}

@@ -4,13 +4,6 @@ A fresh interpreter takes 0.3 to 1 s of a core to import what every worker needs
 workers of a pool, and for those that take the place of killed ones. It imports nothing of a user's and does nothing
 else, so that its forks find nothing half done, which those of the caller's process might: tokenizers and frameworks
 have threads. (The one library in it that has some, NumPy's OpenBLAS, ends them before a fork.)
-
-Tasks of one kind on such processes, one after the other each (analyses of shards, samples of them):
-
-    tasks ──▶ run_tasks ──(call, arguments)──▶ worker ──"tell", "tell", "result"──▶ heard(task, …)
-
-The parent keeps no order: a worker that is ready gets the next task. Building shards, where records are supervised and
-workers replaced, is `pool`.
 """
 
 from __future__ import annotations
@@ -26,11 +19,9 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
-from beam_pipes.building.workers.process import WorkerProcess, ended_by, serve, start_interpreter
+from beam_pipes.building.workers.process import ended_by, serve, start_interpreter
 from beam_pipes.errors import BuildError
 
 # How long the server may take for its imports and a fork.
@@ -224,61 +215,3 @@ def _tell_ends(telling: dict[int, int]) -> None:
         except BrokenPipeError:
             pass  # nobody asks any more
         os.close(file)
-
-
-TELL_EVERY_SECS = 0.2
-
-Task = TypeVar("Task")
-# What a worker calls, with what; its first argument, which is not among these, sends (kind, value) to the parent.
-Call = tuple[Callable[..., object], tuple[object, ...]]
-
-
-def run_tasks(
-    tasks: Iterator[Task],
-    *,
-    workers: int,
-    imports: str,
-    call: Callable[[Task], Call],
-    heard: Callable[[Task, int, str, object], None],
-    died: Callable[[Task, int], Exception],
-    idle: Callable[[], None] = lambda: None,
-) -> None:
-    """Runs all tasks on at most `workers` processes, which have the module `imports` from the start.
-
-    A task is taken from `tasks` when a worker is free for it. `heard(task, pid, kind, value)` gets what a worker sends:
-    "begin" when it gets the task, its own messages, and "result" with what the call returned. `idle` is called again
-    and again meanwhile. Raises what a call raised, or what `died(task, exit code)` gives where a process died.
-    """
-    server = fork_server(imports)
-    processes: list[WorkerProcess] = []
-    running: dict[Any, tuple[WorkerProcess, Task]] = {}
-
-    def begin(task: Task, worker: WorkerProcess) -> None:
-        running[worker.connection] = worker, task
-        heard(task, worker.process.pid, "begin", None)
-        worker.send(call(task))
-
-    try:
-        while len(processes) < workers and (task := next(tasks, None)) is not None:
-            processes.append(WorkerProcess(server))
-            begin(task, processes[-1])
-        while running:
-            for ready in wait(list(running), timeout=TELL_EVERY_SECS):
-                worker, at = running[ready]
-                try:
-                    kind, value = worker.connection.recv()
-                except (EOFError, ConnectionResetError):
-                    raise died(at, worker.wait()) from None
-                if kind == "error":
-                    raise value
-                heard(at, worker.process.pid, kind, value)
-                if kind == "result":
-                    del running[ready]
-                    if (task := next(tasks, None)) is not None:
-                        begin(task, worker)
-            idle()
-    finally:
-        for worker in processes:
-            worker.close()
-        if server is not None:
-            server.close()

@@ -14,14 +14,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import selectors
 import signal
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Protocol
+from collections.abc import Callable, Iterable
+from typing import IO
 
 from beam_pipes.building.limits import Cause, Quarantined, RecordLimits, remember
 from beam_pipes.building.reading import ShardFigures
@@ -29,7 +27,6 @@ from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.building.shard_job import Tell as ShardTell
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
-from beam_pipes.building.workers.fork_server import fork_server
 from beam_pipes.building.workers.process import (
     Glimpse,
     ProcessFigures,
@@ -39,12 +36,15 @@ from beam_pipes.building.workers.process import (
     worker_cell,
 )
 from beam_pipes.building.workers.supervision import Care, GuardedJob, RecordClock, ShardJournal
-from beam_pipes.engine.account import Account
-from beam_pipes.errors import WorkerDiedError
-from beam_pipes.sources.source import SourceShard
-
-# How often progress is told: by a worker to its parent, and while nothing arrives.
-TELL_EVERY_SECS = 0.2
+from beam_pipes.building.workers.tasks import (
+    TELL_EVERY_SECS,
+    Running,
+    Workers,
+    files_of,
+    how_ended,
+    now_and_then,
+    worker_died,
+)
 
 # How often workers are looked at. A look takes 15 µs, or ten times that on a core that has done other things meanwhile.
 # What a record takes between two looks comes on top of its limit.
@@ -60,43 +60,10 @@ _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.
 Tell = Callable[[object], None]
 
 
-class Watcher(Protocol):
-    """What a pool reports about its tasks while it runs them."""
-
-    def began(self, task: ShardTask, pid: int) -> None:
-        """A process has started the task; reports of a process that started it before are void."""
-
-    def told(self, task: ShardTask, pid: int, figures: ShardFigures) -> None:
-        """A sign of life: the work since the last one."""
-
-    def finished(self, task: ShardTask) -> None: ...
-
-    def idle(self) -> None:
-        """Called again and again."""
-
-
-class NoWatcher:
-    """Reports to nobody."""
-
-    def began(self, task: ShardTask, pid: int) -> None:
-        pass
-
-    def told(self, task: ShardTask, pid: int, figures: ShardFigures) -> None:
-        pass
-
-    def finished(self, task: ShardTask) -> None:
-        pass
-
-    def idle(self) -> None:
-        pass
-
-
 @dataclasses.dataclass(kw_only=True)
-class _Running:
+class _Guarded(Running[ShardTask]):
     """A task on a worker: the journal outlives workers, what is seen of the worker does not."""
 
-    worker: WorkerProcess
-    task: ShardTask
     journal: IO[bytes] | None
     care: Care
     figures: ProcessFigures
@@ -109,8 +76,8 @@ class _Running:
     ended_at: set[int] = dataclasses.field(default_factory=set)
 
 
-class WorkerPool:
-    """`workers` processes, ready for tasks; to be closed, or used in a `with` block.
+class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
+    """`workers` processes that build shards.
 
     Raises `DeclarationError` if workers could not import the declaration.
     """
@@ -120,106 +87,46 @@ class WorkerPool:
         self._header = header
         self._limits = handle.get().record_limits
         self._unit_names = [unit.name for unit in handle.get().graph.units]
-        self._look_secs = _look_secs(self._limits.values())
+        self.look_secs = _look_secs(self._limits.values())
         self._spare: WorkerProcess | None = None
-        self._running: dict[object, _Running] = {}
-        self._selector = selectors.DefaultSelector()
-        self._server = fork_server(__name__)
-        self._idle: list[WorkerProcess] = []
-        try:
-            handle.require_portable()  # while the server imports: pickling a tokenizer may take as long
-            for _ in range(workers):
-                self._idle.append(WorkerProcess(self._server))
-        except BaseException:
-            self.close()
-            raise
+        # Pickling a tokenizer may take as long as the imports.
+        super().__init__(__name__, workers=workers, meanwhile=handle.require_portable)
 
-    def run(self, tasks: Sequence[ShardTask], watcher: Watcher) -> list[ShardReport]:
-        """Runs all tasks; reports come in the order in which shards finish.
+    def report(self, running: _Guarded, result: ShardReport) -> ShardReport:
+        return dataclasses.replace(result, quarantined=tuple(running.found))
 
-        Raises what a shard job raised, or `WorkerDiedError` naming the shard a process died on.
-        """
-        left = deque(sorted(tasks, key=lambda task: -task.shard.num_bytes))  # a large one at the end is waited for
-        reports: list[ShardReport] = []
-        while left and self._idle:
-            self._begin(self._idle.pop(), left.popleft(), watcher)
-        while self._running:
-            for ready, _ in self._selector.select(timeout=self._look_secs):
-                running = self._running[ready.fileobj]
-                try:
-                    kind, value = running.worker.connection.recv()
-                except (EOFError, ConnectionResetError):
-                    self._crashed(running, watcher)
-                    continue
-                if kind == "tell":
-                    watcher.told(running.task, running.worker.process.pid, value)
-                elif kind == "error":
-                    raise value
-                elif value is not None:  # None: a spare worker has made itself ready
-                    reports.append(dataclasses.replace(value, quarantined=tuple(running.found)))
-                    watcher.finished(running.task)
-                    self._end(running)
-                    if left:
-                        self._begin(running.worker, left.popleft(), watcher)
-                    else:
-                        self._idle.append(running.worker)
-            # A copy, since looking may restart a task and so change the dict.
-            for running in list(self._running.values()):
-                self._look_at(running, watcher)
-            watcher.idle()
-        return reports
-
-    def close(self) -> None:
-        """Ends all workers."""
-        for running in list(self._running.values()):
-            self._end(running)
-            self._idle.append(running.worker)
-        for worker in [*self._idle, *filter(None, [self._spare])]:
-            worker.close()
-        self._idle, self._spare = [], None
-        self._selector.close()
-        if self._server is not None:
-            self._server.close()
-
-    def __enter__(self) -> WorkerPool:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _begin(self, worker: WorkerProcess, task: ShardTask, watcher: Watcher) -> None:
+    def begin(self, worker: WorkerProcess, task: ShardTask) -> None:
         journal = self._new_journal() if self._limits else None
-        running = _Running(
-            worker=worker, task=task, journal=journal, care=Care(), figures=ProcessFigures(worker.process.pid)
-        )
-        self._start(running, watcher)
+        figures = ProcessFigures(worker.process.pid)
+        self._begin(_Guarded(worker=worker, task=task, journal=journal, care=Care(), figures=figures))
 
-    def _start(self, running: _Running, watcher: Watcher) -> None:
-        worker, task = running.worker, running.task
+    def _begin(self, running: _Guarded) -> None:
         running.seen = None
         # Of the time between two looks no more than two usual ones count: a supervisor that did not run for a while
         # must not blame a record for it.
         running.clock = RecordClock(
-            most_secs=2 * self._look_secs, now=time.monotonic(), waited=running.figures.waiting_secs()
+            most_secs=2 * self.look_secs, now=time.monotonic(), waited=running.figures.waiting_secs()
         )
-        self._running[worker.connection] = running
-        self._selector.register(worker.connection, selectors.EVENT_READ)
-        watcher.began(task, worker.process.pid)
         if running.journal is None:
-            worker.send((_run_task, (self._handle, self._header, task)))
+            self.start(running, _run_task, self._handle, self._header, running.task)
         else:
-            worker.send((_run_guarded_task, (self._handle, self._header, task, running.care)))
-            worker.send_file(running.journal.fileno())
+            self.start(running, _run_guarded_task, self._handle, self._header, running.task, running.care)
+            running.worker.send_file(running.journal.fileno())
 
-    def _leave(self, running: _Running) -> None:
-        self._selector.unregister(running.worker.connection)
-        del self._running[running.worker.connection]
+    def leave(self, running: _Guarded) -> None:
+        super().leave(running)
         running.figures.close()
 
-    def _end(self, running: _Running) -> None:
-        self._leave(running)
+    def end(self, running: _Guarded) -> None:
+        super().end(running)
         if running.journal is not None:
             running.journal.close()
+
+    def close(self) -> None:
+        if self._spare is not None:
+            self._idle.append(self._spare)
+            self._spare = None
+        super().close()
 
     def _new_journal(self) -> IO[bytes]:
         # Beside what is being built, where there is room; anywhere, if that is not a directory of this machine.
@@ -228,13 +135,16 @@ class WorkerPool:
 
     def _start_spare(self) -> WorkerProcess:
         if self._spare is None:
-            self._spare = WorkerProcess(self._server)
+            self._spare = WorkerProcess(self.server)
             self._spare.send((_prepare, (self._handle, self._header)))
         return self._spare
 
-    def _look_at(self, running: _Running, watcher: Watcher) -> None:
-        if not self._limits:
-            return
+    def look(self) -> None:
+        if self._limits:
+            for running in list(self.running.values()):  # a copy: looking may restart a task
+                self._look_at(running)
+
+    def _look_at(self, running: _Guarded) -> None:
         assert running.clock is not None
         running.clock.look(now=time.monotonic(), waited=running.figures.waiting_secs())
         seen = running.worker.cell.look()
@@ -253,7 +163,7 @@ class WorkerPool:
         if limits.timeout_secs is not None and running.clock.spent_secs >= limits.timeout_secs / 2:
             self._start_spare()
         if limits.timeout_secs is not None and running.clock.spent_secs >= limits.timeout_secs:
-            self._stop(running, seen, "timeout", limits.timeout_secs, watcher)
+            self._stop(running, seen, "timeout", limits.timeout_secs)
         elif limits.memory_bytes is not None:
             memory = running.figures.memory_bytes()
             if memory - seen.memory_bytes > limits.memory_bytes / 2:
@@ -262,15 +172,14 @@ class WorkerPool:
             known = memory - running.memory_bytes > limits.memory_bytes
             grown = memory - seen.memory_bytes > limits.memory_bytes
             if known or (grown and (seen.num_records == 1 or running.looks >= _LOOKS_OF_DOUBT)):
-                self._stop(running, seen, "memory", limits.memory_bytes, watcher, known=known)
+                self._stop(running, seen, "memory", limits.memory_bytes, known=known)
 
     def _stop(
         self,
-        running: _Running,
+        running: _Guarded,
         seen: Glimpse,
         cause: Cause,
         limit: float | int,
-        watcher: Watcher,
         *,
         known: bool = True,
     ) -> None:
@@ -295,57 +204,55 @@ class WorkerPool:
         worker.process.kill()
         worker.process.wait()
         os.ftruncate(journal.fileno(), size)  # what it may have done since is not wanted
-        self._replace(running, seen, ordinals, cause, limit, where, watcher, known=known)
+        self._replace(running, seen, ordinals, cause, limit, where, known=known)
 
-    def _is_late(self, running: _Running, limit: float) -> bool:
+    def _is_late(self, running: _Guarded, limit: float) -> bool:
         """Whether a stopped worker had been at its record that long: it no longer waits, so its times are final."""
         assert running.clock is not None
         running.clock.look(now=time.monotonic(), waited=running.figures.waiting_secs())
         return running.clock.spent_secs >= limit
 
-    def _crashed(self, running: _Running, watcher: Watcher) -> None:
+    def died(self, running: _Guarded, code: int) -> None:
         """A worker has ended on its own: its record goes into quarantine if the record caused it.
 
         A crash is the record's fault. `os._exit`, `exit` in a library and SIGKILL may have other causes: the record is
         tried once more, alone in another process, and is at fault if that one ends too.
         """
-        code = running.worker.wait()
         seen = running.worker.cell.look()
         if not self._limits or (seen is not None and self._unit_names[seen.unit] not in self._limits):
-            raise _died(running.task, code)
+            raise worker_died(running.task, code, did="built", kept="shards")
         if seen is None:
             if -1 in running.ended_at:
-                raise _died(running.task, code)
-            self._try_again(running, code, -1, watcher)
+                raise worker_died(running.task, code, did="built", kept="shards")
+            self._try_again(running, code, -1)
             return
         ordinals = running.worker.cell.ordinals(seen.num_records)
         ordinal = ordinals[max(seen.record, 0)]
         if (seen.num_records > 1 and seen.record < 0) or -code in _CRASHES or ordinal in running.ended_at:
-            self._replace(running, seen, ordinals, "crash", ended_by(code), "", watcher)
+            self._replace(running, seen, ordinals, "crash", ended_by(code), "")
         else:
             running.care = Care(most_records=running.care.most_records, alone=(ordinal, ordinal + 1))
-            self._try_again(running, code, ordinal, watcher)
+            self._try_again(running, code, ordinal)
 
-    def _try_again(self, running: _Running, code: int, ordinal: int, watcher: Watcher) -> None:
+    def _try_again(self, running: _Guarded, code: int, ordinal: int) -> None:
         running.ended_at.add(ordinal)
         place = "between two records" if ordinal < 0 else f"at record {ordinal}"
         print(
-            f"beam-pipes: source shard {running.task.index} ({files_of(running.task)}): a worker ended ({_how(code)}) "
-            f"{place}. Another one tries again.",
+            f"beam-pipes: source shard {running.task.index} ({files_of(running.task)}): a worker ended "
+            f"({how_ended(code)}) {place}. Another one tries again.",
             file=sys.stderr,
             flush=True,
         )
-        self._restart(running, watcher)
+        self._restart(running)
 
     def _replace(
         self,
-        running: _Running,
+        running: _Guarded,
         seen: Glimpse,
         ordinals: list[int],
         cause: Cause,
         limit: float | int | str,
         where: str,
-        watcher: Watcher,
         *,
         known: bool = True,
     ) -> None:
@@ -363,15 +270,15 @@ class WorkerPool:
             # Not known which of the batch it was: halves until one is left, as in a search.
             most = max(1, min(care.most_records, seen.num_records) // 2)
             running.care = Care(most_records=most, alone=(ordinals[0], ordinals[-1] + 1))
-        self._restart(running, watcher)
+        self._restart(running)
 
-    def _restart(self, running: _Running, watcher: Watcher) -> None:
+    def _restart(self, running: _Guarded) -> None:
         """Continues a task on another worker."""
-        self._leave(running)
+        self.leave(running)
         running.worker.kill()
         running.worker, self._spare = self._start_spare(), None
         running.figures = ProcessFigures(running.worker.process.pid)
-        self._start(running, watcher)
+        self._begin(running)
 
 
 def _look_secs(limits: Iterable[RecordLimits]) -> float:
@@ -389,12 +296,16 @@ _job: ShardJob | None = None
 _guarded: GuardedJob | None = None
 
 
+def _told(send: Tell) -> contextlib.AbstractContextManager[ShardTell]:
+    return now_and_then(lambda figures: send(("tell", figures)), ShardFigures.book)
+
+
 def _run_task(send: Tell, handle: DeclarationHandle, header: BuildHeader, task: ShardTask) -> ShardReport:
     """In the worker: runs one shard job, and reports progress from time to time."""
     global _job
     if _job is None:
         _job = ShardJob(handle.get(), header)
-    with _sent(send) as tell:
+    with _told(send) as tell:
         return _job.run(task, tell=tell)
 
 
@@ -410,7 +321,7 @@ def _run_guarded_task(
     """In the worker: runs one shard job under supervision."""
     journal = ShardJournal(receive_file())
     try:
-        with _sent(send) as tell:
+        with _told(send) as tell:
             return _guarded_job(handle, header).run(task, journal=journal, care=care, tell=tell)
     finally:
         journal.close()
@@ -426,44 +337,6 @@ def _guarded_job(handle: DeclarationHandle, header: BuildHeader) -> GuardedJob:
     return _guarded
 
 
-@contextlib.contextmanager
-def now_and_then(send: Callable[[ShardFigures], None]) -> Iterator[ShardTell]:
-    """What a shard job may report after each batch: sent a few times a second, and the rest at the end."""
-    figures = ShardFigures()
-    last = time.monotonic()
-
-    def tell(account: Account, secs: Mapping[str, float]) -> None:
-        nonlocal figures, last
-        figures.book(account, secs)
-        now = time.monotonic()
-        if now - last >= TELL_EVERY_SECS:
-            last = now
-            send(figures)
-            figures = ShardFigures()
-
-    yield tell
-    send(figures)
-
-
-def _sent(send: Tell) -> contextlib.AbstractContextManager[ShardTell]:
-    return now_and_then(lambda figures: send(("tell", figures)))
-
-
-class HasShard(Protocol):
-    """A task of one source shard, whatever is done to it."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def shard(self) -> SourceShard: ...
-
-
-def files_of(task: HasShard) -> str:
-    """The input files of a source shard, the first three by name."""
-    names = list(dict.fromkeys(piece.file for piece in task.shard.slices))
-    return ", ".join(names[:3]) + ("…" if len(names) > 3 else "")
-
-
 def _report(task: ShardTask, record: Quarantined, where: str) -> None:
     at = f" It was at:\n{where.rstrip()}" if where.strip() else ""
     print(
@@ -471,17 +344,4 @@ def _report(task: ShardTask, record: Quarantined, where: str) -> None:
         f"{record.error()}. The record is in quarantine, the source shard goes on.{at}",
         file=sys.stderr,
         flush=True,
-    )
-
-
-def _how(code: int) -> str:
-    return ended_by(code) + (", which the kernel sends when memory runs out" if code == -signal.SIGKILL else "")
-
-
-def _died(task: ShardTask, code: int) -> WorkerDiedError:
-    return WorkerDiedError(
-        f"a worker died ({_how(code)}) while it built source shard {task.index} ({files_of(task)}). Finished shards "
-        "are kept: run the build again to continue; with --workers 1 it runs in a single process.",
-        shard=task.index,
-        exit_code=code,
     )
