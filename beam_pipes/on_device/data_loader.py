@@ -25,7 +25,6 @@ from beam_pipes.loader.prefetch import SharedIterator, not_copied
 from beam_pipes.on_device.conversions import Element, Nested
 from beam_pipes.on_device.from_cache import CacheSource, Passes, cache_source
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
-from beam_pipes.on_device.keras_data import NAMES as KERAS_NAMES
 from beam_pipes.on_device.keras_data import KerasData, keras_class
 from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
 from beam_pipes.on_device.optimize import Suggestion, optimized, suggestions
@@ -119,7 +118,7 @@ class _DatasetConstructors(type):
         return sorted({*super().__dir__(), *dataset_members()})
 
 
-class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
+class DataLoader(TrackedLoader, KerasData, metaclass=_DatasetConstructors):
     """Samples of a Python iterable as a tf.data.Dataset, with every Dataset method, and on to other frameworks.
 
     `python_iterable`: a generator function, a class or an iterable of dicts; a one-shot iterator (no sample is lost,
@@ -268,7 +267,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """Goes on from what `state_dict` gave."""
         self.set_epoch(state_dict["epoch"])
 
-    def _uncounted(self, batches: Iterator[T]) -> Iterator[T]:
+    def _uncounted(self, batches: Iterator[object]) -> Iterator[object]:
         """`batches` of an iteration that does not count: the next iteration begins where this one began."""
         passes = [source.passes for source in self._sources if isinstance(source, CacheSource) and source.passes]
         epochs = [each.epoch for each in passes]
@@ -298,8 +297,6 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
             raise AttributeError("this function of TensorFlow takes a tf.data.Dataset: pass loader.dataset.")
         if name.startswith("_"):
             raise AttributeError(name)
-        if name in KERAS_NAMES and self.__class__ is not type(self):
-            return getattr(KerasData(self), name)
         kind = dataset_members().get(name)
         if kind is None:
             raise AttributeError(f"DataLoader has no {name!r}, and neither has tf.data.Dataset")

@@ -1,8 +1,9 @@
 """`model.fit(loader)`: a DataLoader as Keras takes data, under each of its backends.
 
-Keras checks its data with `isinstance`, and uses objects of its class `DataAdapter` directly. `keras_class` is the
-class that a DataLoader reports as its own (`__class__`) once Keras is imported: DataLoader and `DataAdapter` in one.
-`KerasData` answers what Keras then asks:
+Keras takes objects of its own classes, by `isinstance`, and nothing that only iterates: a generator has no length and
+one epoch, a `PyDataset` is read by index. Objects of its class `DataAdapter` it uses directly. So `keras_class`, a
+DataLoader and a `DataAdapter` in one, is the class that a DataLoader reports as its own (`__class__`) once Keras is
+imported, and `KerasData` answers what Keras then asks:
 
     fit, TensorFlow   get_tf_dataset        → loader.dataset: every iteration is the next epoch of the cache
     fit, JAX          get_jax_iterator      → NumPy batches, of the native loader where no tf.data stands between
@@ -23,46 +24,15 @@ import importlib
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.extras import TfDataset
 
 _ADAPTER_MODULE = "keras.src.trainers.data_adapters.data_adapter"
-# What Keras asks of an adapter.
-NAMES = frozenset(
-    {
-        "batch_size",
-        "get_jax_iterator",
-        "get_numpy_iterator",
-        "get_tf_dataset",
-        "get_torch_dataloader",
-        "has_partial_batch",
-        "num_batches",
-        "on_epoch_begin",
-        "on_epoch_end",
-        "partial_batch_size",
-    }
-)
 # The method of Keras' trainers that reads one batch, then starts over.
 _LOOKS = "_symbolic_build"
 _NOT_TAKEN = ("y", "sample_weight", "class_weight")
-
-
-T = TypeVar("T")
-
-
-class Batches(Protocol):
-    """A loader of batches; its length is the number of batches in one iteration."""
-
-    @property
-    def dataset(self) -> TfDataset: ...
-
-    def to_numpy(self) -> Iterable[object]: ...
-
-    def __len__(self) -> int: ...
-
-    def _uncounted(self, batches: Iterator[T]) -> Iterator[T]: ...
 
 
 def keras_class(cls: type) -> type:
@@ -79,48 +49,60 @@ def _both(cls: type, adapter: type) -> type:
 
 
 class KerasData:
-    """Answers for a loader what Keras asks of its data."""
+    """What Keras asks of its data; a base of DataLoader."""
 
     batch_size = None
     has_partial_batch = None
     partial_batch_size = None
 
-    def __init__(self, loader: Batches) -> None:
-        self._loader = loader
+    if TYPE_CHECKING:
+
+        @property
+        def dataset(self) -> TfDataset: ...
+        def to_numpy(self) -> Iterable[object]: ...
+        def __len__(self) -> int: ...
+        def _uncounted(self, batches: Iterator[object]) -> Iterator[object]: ...
 
     @property
     def num_batches(self) -> int | None:
         """Steps per epoch; None for an endless loader, which needs `steps_per_epoch`."""
-        _refuse_what_keras_drops()
+        _refuse_what_keras_drops(sys._getframe(1))
         try:
-            return len(self._loader)
+            return len(self)
         except (TypeError, UnboundedLoaderError):
             return None
 
     def get_tf_dataset(self) -> TfDataset:
-        return self._loader.dataset
+        """For TensorFlow."""
+        return self.dataset
 
     def get_numpy_iterator(self) -> Iterator[object]:
-        return iter(self)
+        """NumPy batches of the next pass. Only with the first batch does it know who is asking."""
+        batches = iter(self.to_numpy())
+        yield from self._uncounted(batches) if _keras_only_looks() else batches
 
-    def get_jax_iterator(self) -> Iterator[object]:
-        return iter(self)
+    get_jax_iterator = get_numpy_iterator
 
     def get_torch_dataloader(self) -> Iterable[object]:
+        """For torch: the same as tensors."""
         utils = importlib.import_module("keras.src.trainers.data_adapters.data_adapter_utils")
-        loader: Iterable[object] = utils.get_torch_dataloader(self)
+        loader: Iterable[object] = utils.get_torch_dataloader(_Passes(self))
         return loader
-
-    def __iter__(self) -> Iterator[object]:
-        """NumPy batches of the next pass. Only with the first batch does it know who is asking."""
-        batches = iter(self._loader.to_numpy())
-        yield from self._loader._uncounted(batches) if _keras_only_looks() else batches
 
     def on_epoch_begin(self) -> None:
         """Nothing: an iteration knows its epoch."""
 
-    def on_epoch_end(self) -> None:
-        """Nothing, for the same reason."""
+    on_epoch_end = on_epoch_begin
+
+
+class _Passes:
+    """Iterates over the NumPy batches of each next pass."""
+
+    def __init__(self, data: KerasData) -> None:
+        self._data = data
+
+    def __iter__(self) -> Iterator[object]:
+        return self._data.get_numpy_iterator()
 
 
 def _keras_only_looks() -> bool:
@@ -132,18 +114,11 @@ def _keras_only_looks() -> bool:
     return False
 
 
-def _refuse_what_keras_drops() -> None:
-    frame = sys._getframe(2)
-    for _ in range(4):  # past what forwards an attribute
-        if "class_weight" in frame.f_locals and "keras" in frame.f_globals.get("__name__", ""):
-            given = [name for name in _NOT_TAKEN if frame.f_locals.get(name) is not None]
-            if given:
-                raise LoaderError(
-                    f"{', '.join(f'{name}=' for name in given)} cannot be combined with a DataLoader, whose batches "
-                    "are (inputs, targets) or (inputs, targets, sample_weights): loader.map(lambda batch: …). Keras "
-                    "makes weights of class_weight= itself for loader.dataset."
-                )
-            return
-        if frame.f_back is None:
-            return
-        frame = frame.f_back
+def _refuse_what_keras_drops(caller: FrameType) -> None:
+    given = [name for name in _NOT_TAKEN if caller.f_locals.get(name) is not None]
+    if given and caller.f_globals.get("__name__", "").startswith("keras."):
+        raise LoaderError(
+            f"{', '.join(f'{name}=' for name in given)} cannot be combined with a DataLoader, whose batches "
+            "are (inputs, targets) or (inputs, targets, sample_weights): loader.map(lambda batch: …). Keras "
+            "makes weights of class_weight= itself for loader.dataset."
+        )
