@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader
-from beam_pipes.loader.batches import Batch
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, TrackedLoader
 from beam_pipes.telemetry.telemetry import Telemetry
 
@@ -197,9 +196,23 @@ def stages_of(loader: Iterable[object]) -> Iterator[Stages]:
 
 
 def _of_native(loader: Loader) -> Iterator[Stages]:
-    for timed in timed_batches(loader):
-        secs = {READ: timed.read_secs, GATHER: timed.gather_secs, TRANSFORM: timed.transform_secs}
-        yield Stages(batches=len(timed.batches), secs=secs, elements=timed.batches)
+    """The batches from the loader's cursor, epoch after epoch without end; the cursor does not move.
+
+    Reading is what rows cost more the first time than the second, gathering what they cost in memory.
+    """
+    clock, reader = time.perf_counter, loader._reader
+    steps_without_end = dataclasses.replace(loader._steps, epochs=None)
+    for steps in steps_without_end.groups(loader._cursor, reader.stream.size_of, reader.group_length):
+        began = clock()
+        rows = reader.gathered(steps)
+        first = clock()
+        rows = reader.gathered(steps)
+        again = clock()
+        batches = reader.finished(rows, steps)
+        done = clock()
+        gather = min(again - first, first - began)
+        secs = {READ: first - began - gather, GATHER: gather, TRANSFORM: done - again}
+        yield Stages(batches=len(batches), secs=secs, elements=batches)
 
 
 def _of_converted(loader: ConvertedLoader) -> Iterator[Stages]:
@@ -219,14 +232,14 @@ def _of_iterable(elements: Iterable[object]) -> Iterator[Stages]:
 
 def _of_tf_data(loader: Iterable[object], native: Loader) -> Iterator[Stages]:
     """A pipeline of tf.data over a cache: reading is measured separately, its transformations cost the rest."""
-    native_rows, reads = 0, timed_batches(native)
+    native_rows, reads = 0, _of_native(native)
     read = gather = 0.0
     for secs, element in _timed(loader):
         if native_rows < 64 * native.host_batch_size:
-            timed = next(reads)
-            native_rows += sum(_rows(batch) for batch in timed.batches)
-            read += timed.read_secs
-            gather += timed.gather_secs + timed.transform_secs
+            made = next(reads)
+            native_rows += sum(map(_rows, made.elements))
+            read += made.secs[READ]
+            gather += made.secs[GATHER] + made.secs[TRANSFORM]
         share = _rows(element) / max(1, native_rows)
         costs = {READ: read * share, GATHER: gather * share}
         yield Stages(batches=1, secs={**costs, TRANSFORM: max(0.0, secs - sum(costs.values()))}, elements=[element])
@@ -277,39 +290,3 @@ def _rows(element: object) -> int:
     first = next(iter(element.values()), None) if isinstance(element, dict) else element
     shape = getattr(first, "shape", None)
     return int(shape[0]) if shape is not None and len(shape) and shape[0] is not None else 1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TimedBatches:
-    """Batches that the loader makes together, and the seconds for all of them.
-
-    `read_secs`: the extra cost of reading them for the first time, that is, of fetching shards and
-    pages; `gather_secs`: finding their records and copying them once they are in memory; `transform_secs`: the loader's
-    `transform`, and the columns it adds.
-    """
-
-    batches: list[Batch]
-    read_secs: float
-    gather_secs: float
-    transform_secs: float
-
-
-def timed_batches(loader: Loader) -> Iterator[TimedBatches]:
-    """The batches from the loader's cursor, epoch after epoch without end; the cursor does not move."""
-    clock, reader = time.perf_counter, loader._reader
-    steps_without_end = dataclasses.replace(loader._steps, epochs=None)
-    for steps in steps_without_end.groups(loader._cursor, reader.stream.size_of, reader.group_length):
-        began = clock()
-        rows = reader.gathered(steps)
-        first = clock()
-        rows = reader.gathered(steps)
-        again = clock()
-        batches = reader.finished(rows, steps)
-        done = clock()
-        gather_secs = min(again - first, first - began)
-        yield TimedBatches(
-            batches=batches,
-            read_secs=first - began - gather_secs,
-            gather_secs=gather_secs,
-            transform_secs=done - again,
-        )

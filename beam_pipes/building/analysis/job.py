@@ -26,7 +26,6 @@ from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import NumberedRows
 from beam_pipes.building.workers.process import WorkerProcess
 from beam_pipes.building.workers.tasks import Running, Workers, now_and_then, worker_died
-from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.records import Column
 from beam_pipes.errors import AnalysisError, BuildError

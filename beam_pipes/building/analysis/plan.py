@@ -15,9 +15,6 @@ from beam_pipes.building.analysis.declared import bind_results, bound_results, l
 from beam_pipes.building.analysis.stored import Stored, accumulator_place, find_stored, result_place
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.reading import ShardFigures, StageFigures
-from beam_pipes.cache.checked_json import JsonObject
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.errors import AnalysisError
 from beam_pipes.identity.canonical import canonical_text, digest_of
 from beam_pipes.identity.fingerprint import Fingerprint, fingerprint
