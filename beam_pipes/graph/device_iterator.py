@@ -35,7 +35,7 @@ from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.on_device.conversions import Element, narrowed, require_numeric
 from beam_pipes.on_device.jax_loader import REMEDY
-from beam_pipes.on_device.lambda_loader import Stage
+from beam_pipes.on_device.lambda_loader import read_ahead
 from beam_pipes.on_device.torch_loader import to_tensor
 
 
@@ -80,7 +80,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
             return super()._made_ahead(works)
         depth = max(1, self.pipe.options.prefetch_queue_depth)
         host = OrderedPrefetcher(lambda work: (work, self._host_part(work)), works, workers=self._workers, depth=depth)
-        return Stage(lambda made: (made[0], (made[1].tally, self.batch_of(made[1]))), host, self._device_buffer)
+        return read_ahead(lambda made: (made[0], (made[1].tally, self.batch_of(made[1]))), host, self._device_buffer)
 
     def batch_of(self, run: HostRun) -> Batch:
         on_device = self.program.run(run)

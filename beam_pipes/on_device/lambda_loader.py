@@ -20,7 +20,7 @@ import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import TfDataset
@@ -46,34 +46,11 @@ class PrefetchOptions:
                 raise LoaderError(f"prefetching needs a {name} of at least 1 element, got {size!r}.")
 
 
-class Stage(OrderedPrefetcher[T, U], Generic[T, U]):
-    """Iterates over `function` of the items; a thread stays up to `size` results ahead, with one more in progress.
-
-    Dropping the stage, or leaving a `with` block, closes it; closing it closes the stage before it.
-    """
-
-    def __init__(self, function: Callable[[T], U], items: Iterable[T], size: int, *, name: str = "prefetch") -> None:
-        self._size = size
-        super().__init__(function, iter(items), workers=1, depth=size + 1, name=f"beam-pipes-{name}")
-
-    @property
-    def ready(self) -> int:
-        """Results that are ready to be taken."""
-        return min(super().ready, self._size)
-
-    def close(self, *, most_secs: float | None = END_SECS) -> None:
-        """Ends the thread and drops pending results; closing again does nothing."""
-        super().close(most_secs=most_secs)
-
-    def __enter__(self) -> Stage[T, U]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if any(thread.is_alive() for thread in self.__dict__.get("_threads", ())):
-            self.close()
+def read_ahead(
+    function: Callable[[T], U], items: Iterable[T], size: int, *, name: str = "prefetch"
+) -> OrderedPrefetcher[T, U]:
+    """`function` of the items, from a thread that stays up to `size` results ahead, with one more in progress."""
+    return OrderedPrefetcher(function, iter(items), workers=1, depth=size + 1, name=f"beam-pipes-{name}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -341,7 +318,7 @@ class ConvertedLoader(LambdaDataLoader):
         self._functions: tuple[Callable[[Element], object], ...] = ()
         self._owns_arrays = False  # whether nothing else uses the arrays of an element, so that they need no copy
         self._handed_out: StateDict | None = None
-        self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
+        self._placed: weakref.ref[OrderedPrefetcher[_Placed, _Placed]] | None = None
         self._iteration: weakref.ref[SharedIterator[object]] | None = None
 
     def _own_state(self) -> dict[str, object]:
@@ -373,7 +350,7 @@ class ConvertedLoader(LambdaDataLoader):
     def ready_elements(self) -> int | None:
         """Elements ready on the device; None while nothing is prefetched."""
         placed = None if self._placed is None else self._placed()
-        return None if placed is None else placed.ready
+        return None if placed is None or self._prefetch is None else min(placed.ready, self._prefetch.device_buffer)
 
     def lambda_transformation(self: C, transform_f: Callable[[Element], object]) -> C:
         """A loader that calls `transform_f` on each element, a dict of arrays that the function may change.
@@ -492,14 +469,15 @@ class ConvertedLoader(LambdaDataLoader):
         native, passes = self._native(), self._passes_within()
         start = passes.next_state() if passes is not None else None if native is None else native.state_dict()
         ended = False
+        placed = self._prefetching(passes or native)
         try:
-            with self._prefetching(passes or native) as placed:
-                self._handed_out, self._placed = start, weakref.ref(placed)
-                for element, state in placed:
-                    self._handed_out = state
-                    yield self._finished(element)
+            self._handed_out, self._placed = start, weakref.ref(placed)
+            for element, state in placed:
+                self._handed_out = state
+                yield self._finished(element)
             ended = True
         finally:
+            placed.close(most_secs=END_SECS)
             # The threads have read ahead: the next iteration continues after the last element handed out.
             if self._handed_out is not None and not ended:
                 if passes is not None:
@@ -508,15 +486,15 @@ class ConvertedLoader(LambdaDataLoader):
                     _go_back(native, self._handed_out)
             self._handed_out = self._placed = None
 
-    def _prefetching(self, native: HasStates | None) -> Stage[_Placed, _Placed]:
+    def _prefetching(self, native: HasStates | None) -> OrderedPrefetcher[_Placed, _Placed]:
         assert self._prefetch is not None
         skip_keys, host, place, elements = self.skip_keys, self._host, self._placement(), self._elements()
 
         def on_host(element: Nested) -> _Placed:
             return host(skipping(element, skip_keys)), None if native is None else native.state_dict()
 
-        hosted = Stage(on_host, elements, self._prefetch.host_buffer, name="host")
-        return Stage(lambda pair: (place(pair[0]), pair[1]), hosted, self._prefetch.device_buffer, name="device")
+        hosted = read_ahead(on_host, elements, self._prefetch.host_buffer, name="host")
+        return read_ahead(lambda pair: (place(pair[0]), pair[1]), hosted, self._prefetch.device_buffer, name="device")
 
 
 def _go_back(native: NativeLoader, state: Mapping[str, object]) -> None:

@@ -135,12 +135,12 @@ def load(way: str, cache: Path, store: Path) -> Iterator[Any]:
         remote = open_remote(str(cache), "train", local_directory=store, max_bytes=6 * largest + 8_192)
         yield from Loader(remote, batch_size=8, seed=3, workers=1, epochs=1, shuffle=BlockShuffle(window=1))
     elif way == "prefetched to a device":
-        from beam_pipes.on_device.lambda_loader import Stage
+        from beam_pipes.on_device.lambda_loader import read_ahead
 
         loader = Loader(split, batch_size=8, seed=3, workers=1, epochs=1)
-        hosted = Stage(lambda batch: batch, loader, 2, name="host")
-        with Stage(lambda batch: batch, hosted, 2, name="device") as stage:
-            yield from stage
+        hosted = read_ahead(lambda batch: batch, loader, 2, name="host")
+        with contextlib.closing(read_ahead(lambda batch: batch, hosted, 2, name="device")) as placed:
+            yield from placed
     else:
         from beam_pipes.map_style import DataLoader
 

@@ -22,7 +22,7 @@ from beam_pipes.loader.prefetch import OrderedPrefetcher, Waiting, join_saying_w
 from beam_pipes.map_style import DataLoader, Dataset
 from beam_pipes.map_style import workers as processes
 from beam_pipes.map_style import workers as threads
-from beam_pipes.on_device.lambda_loader import Stage
+from beam_pipes.on_device.lambda_loader import read_ahead
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
 from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input
@@ -127,7 +127,7 @@ def test_a_prefetching_thread_that_is_late_is_named_with_its_place(
         time.sleep(0.8)
         yield 1
 
-    assert list(Stage(abs, slow(), 1, name="host")) == [1]
+    assert list(read_ahead(abs, slow(), 1, name="host")) == [1]
     assert "; thread beam-pipes-host-0 is at test_leftovers_of_loading.py, line " in capfd.readouterr().err
 
 

@@ -11,7 +11,8 @@ import time
 import pytest
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.on_device.lambda_loader import PrefetchOptions, Stage
+from beam_pipes.loader.prefetch import OrderedPrefetcher
+from beam_pipes.on_device.lambda_loader import PrefetchOptions, read_ahead
 
 #: Threads of iterators that other files left open.
 OLDER: set[threading.Thread] = set()
@@ -26,9 +27,9 @@ def our_threads() -> list[threading.Thread]:
     return [thread for thread in set(threading.enumerate()) - OLDER if thread.name.startswith("beam-pipes-")]
 
 
-def staged(items, size: int, *, name: str = "prefetch") -> Stage:
+def staged(items, size: int, *, name: str = "prefetch") -> OrderedPrefetcher:
     """The items as they are, read ahead."""
-    return Stage(lambda item: item, items, size, name=name)
+    return read_ahead(lambda item: item, items, size, name=name)
 
 
 def wait_for(condition, seconds: float = 5.0) -> bool:
@@ -39,7 +40,7 @@ def wait_for(condition, seconds: float = 5.0) -> bool:
 
 
 def test_items_come_in_order_through_two_stages():
-    stage = Stage(lambda item: item * 2, staged(range(100), 2, name="host"), 3, name="device")
+    stage = read_ahead(lambda item: item * 2, staged(range(100), 2, name="host"), 3, name="device")
 
     assert list(stage) == [item * 2 for item in range(100)]
     assert wait_for(lambda: not our_threads())
@@ -47,7 +48,7 @@ def test_items_come_in_order_through_two_stages():
 
 def test_nothing_ends_at_once():
     assert list(staged([], 2)) == []
-    assert list(Stage(str, staged([], 2), 2, name="device")) == []
+    assert list(read_ahead(str, staged([], 2), 2, name="device")) == []
 
 
 def test_a_stage_that_has_ended_stays_ended():
@@ -77,7 +78,9 @@ def test_it_reads_no_further_ahead_than_its_buffer_and_the_item_in_work():
 
 def test_two_stages_hold_both_buffers_and_an_item_each():
     read = []
-    stage = Stage(lambda item: item, staged((read.append(item) or item for item in range(1000)), 2), 3, name="device")
+    stage = read_ahead(
+        lambda item: item, staged((read.append(item) or item for item in range(1000)), 2), 3, name="device"
+    )
     next(stage)
     wait_for(lambda: len(read) >= 1 + (3 + 1) + (2 + 1))
     time.sleep(0.05)
@@ -92,7 +95,7 @@ def test_an_error_comes_after_the_items_before_it_with_its_own_traceback():
         yield 2
         raise KeyError("broken record")
 
-    stage = Stage(lambda item: item, staged(items(), 1), 1, name="device")
+    stage = read_ahead(lambda item: item, staged(items(), 1), 1, name="device")
 
     assert [next(stage), next(stage)] == [1, 2]
     with pytest.raises(KeyError, match="broken record") as raised:
@@ -102,7 +105,7 @@ def test_an_error_comes_after_the_items_before_it_with_its_own_traceback():
 
 
 def test_an_error_of_the_second_stage_reaches_the_consumer():
-    stage = Stage(lambda item: 1 // (item - 1), staged(range(5), 2), 2, name="device")
+    stage = read_ahead(lambda item: 1 // (item - 1), staged(range(5), 2), 2, name="device")
 
     assert next(stage) == -1
     with pytest.raises(ZeroDivisionError):
@@ -131,7 +134,7 @@ def test_closing_ends_the_threads_and_closes_the_source():
         finally:
             closed.set()
 
-    stage = Stage(lambda item: item, staged(items(), 2), 2, name="device")
+    stage = read_ahead(lambda item: item, staged(items(), 2), 2, name="device")
     next(stage)
     stage.close()
     stage.close()
@@ -142,7 +145,7 @@ def test_closing_ends_the_threads_and_closes_the_source():
 
 
 def test_dropping_a_stage_ends_its_threads():
-    stage = Stage(lambda item: item, staged(iter(int, 1), 2), 2, name="device")
+    stage = read_ahead(lambda item: item, staged(iter(int, 1), 2), 2, name="device")
     next(stage)
     del stage
 
@@ -153,13 +156,13 @@ def test_a_consumer_in_a_forked_process_notices_that_the_thread_is_gone():
     program = """
 import os, time
 from beam_pipes.errors import LoaderError
-from beam_pipes.on_device.lambda_loader import Stage
+from beam_pipes.on_device.lambda_loader import read_ahead
 
 def slow():
     yield 1
     time.sleep(60)
 
-stage = Stage(abs, slow(), 1)
+stage = read_ahead(abs, slow(), 1)
 assert next(stage) == 1
 time.sleep(0.1)
 child = os.fork()
@@ -178,8 +181,8 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_process_ends_while_a_stage_is_open():
     program = """
-from beam_pipes.on_device.lambda_loader import Stage
-stage = Stage(lambda item: item, Stage(abs, iter(int, 1), 2), 2, name="device")
+from beam_pipes.on_device.lambda_loader import read_ahead
+stage = read_ahead(lambda item: item, read_ahead(abs, iter(int, 1), 2), 2, name="device")
 next(stage)
 """
     finished = subprocess.run([sys.executable, "-c", program], timeout=30, capture_output=True, text=True)
