@@ -61,20 +61,28 @@ class Skipped:
     value: object
 
 
+def map_items(function: Callable[[object, Nested], Nested], element: Nested) -> Nested:
+    """The same dict, tuple or list of `function(name or index, item)` of its items; None for anything else."""
+    if isinstance(element, dict):
+        return {name: function(name, item) for name, item in element.items()}
+    if isinstance(element, tuple) and hasattr(element, "_fields"):
+        named: Callable[..., object] = type(element)
+        return named(*map(function, element._fields, element))
+    if isinstance(element, list | tuple):
+        return type(element)(map(function, range(len(element)), element))
+    return None
+
+
 def map_leaves(function: Callable[[Element, str], object], element: Nested, key: str = "") -> Nested:
     """`function(leaf, key)` on every leaf; the key of `{"a": ({"b": leaf},)}` is `a/0/b`."""
     if isinstance(element, np.ndarray):
         return function(element, key)
-    if isinstance(element, dict):
-        if not key and all(type(item) is np.ndarray for item in element.values()):  # what a native loader gives
+    if isinstance(element, dict) and not key:
+        if all(type(item) is np.ndarray for item in element.values()):  # what a native loader gives
             return {name: function(item, str(name)) for name, item in element.items()}
-        return {name: map_leaves(function, item, _joined(key, name)) for name, item in element.items()}
-    if isinstance(element, tuple) and hasattr(element, "_fields"):
-        names = zip(element._fields, element, strict=True)
-        named: Callable[..., object] = type(element)
-        return named(*(map_leaves(function, item, _joined(key, name)) for name, item in names))
-    if isinstance(element, list | tuple):
-        return type(element)(map_leaves(function, item, _joined(key, i)) for i, item in enumerate(element))
+    mapped = map_items(lambda name, item: map_leaves(function, item, f"{key}/{name}" if key else str(name)), element)
+    if mapped is not None:
+        return mapped
     return element if isinstance(element, Skipped) else function(element, key)
 
 
@@ -82,27 +90,18 @@ def skipping(element: Nested, skip_keys: Collection[str]) -> Nested:
     """The element with the values of `skip_keys` marked `Skipped`, in every dict it holds."""
     if not skip_keys:
         return element
-    if isinstance(element, dict):
-        return {
-            name: Skipped(item) if name in skip_keys else skipping(item, skip_keys) for name, item in element.items()
-        }
-    if isinstance(element, tuple) and hasattr(element, "_fields"):
-        named: Callable[..., object] = type(element)
-        return named(*(skipping(item, skip_keys) for item in element))
-    if isinstance(element, list | tuple):
-        return type(element)(skipping(item, skip_keys) for item in element)
-    return element
+    in_dict = isinstance(element, dict)
+    marked = map_items(
+        lambda name, item: Skipped(item) if in_dict and name in skip_keys else skipping(item, skip_keys), element
+    )
+    return element if marked is None else marked
 
 
 def unskipped(element: Nested) -> Nested:
     """The element with the marked values back in their places."""
-    if isinstance(element, dict):
-        return {name: unskipped(item) for name, item in element.items()}
-    if isinstance(element, tuple) and hasattr(element, "_fields"):
-        named: Callable[..., object] = type(element)
-        return named(*(unskipped(item) for item in element))
-    if isinstance(element, list | tuple):
-        return type(element)(unskipped(item) for item in element)
+    plain = map_items(lambda _, item: unskipped(item), element)
+    if plain is not None:
+        return plain
     return element.value if isinstance(element, Skipped) else element
 
 
@@ -127,10 +126,6 @@ def _names(element: object) -> Iterable[str]:
     elif isinstance(element, list | tuple):
         for item in element:
             yield from _names(item)
-
-
-def _joined(key: str, name: object) -> str:
-    return f"{key}/{name}" if key else str(name)
 
 
 def to_host(element: Nested) -> Nested:
