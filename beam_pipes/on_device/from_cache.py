@@ -341,7 +341,7 @@ class CacheSource:
         for name in self._loader.features:
             feature = self._spec[name]
             columns.append(ColumnSignature(path=(name,), dtype=feature.numpy_dtype, shape=tuple(feature.shape)))
-        awkward = [column.key for column in columns if column.layout == "padded"]
+        awkward = [column.key for column in columns if column.layout == "flat"]
         if awkward:
             raise LoaderError(
                 f"{awkward} vary in more than their first dimension, which single records cannot have: pass batch_size."

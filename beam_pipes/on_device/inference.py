@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -60,10 +59,10 @@ class ColumnSignature:
 
     @property
     def layout(self) -> str:
-        """How a run of samples is laid out: "stacked", "concatenated" (only the length varies) or "padded"."""
+        """How a run of samples is laid out: "stacked", "concatenated" (only the length varies) or "flat"."""
         if None not in self.shape:
             return "stacked"
-        return "padded" if None in self.shape[1:] else "concatenated"
+        return "flat" if None in self.shape[1:] else "concatenated"
 
     def mismatch(self, shape: tuple[int, ...]) -> str | None:
         """Why an array of this shape does not fit the column; None if it does."""
@@ -244,16 +243,12 @@ def array_dtype(dtype: tf.DType) -> np.dtype:
     return STRING if dtype.name == "string" else np.dtype(dtype.as_numpy_dtype)
 
 
-# A run is cut in two if its padded column takes more than this and more than four times its values.
-PADDED_BYTES = 4 * 2**20
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Column:
     """The values of a run, by the layout of their signature.
 
     Stacked: `values` (n, *shape). Concatenated: `values` (sum of lengths, *shape[1:]) and `extents` (n,) int64, the
-    lengths. Padded: `values` (n, *longest) and `extents` (n, rank) int32, the shapes.
+    lengths. Flat: `values` (sum of sizes,), one array after the other, and `extents` (n, rank) int64, the shapes.
     """
 
     values: np.ndarray
@@ -262,10 +257,6 @@ class Column:
 
 #: The values of one key in a run of samples, as Python gave them.
 RawValues: TypeAlias = Sequence[Any]
-
-
-class WastefulPaddingError(Exception):
-    """Padding this run to its longest sample would multiply its memory."""
 
 
 def build_column(raw: RawValues, signature: ColumnSignature, first_number: int) -> Column:
@@ -294,7 +285,9 @@ def build_column(raw: RawValues, signature: ColumnSignature, first_number: int) 
         return Column(np.stack(arrays))
     if signature.layout == "concatenated":
         return Column(np.concatenate(arrays), np.fromiter(map(len, arrays), np.int64, len(arrays)))
-    return _padded(arrays, signature)
+    return Column(
+        np.concatenate([array.reshape(-1) for array in arrays]), np.array([a.shape for a in arrays], np.int64)
+    )
 
 
 def _scalars(raw: RawValues, kind: type, signature: ColumnSignature) -> np.ndarray:
@@ -325,19 +318,6 @@ def _flat_lists(raw: RawValues, signature: ColumnSignature) -> Column | None:
     if expected is not None:
         return Column(flat.reshape(len(raw), expected))
     return Column(flat, lengths)
-
-
-def _padded(arrays: Sequence[np.ndarray], signature: ColumnSignature) -> Column:
-    shapes = np.array([array.shape for array in arrays], np.int32)
-    longest = tuple(shapes.max(axis=0).tolist())
-    padded = len(arrays) * math.prod(longest) * signature.dtype.itemsize
-    if len(arrays) > 1 and padded > max(PADDED_BYTES, 4 * sum(array.nbytes for array in arrays)):
-        raise WastefulPaddingError
-    blank = b"" if signature.dtype == STRING else 0
-    values = np.full((len(arrays), *longest), blank, signature.dtype)
-    for row, array in zip(values, arrays, strict=True):
-        row[tuple(slice(0, n) for n in array.shape)] = array
-    return Column(values, shapes)
 
 
 def _convert_one(raw: object, signature: ColumnSignature, number: int) -> np.ndarray:

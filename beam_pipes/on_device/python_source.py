@@ -29,7 +29,6 @@ from beam_pipes.on_device.conversions import Nested
 from beam_pipes.on_device.inference import (
     ColumnSignature,
     Path,
-    WastefulPaddingError,
     array_dtype,
     build_column,
     flatten_sample,
@@ -379,16 +378,11 @@ def runs(samples: Iterable[object], columns: Sequence[ColumnSignature], limits: 
 
 
 def _structures(run: list[object], columns: Sequence[ColumnSignature], number: int) -> Iterator[Run]:
-    """The run as one structure; as several if one would waste memory, or up to the first sample that fails."""
+    """The run as one structure, or up to the first sample that fails."""
     if not run:
         return
     try:
         structure = _structure(run, columns, number)
-    except WastefulPaddingError:
-        half = len(run) // 2
-        yield from _structures(run[:half], columns, number)
-        yield from _structures(run[half:], columns, number + half)
-        return
     except SpecError as error:
         good = (error.sample or number) - number
         if good:
@@ -454,12 +448,9 @@ def batched_dataset(
     """
     tf = require("tensorflow", purpose="DataLoader")
     limits = limits or RunLimits()
-    concatenated = {column.key for column in columns if column.layout == "concatenated"}
     values = nest((column.path, _run_spec(column)) for column in columns)
     extents = {
-        column.key: tf.TensorSpec((None,), tf.int64)
-        if column.key in concatenated
-        else tf.TensorSpec((None, len(column.shape)), tf.int32)
+        column.key: tf.TensorSpec((None,) if column.layout == "concatenated" else (None, len(column.shape)), tf.int64)
         for column in columns
         if column.layout != "stacked"
     }
@@ -472,41 +463,34 @@ def batched_dataset(
     if not extents:
         return unbatched(dataset), dataset
     as_written = tf.autograph.experimental.do_not_convert  # nothing to convert, and it warns about what it cannot read
-    if concatenated:
-        dataset = dataset.flat_map(as_written(lambda values, extents: taken_apart(values, extents, columns)))
-    else:
-        dataset = unbatched(dataset)
-    if len(concatenated) < len(extents):
-        dataset = dataset.map(as_written(_cut))
-    return dataset, None
+    return dataset.flat_map(as_written(lambda values, extents: taken_apart(values, extents, columns))), None
 
 
 def _run_spec(column: ColumnSignature) -> tf.TensorSpec:
     tf = require("tensorflow", purpose="DataLoader")
-    shape = column.shape if column.layout == "concatenated" else (None, *column.shape)
-    return tf.TensorSpec(shape, tensor_dtype(column.dtype))
+    shapes = {"stacked": (None, *column.shape), "concatenated": column.shape, "flat": (None,)}
+    return tf.TensorSpec(shapes[column.layout], tensor_dtype(column.dtype))
 
 
 def taken_apart(values: Nested, extents: Mapping[str, TfTensor], columns: Sequence[ColumnSignature]) -> TfDataset:
     """A run as a dataset of its samples, without a function call per sample (25 µs each where it was measured)."""
     tf = require("tensorflow", purpose="DataLoader")
-    extents = dict(extents)
     parts = []
     for path, value in flatten_sample(values, 0):
         column = next(column for column in columns if column.path == path)
         if column.layout == "concatenated":
-            parts.append((path, _pieces(value, extents.pop(column.key), column)))
+            parts.append((path, _pieces(value, extents[column.key], column.shape)))
+        elif column.layout == "flat":
+            parts.append((path, _shaped(value, extents[column.key], column.shape)))
         else:
             parts.append((path, tf.data.Dataset.from_tensor_slices(value)))
-    samples = nest(parts)
-    shapes = {key: tf.data.Dataset.from_tensor_slices(shape) for key, shape in extents.items()}
-    return tf.data.Dataset.zip((samples, shapes) if shapes else samples)
+    return tf.data.Dataset.zip(nest(parts))
 
 
-def _pieces(value: TfTensor, lengths: TfTensor, column: ColumnSignature) -> TfDataset:
+def _pieces(value: TfTensor, lengths: TfTensor, shape: tuple[int | None, ...]) -> TfDataset:
     """Concatenated values as a dataset of their pieces: a rebatching whose batch sizes are the lengths."""
     tf = require("tensorflow", purpose="DataLoader")
-    spec = tf.TensorSpec(column.shape, tensor_dtype(column.dtype))
+    spec = tf.TensorSpec(shape, value.dtype)
     rebatched = tf.raw_ops.RebatchDatasetV2(
         input_dataset=tf.data.experimental.to_variant(tf.data.Dataset.from_tensors(value)),
         batch_sizes=lengths,
@@ -518,14 +502,13 @@ def _pieces(value: TfTensor, lengths: TfTensor, column: ColumnSignature) -> TfDa
     return tf.data.experimental.from_variant(rebatched, spec).take(tf.size(lengths, tf.int64))
 
 
-def _cut(values: Nested, shapes: Mapping[str, TfTensor]) -> Nested:
-    """Cuts padded values back to their own shapes."""
+def _shaped(value: TfTensor, shapes: TfTensor, shape: tuple[int | None, ...]) -> TfDataset:
+    """Flat values as a dataset of arrays of these shapes."""
     tf = require("tensorflow", purpose="DataLoader")
-    cut = []
-    for path, value in flatten_sample(values, 0):
-        shape = shapes.get("/".join(map(str, path)))
-        cut.append((path, value if shape is None else tf.slice(value, tf.zeros_like(shape), shape)))
-    return nest(cut)
+    flat = _pieces(value, tf.reduce_prod(shapes, axis=1), (None,))
+    as_written = tf.autograph.experimental.do_not_convert
+    pairs = tf.data.Dataset.zip((flat, tf.data.Dataset.from_tensor_slices(shapes)))
+    return pairs.map(as_written(lambda array, own: tf.ensure_shape(tf.reshape(array, own), shape)))
 
 
 def sample_dataset(source: PythonSource, signature: object) -> TfDataset:
