@@ -52,7 +52,7 @@ ROOMS: dict[str, Room] = {
     "loader": Room(1, 8800, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        4350,
+        3900,
         "tf.data, JAX, torch; the only room that imports JAX and torch, but for `graph/device_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
@@ -105,7 +105,7 @@ ROOMS: dict[str, Room] = {
     ),
     "evaluation": Room(2, 2200, "evaluator, metrics, loggers", {"tasks"} | CACHE),
     "map_style": Room(
-        2, 2900, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
+        2, 2750, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
         2, 16200, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}

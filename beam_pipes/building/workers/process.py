@@ -31,13 +31,30 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from beam_pipes.errors import BuildError, text_of
 from beam_pipes.identity.source_code import now_a_worker, python_path, where_raised
 
-if TYPE_CHECKING:
-    from beam_pipes.building.workers.fork_server import ForkedProcess, ForkServer
+
+class RunningProcess(Protocol):
+    """A process as its parent sees it: a `subprocess.Popen`, or a fork of another process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class StartsProcesses(Protocol):
+    """Starts workers without a new interpreter for each, as `fork_server.ForkServer` does."""
+
+    def start(self, files: Sequence[int]) -> RunningProcess:
+        """A process that shares these descriptors and runs `serve` with them."""
 
 
 def start_interpreter(code: str, *, files: Sequence[int], arguments: Sequence[str] = ()) -> subprocess.Popen[bytes]:
@@ -199,7 +216,7 @@ class WorkerProcess:
     With `server` the worker is forked from that, else it is an interpreter of its own.
     """
 
-    def __init__(self, server: ForkServer | None = None) -> None:
+    def __init__(self, server: StartsProcesses | None = None) -> None:
         self.cell, cell = new_cell()
         self._where = tempfile.TemporaryFile()
         ours, theirs = socket.socketpair()
@@ -208,7 +225,7 @@ class WorkerProcess:
         # The child sees the end of this pipe when we die, however we die, and then ends itself.
         lifeline_read, lifeline_write = os.pipe()
         passed = (theirs.fileno(), lifeline_read, cell, self._where.fileno())
-        self.process: subprocess.Popen[bytes] | ForkedProcess
+        self.process: RunningProcess
         try:
             self.process = server.start(passed) if server is not None else start_interpreter(_START, files=passed)
         except BaseException:
