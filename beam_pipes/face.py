@@ -99,7 +99,7 @@ def declare(
         if option in options:
             raise DeclarationError(
                 f"{where}: {option} belongs to lists of stages with a PTransform, whose records are known by a key; "
-                "here is none, and records are known by their place in the source. Leave "
+                "this list has none, and its records are identified by their position in the source. Leave "
                 f"{option} out: {instead}."
             )
     if isinstance(source, Mapping):

@@ -179,7 +179,7 @@ def _in_units(estimate: Estimate, units: Mapping[str, tuple[float, float]]) -> s
 
 
 _VERSION = 1
-# Of what changed in the declaration that many lines are told.
+# Maximum number of declaration changes printed.
 _SHOWN = 5
 
 

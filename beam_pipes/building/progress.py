@@ -27,7 +27,7 @@ class BuildProgress:
     """The newest build of a snapshot, running or not.
 
     `account` is of the source shards that are done. `started_at` and `last_sign_at` are seconds since 1970: when the
-    build last began or was taken up, and when it last wrote something. `records_per_sec`: of what it has built since it
+    build last started or resumed, and when it last wrote something. `records_per_sec`: of what it has built since it
     began, without shards it took over; None before its first. `eta_secs`: what is left at that rate, None if no rate
     is known, and for a build that does not run.
     """

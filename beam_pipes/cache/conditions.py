@@ -1,6 +1,6 @@
 """Conditions on features: `score > 0.8 and lang == 'en'`, read as Python and never run as Python.
 
-    text  ──parsed, checked──►  Condition: which columns it compares, and with what  ──of──►  one truth a record
+    text  ──parsed, checked──►  Condition: which columns it compares, and with what  ──of──►  one boolean per record
 
 Numbers compare as Python compares them: an integer beside a float is not rounded to one.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
     from beam_pipes.cache.shard_files import Places
 
-# Of columns, or of a column and a value: one truth a record.
+# Of columns, or of a column and a value: one boolean per record.
 _Compare = Callable[[Any, Any], Array]
 _COMPARISONS: Mapping[type[ast.cmpop], _Compare] = {
     ast.Eq: operator.eq,
@@ -91,7 +91,7 @@ class _Texts:
         return found
 
 
-# Column → its values; gives one truth a record.
+# Column → its values; gives one boolean per record.
 _Made = Mapping[_Column, Any]
 _Test = Callable[[_Made], Array]
 
@@ -163,7 +163,7 @@ class Condition:
                 left = right_node
                 continue
             if isinstance(left, ast.expr):
-                raise self._refuse(node, "goes on behind in (…)")
+                raise self._refuse(node, "compares further after in (…)")
             right = self._operand(right_node)
             if type(op) not in _COMPARISONS:
                 raise self._refuse(node, "compares by identity")

@@ -126,7 +126,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except SystemExit as error:
             if isinstance(error.__context__, BrokenPipeError):
-                raise  # rich's: who reads the help has seen enough, as `head` has
+                raise  # from rich: the reader closed the pipe, as `head` does; not an error
             from beam_pipes.building.workers.process import exit_as_error
 
             raise exit_as_error(error) from error

@@ -144,7 +144,7 @@ class GraphIterator:
         """Batches of an epoch; `UnboundedLoaderError` if a Python source decides."""
         steps = self.pipe.steps_per_epoch
         if steps is None:
-            raise UnboundedLoaderError("a source in Python says when an epoch ends: it has no length before.")
+            raise UnboundedLoaderError("a source in Python says when an epoch ends: its length is unknown until then.")
         return steps
 
     def __iter__(self) -> Iterator[Batch]:

@@ -155,7 +155,7 @@ class SequenceShare:
                 continue
             if shape[0] is None:
                 raise LoaderError(
-                    f"feature {name!r} is as long as the longest row of each batch, which need not divide into the "
+                    f"feature {name!r} is as long as the longest row of each batch, which may not be divisible by the "
                     f"{self.multiple} parts that the mesh cuts a sequence into. Pass pad_to={{{name!r}: …}}, or pack "
                     "the rows.",
                     feature=name,

@@ -1,6 +1,6 @@
 """Streams of mixtures: which source gives the row at a position, and which row of that source.
 
-    position ──MixtureSchedule──► (source, its how-manieth row) ──Orders of the source──► (source, row)
+    position ──MixtureSchedule──► (source, its n-th row) ──Orders of the source──► (source, row)
 
 A *segment* starts where a loader last changed the rates (`set_rates`), or where sources were added or removed
 (`taking_over`): later rows depend only on it and on the declaration, which is why a state holds it.

@@ -198,7 +198,7 @@ class _Pieces:
     """Rows of one feature as pieces that follow each other without gaps: those of entries, and padding between them."""
 
     def __init__(self, entries: _Entries, lengths: Indices, rows: int, width: int, multiple: int) -> None:
-        slots = 1 if multiple == 1 else 2  # of an entry: itself, and the padding behind it; one of each row: the rest
+        slots = 1 if multiple == 1 else 2  # per entry: its data and its padding; per row: the tail
         self._places = np.arange(len(lengths)) * slots + entries.row_of_entry
         in_row = np.bincount(entries.row_of_entry, minlength=rows)
         last = np.cumsum(in_row)

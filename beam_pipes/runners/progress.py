@@ -26,7 +26,7 @@ from beam_pipes.errors import DeclarationError, visible
 from beam_pipes.storage.checked_json import JsonObject, strict_json
 
 JSON_EVERY_SECS = 2.0
-# A log is kept, and read by people who look for something else in it.
+# Print rarely to log files: they are kept, and searched for other things.
 LOG_EVERY_SECS = 30.0
 LOG_LINES = 10
 LINE_EVERY_SECS = 0.1

@@ -142,7 +142,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "utils": (
-        "Everything that has no other module here.",
+        "Remaining names.",
         {
             "tasks": (
                 "Feature Vocabulary add_global_cache_dirs get_global_cache_dirs map_over_dataset "

@@ -121,11 +121,11 @@ class Dialect:
     def _stray(self, error: str | None) -> str:
         why, more = error, ""
         if error is None:
-            why = f"they do not within max_quoted_lines={self.max_quoted_lines} lines"
+            why = f"one is not within max_quoted_lines={self.max_quoted_lines} lines"
             more = "; for a field of more lines raise max_quoted_lines (None: no limit)"
         return (
-            f"the quotes that open in this row to close: {why}. The lines after it were read as rows of their own. "
-            f"Double a quote inside of quotes{more}"
+            f"every quote that opens in this row to be closed: {why}. The lines after it were read as rows of their "
+            f"own. Double a quote inside of quotes{more}"
         )
 
     def look_like_rows(self, data: bytes, *, width: int) -> bool:

@@ -407,7 +407,7 @@ def _header(name: str, size: int) -> bytes:
         info.size = size
         return info.tobuf(tarfile.PAX_FORMAT)
     path, digits = name.encode("ascii"), b"%011o" % size
-    # The checksum is the sum of all bytes, of which the header of an empty file without a name has those around both.
+    # The checksum is the sum of all bytes: start from an empty header's, and add those of the name and the size.
     total = _SUM + sum(path) + sum(digits)
     return b"".join(
         [path, bytes(100 - len(path)), _EMPTY[100:124], digits, _EMPTY[135:148], b"%06o\0" % total, _EMPTY[155:]]

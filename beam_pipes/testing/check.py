@@ -258,7 +258,7 @@ class _Check:
         for stage, (at, shown) in different.items():
             calls = tried["process"].calls.get(stage, {}) if "process" in tried else {}
             factors = [factor for factor in FACTORS if factor in tried and stage in tried[factor].different]
-            # What belongs to one process differs with everything that takes another one.
+            # Per-process state varies with any factor that starts a new process.
             if factors and finding_words(factors[0], calls)[0] in _DIFFERS_BY_ITSELF or factors[:1] == ["process"]:
                 factors = factors[:1]
             for factor in factors or ["unknown"]:

@@ -155,8 +155,8 @@ def test_a_loader_describes_its_mesh(of_torch):
         ("token batches", "for TokenBatches, multiple_of=2."),
         (
             "ragged",
-            "feature 'tokens' is as long as the longest row of each batch, which need not divide into the 2 parts that "
-            "the mesh cuts a sequence into. Pass pad_to={'tokens': …}, or pack the rows.",
+            "feature 'tokens' is as long as the longest row of each batch, which may not be divisible by the 2 parts "
+            "that the mesh cuts a sequence into. Pass pad_to={'tokens': …}, or pack the rows.",
         ),
         (
             "values",

@@ -151,7 +151,9 @@ def test_a_quote_that_is_never_closed_costs_its_line_alone(path):
 
     assert [value["a"] for value in values] == ["1", "4", "6"]
     assert [(b.position, b.raw) for b in bad] == [(8, b'3,"x')]
-    assert "line 3: expected the quotes that open in this row to close: unexpected end of data." in str(bad[0].error)
+    assert "line 3: expected every quote that opens in this row to be closed: unexpected end of data." in str(
+        bad[0].error
+    )
 
 
 @pytest.mark.parametrize("later", ["", '"quoted, and","\nin two lines"\n'])
@@ -164,7 +166,7 @@ def test_a_stray_quote_in_a_large_file_costs_its_line_alone(path, later):
     assert [value["a"] for value in values[:59_999]] == [str(n) for n in range(60_000) if n != 30_000]
     assert len(values) == 59_999 + bool(later)
     assert [b.raw for b in bad] == [b'30000,"stray']
-    assert str(bad[0].error).startswith("line 30002: expected the quotes that open in this row to close")
+    assert str(bad[0].error).startswith("line 30002: expected every quote that opens in this row to be closed")
 
 
 def test_a_quote_that_closes_within_a_field_of_another_row_costs_its_line_alone(path):

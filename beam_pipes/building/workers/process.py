@@ -158,7 +158,7 @@ class WorkerCell:
     def enter(self, unit: int, ordinals: Sequence[int], memory_bytes: int) -> None:
         """In the worker: the unit at this position begins with a batch of these records."""
         cells = self._cells
-        cells[_UNIT] = -1  # nothing of what follows belongs to what stood here before
+        cells[_UNIT] = -1  # invalidate the previous entry first
         for position, ordinal in enumerate(ordinals):
             cells[_ORDINALS + position] = ordinal
         cells[_INDEX] = -1
@@ -362,7 +362,7 @@ def _serve(connection: Connection) -> None:
         try:
             connection.send(result)
         except (BrokenPipeError, ConnectionResetError):
-            return  # nobody is interested any more: the build has ended for another reason
+            return  # the build has already ended for another reason
 
 
 def _follow(lifeline: int) -> None:

@@ -36,7 +36,7 @@ from beam_pipes.tft import RawFeatures, TransformFn
 
 Outcome = Literal["built", "up to date", "skipped", "failed"]
 
-# Of what changed since a cache was built an error tells this many lines.
+# Maximum number of changes that an error lists.
 _LINES_TOLD = 5
 
 

@@ -69,7 +69,7 @@ class SampleOfShard(Accumulator):
     def __init__(self, *, max_bytes: int, seed: int) -> None:
         self._max_bytes = max_bytes
         self._seed = seed
-        # One object a value, its key inverted in front: the largest key is the first of the heap.
+        # Each entry is `inverted key + value`, so the largest key is at the root of the heap.
         self._heap: list[bytes] = []
         self._bytes = 0
         self._end: bytes | None = None  # the smallest key that did not fit: from there on nothing does
