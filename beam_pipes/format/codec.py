@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from beam_pipes.errors import CacheError, SpecError
 from beam_pipes.format import messages
 from beam_pipes.format.decoding import Decoder, OwnRecords, Shape, content_of, decoder_of, parsed
-from beam_pipes.format.encoding import Converter, Headers, Prefixes, converter_of, gap_before
+from beam_pipes.format.encoding import Converter, converter_of, gap_before, headers, prefixes
 from beam_pipes.format.framing import FRAME_BYTES
 from beam_pipes.format.layout import (
     MAX_PAYLOAD_BYTES,
@@ -23,7 +23,7 @@ from beam_pipes.format.layout import (
     start_columns,
 )
 from beam_pipes.format.spec import DecodedExample, Example, ExampleSpec, FeatureSpec, Record
-from beam_pipes.format.wire import FILLER
+from beam_pipes.format.wire import FILLER, Computed
 
 RecordKind = Literal["example", "proto", "bytes"]
 IndexRow = tuple[int, ...]  # what the index keeps of a record beside offset, size and ordinal
@@ -78,12 +78,12 @@ class ExampleCodec:
     # wide tables have 100,000 features.
 
     @functools.cached_property
-    def _steps(self) -> list[tuple[str, Converter, Prefixes, bool, bool]]:
+    def _steps(self) -> list[tuple[str, Converter, Computed[int, bytes], bool, bool]]:
         return [
             (
                 field.feature,
                 converter_of(field, self.spec[field.feature]),
-                Prefixes(Headers(field), field.alignment),
+                prefixes(field),
                 has_length_column(field, self.spec),
                 field.name in self._starting,
             )
@@ -124,10 +124,10 @@ class ExampleCodec:
         row: list[int] = []
         position = 0
         try:
-            for feature, convert, prefixes, has_length, has_start in self._steps:
+            for feature, convert, prefix_of, has_length, has_start in self._steps:
                 payload, length = convert(value[feature])
                 size = len(payload)
-                prefix = prefixes[size << 3 | position & 7]
+                prefix = prefix_of[size << 3 | position & 7]
                 parts += (prefix, payload)
                 position += len(prefix) + size
                 if has_length:
@@ -236,7 +236,7 @@ class ExampleCodec:
             # Where the first field of varying length ends, the places of all others vary with it.
             if field.num_bytes is None:
                 break
-            start = position + len(Headers(field)[field.num_bytes])
+            start = position + len(headers(field)[field.num_bytes])
             starts[field.name] = start = start + gap_before(start, field.alignment)
             position = start + field.num_bytes
         return starts

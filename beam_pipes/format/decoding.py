@@ -22,11 +22,11 @@ from google.protobuf.message import DecodeError, Message
 from beam_pipes.errors import CorruptRecordError, SpecError
 from beam_pipes.format import dtypes, messages
 from beam_pipes.format.dtypes import Array
-from beam_pipes.format.encoding import Headers
+from beam_pipes.format.encoding import headers
 from beam_pipes.format.feature_values import array_converter, restored
 from beam_pipes.format.layout import Field, FixedLayout
 from beam_pipes.format.spec import FeatureSpec, FeatureValue
-from beam_pipes.format.wire import FILLER, FILLER_TAG, unpacked_varints, varint_at
+from beam_pipes.format.wire import FILLER, FILLER_TAG, Computed, unpacked_varints, varint_at
 
 Shape = tuple[int, ...]
 # (bytes, where the content starts and ends in them, stored shape) → value
@@ -192,33 +192,24 @@ def _texts(name: str, spec: FeatureSpec, data: bytes, start: int, end: int) -> A
     return made
 
 
-class ChunkHeaders(dict[int, "bytes | None"]):
+def chunk_headers(field: Field) -> Computed[int, bytes | None]:
     """Bytes of a whole chunk → the header it must begin with; None if no payload gives a chunk of this size."""
+    of_size = headers(field)
+    shortest = len(of_size[0])
 
-    def __init__(self, field: Field) -> None:
-        super().__init__()
-        self._headers = Headers(field)
-
-    def __missing__(self, chunk_bytes: int) -> bytes | None:
-        if len(self) >= 1 << 16:
-            self.clear()
-        shortest = len(self._headers[0])
-        found = None
+    def header(chunk_bytes: int) -> bytes | None:
         # Five nested lengths of at most five bytes each.
-        for header_bytes in range(shortest, min(shortest + 25, chunk_bytes + 1)):
-            header = self._headers[chunk_bytes - header_bytes]
-            if len(header) == header_bytes:
-                found = header
-                break
-        self[chunk_bytes] = found
-        return found
+        sizes = range(shortest, min(shortest + 25, chunk_bytes + 1))
+        return next((of_size[chunk_bytes - size] for size in sizes if len(of_size[chunk_bytes - size]) == size), None)
+
+    return Computed(header)
 
 
 class OwnRecords:
     """Where the contents of fields are in payloads that `ExampleCodec.encode` made of one spec."""
 
     def __init__(self, fields: Sequence[Field], layout: FixedLayout | None) -> None:
-        self._headers = [ChunkHeaders(field) for field in fields]
+        self._headers = [chunk_headers(field) for field in fields]
         # Of a fixed layout: the same bytes before, between and behind the contents, which are in the same places.
         self.template: list[bytes] = []
         self._constants: list[bytes] = []
@@ -229,7 +220,7 @@ class OwnRecords:
             return
         for field in fields:
             start, size = layout.fields[field.name]
-            header = Headers(field)[size]
+            header = headers(field)[size]
             self._constants.append(FILLER[start - self._positions[-1] - len(header)] + header)
             self._positions.append(start + size)
             self._fixed.append((start, start + size))
@@ -246,7 +237,7 @@ class OwnRecords:
             return self._fixed if alike else None
         places: list[tuple[int, int]] = []
         position = 0
-        for headers in self._headers:
+        for header_of in self._headers:
             if payload[position] == FILLER_TAG:
                 position += 2 + payload[position + 1]
             at = position + 1
@@ -262,7 +253,7 @@ class OwnRecords:
                     if byte < 0x80:
                         break
             end = at + 1 + length
-            header = headers[end - position] if end <= len(payload) else None
+            header = header_of[end - position] if end <= len(payload) else None
             if header is None or not payload.startswith(header, position):
                 return None
             places.append((position + len(header), end))

@@ -18,6 +18,7 @@ from beam_pipes.format.wire import (
     FILLER,
     FLOAT_LIST,
     INT64_LIST,
+    Computed,
     chunk_header,
     delimited,
     packed_varints,
@@ -28,27 +29,21 @@ Converter = Callable[[object], tuple[bytes, int]]
 _INTEGER_TYPES = frozenset({int, *(np.dtype(name).type for name in dtypes.INTEGERS)})
 
 
-class Prefixes(dict[int, bytes]):
+def prefixes(field: Field) -> Computed[int, bytes]:
     """What stands before a payload: what fills the gap before it, so that its bytes are aligned, and the chunk header.
 
-    By `payload bytes << 3 | position & 7`, where `position` is where the field before ends; computed once each.
+    By `payload bytes << 3 | position & 7`, where `position` is where the field before ends.
 
     Values are aligned so that readers can map a file and view them in place. What fills a gap is a field that no reader
     of Examples knows, so all of them pass over it; it takes two bytes at least.
     """
+    of_size = headers(field)
 
-    def __init__(self, headers: Headers, alignment: int) -> None:
-        super().__init__()
-        self._headers = headers
-        self._alignment = alignment
+    def prefix(key: int) -> bytes:
+        header = of_size[key >> 3]
+        return FILLER[gap_before(key + len(header), field.alignment)] + header
 
-    def __missing__(self, key: int) -> bytes:
-        if len(self) >= 1 << 16:
-            self.clear()
-        header = self._headers[key >> 3]
-        gap = gap_before(key + len(header), self._alignment)
-        made = self[key] = FILLER[gap] + header if gap else header
-        return made
+    return Computed(prefix)
 
 
 def gap_before(start: int, alignment: int) -> int:
@@ -57,20 +52,10 @@ def gap_before(start: int, alignment: int) -> int:
     return gap + alignment if gap == 1 else gap
 
 
-class Headers(dict[int, bytes]):
-    """Payload bytes → the chunk header in front of them, computed once each."""
-
-    def __init__(self, field: Field) -> None:
-        super().__init__()
-        self._name = field.name.encode()
-        self._kind = {"floats": FLOAT_LIST, "ints": INT64_LIST}.get(field.kind, BYTES_LIST)
-        self._single = field.kind != "texts"
-
-    def __missing__(self, payload_bytes: int) -> bytes:
-        if len(self) >= 1 << 16:
-            self.clear()
-        made = self[payload_bytes] = chunk_header(self._name, self._kind, payload_bytes, single=self._single)
-        return made
+def headers(field: Field) -> Computed[int, bytes]:
+    """Payload bytes → the chunk header in front of them."""
+    name, kind = field.name.encode(), {"floats": FLOAT_LIST, "ints": INT64_LIST}.get(field.kind, BYTES_LIST)
+    return Computed(lambda size: chunk_header(name, kind, size, single=field.kind != "texts"))
 
 
 def converter_of(field: Field, spec: FeatureSpec) -> Converter:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
 import google_crc32c
 
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError
+from beam_pipes.format.wire import Computed
 from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.protocol import RecordSink, write_all
 
@@ -23,12 +24,12 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 
 # Records are joined into writes of this size: 1.2-1.6 µs a record, where one write each costs 3-4 µs.
 WRITE_BYTES = 1 << 20
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 18
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
-_pack_crc = _CRC.pack
+_pack_crc, _unpack_crc, _unpack_length = _CRC.pack, _CRC.unpack_from, _LENGTH.unpack_from
 _crc32c = google_crc32c.value
 
 
@@ -44,14 +45,9 @@ def header_of(length: int) -> bytes:
     return packed + _pack_crc(masked_crc32c(packed))
 
 
-class HeaderTable(dict[int, bytes]):
-    """Payload length → header, computed once each."""
-
-    def __missing__(self, length: int) -> bytes:
-        if len(self) >= 1 << 16:
-            self.clear()
-        made = self[length] = header_of(length)
-        return made
+def headers() -> Computed[int, bytes]:
+    """Payload length → header: comparing with a known one is cheaper than a checksum."""
+    return Computed(header_of)
 
 
 class RecordWriter:
@@ -64,7 +60,7 @@ class RecordWriter:
     def __init__(self, target: str | os.PathLike[str] | RecordSink) -> None:
         self._owned = isinstance(target, (str, os.PathLike))
         self._file: RecordSink = open(target, "wb", buffering=0) if self._owned else target  # type: ignore[assignment, arg-type]
-        self._headers = HeaderTable()
+        self._headers = headers()
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._flushed = 0
@@ -86,11 +82,11 @@ class RecordWriter:
 
     def write_all(self, payloads: Iterable[bytes]) -> None:
         """Appends these records: as `write` for each, written out."""
-        headers, pending, waiting = self._headers, self._pending, self._pending_bytes
+        known, pending, waiting = self._headers, self._pending, self._pending_bytes
         for payload in payloads:
             size, crc = len(payload), _crc32c(payload)
             masked = _pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
-            pending += (headers[size], payload, masked)
+            pending += (known[size], payload, masked)
             waiting += size + FRAME_BYTES
             if waiting >= WRITE_BYTES:
                 self._pending_bytes = waiting
@@ -152,12 +148,65 @@ def read_records(path: str | os.PathLike[str], *, verify: bool = True) -> Iterat
         name = os.fspath(path)
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        for offset, payload, footer in _scan(file, name, size):
-            if verify:
-                crc = _crc32c(payload)
-                if _pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF) != footer:
-                    _check_payload(name, offset, payload, footer)
-            yield payload
+
+        def refuse(offset: int, found: bytes, missing: int) -> None:
+            check_header(name, offset, found[:HEADER_BYTES], len(found) if missing else size - offset)
+
+        for together in frames(iter(lambda: file.read(_READ_BYTES), b""), most_bytes=size - FRAME_BYTES, refuse=refuse):
+            for offset, payload, stored in together:
+                if verify and stored != masked_crc32c(payload):
+                    _check_payload(name, offset, payload, stored)
+                yield payload
+
+
+# Offset of the frame, payload, and the checksum that is stored of it.
+Frame = tuple[int, bytes, int]
+
+
+def frames(
+    chunks: Iterable[bytes], *, offset: int = 0, most_bytes: int, refuse: Callable[[int, bytes, int], None]
+) -> Iterator[list[Frame]]:
+    """The frames of a stream that starts at a frame, those that end in one chunk together. Payloads are not checked.
+
+    Args:
+        chunks: the bytes of the stream.
+        offset: that of the first frame.
+        most_bytes: longer payloads are refused.
+        refuse: raises an error for a frame, by its offset, the bytes of it that there are, and how many more it should
+            have: 0 if its length is damaged, or above `most_bytes`.
+    """
+    known = headers()
+    parts: list[bytes] = []  # of a frame that is longer than what was read of it so far
+    missing = HEADER_BYTES
+    for chunk in chunks:
+        parts.append(chunk)
+        missing -= len(chunk)
+        if missing > 0:
+            continue
+        buffer, parts = b"".join(parts), []
+        found: list[Frame] = []
+        at = 0
+        while True:
+            missing = at + HEADER_BYTES - len(buffer)
+            if missing > 0:
+                break
+            (length,) = _unpack_length(buffer, at)
+            if length > most_bytes or not buffer.startswith(known[length], at):
+                refuse(offset + at, buffer[at : at + HEADER_BYTES], 0)
+            missing = at + FRAME_BYTES + length - len(buffer)
+            if missing > 0:
+                break
+            start = at + HEADER_BYTES
+            end = start + length
+            found.append((offset + at, buffer[start:end], _unpack_crc(buffer, end)[0]))
+            at = end + FOOTER_BYTES
+        if at < len(buffer):
+            parts.append(buffer[at:])
+        offset += at
+        if found:
+            yield found
+    if parts:
+        refuse(offset, b"".join(parts), missing)
 
 
 def scan_records(path: str | os.PathLike[str]) -> Iterator[tuple[int, int]]:
@@ -205,7 +254,7 @@ def check_header(name: str, offset: int, header: bytes, available: int) -> int:
     return int(length)
 
 
-_headers = HeaderTable()
+_headers = headers()
 
 
 def intact_payload(frame: bytes) -> bytes | None:
@@ -223,13 +272,12 @@ def check_frame(name: str, offset: int, frame: bytes) -> bytes:
     """The payload of one complete frame, after checking its length and both checksums, or `CorruptRecordError`."""
     length = check_header(name, offset, frame[:HEADER_BYTES], len(frame))
     payload = frame[HEADER_BYTES : HEADER_BYTES + length]
-    _check_payload(name, offset, payload, frame[HEADER_BYTES + length : FRAME_BYTES + length])
+    _check_payload(name, offset, payload, _unpack_crc(frame, HEADER_BYTES + length)[0])
     return payload
 
 
-def _check_payload(name: str, offset: int, payload: bytes, footer: bytes) -> None:
+def _check_payload(name: str, offset: int, payload: bytes, found: int) -> None:
     expected = masked_crc32c(payload)
-    (found,) = _CRC.unpack(footer)
     if found != expected:
         raise CorruptRecordError(
             f"{name}: the payload of the record at offset {offset} ({len(payload)} bytes) is damaged: it has checksum "
@@ -248,40 +296,3 @@ def _open(path: str | os.PathLike[str]) -> IO[bytes]:
             f"expected a TFRecord file at {os.fspath(path)!r}, but there is none in {str(Path(path).parent)!r}",
             path=os.fspath(path),
         ) from error
-
-
-def _scan(file: IO[bytes], name: str, size: int) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yields (offset, payload, footer) of each record; reads in large pieces, and checks every length."""
-    headers = HeaderTable()
-    unpack_length = _LENGTH.unpack_from
-    buffer = b""
-    at = 0  # where the next frame starts in `buffer`
-    offset = 0
-    while offset < size:
-        if len(buffer) - at < HEADER_BYTES:
-            buffer = buffer[at:] + file.read(_READ_BYTES)
-            at = 0
-        start = at + HEADER_BYTES
-        header = buffer[at:start]
-        # Most records of a file have one of few lengths, whose headers were computed before.
-        if len(header) == HEADER_BYTES and headers[length := unpack_length(header)[0]] == header:
-            if length + FRAME_BYTES > size - offset:
-                check_header(name, offset, header, size - offset)  # raises
-        else:
-            length = check_header(name, offset, header, size - offset)
-        end = start + length
-        missing = end + FOOTER_BYTES - len(buffer)
-        if missing > 0:
-            pieces = [buffer[at:]]
-            while missing > 0:
-                piece = file.read(max(missing, _READ_BYTES))
-                if not piece:
-                    check_header(name, offset, header, size - offset - missing)  # raises: it shrank while it was read
-                pieces.append(piece)
-                missing -= len(piece)
-            buffer = b"".join(pieces)
-            start -= at
-            end -= at
-        at = end + FOOTER_BYTES
-        yield offset, buffer[start:end], buffer[end:at]
-        offset += length + FRAME_BYTES

@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
-from typing import IO, NamedTuple
+from functools import cached_property, partial
+from typing import IO
 
 from google.protobuf.message import DecodeError, Message
 
 from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
 from beam_pipes.format.codec import ExampleCodec
-from beam_pipes.format.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, HeaderTable, masked_crc32c
+from beam_pipes.format.framing import FRAME_BYTES, HEADER_BYTES, Frame, frames, headers, masked_crc32c
 from beam_pipes.format.spec import ExampleSpec
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
@@ -29,7 +29,6 @@ from beam_pipes.sources.source import Slice
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
-_CRC = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -89,76 +88,39 @@ class TFRecords(FileSource):
 
     def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
         chunks = slice_chunks(path, part, size=min(READ_BYTES, batcher.batch_bytes))
-        for frames in self._frames(chunks, part):
-            yield from self._add(batcher, part.file, frames)
+        refuse = partial(self._refuse, part.file)
+        for found in frames(chunks, offset=part.start, most_bytes=self.max_record_bytes, refuse=refuse):
+            yield from self._add(batcher, part.file, found)
 
-    def _frames(self, chunks: Iterator[bytes], part: Slice) -> Iterator[_Frames]:
-        """The frames of a slice, one chunk at a time."""
-        headers = HeaderTable()  # comparing with a known header is cheaper than a checksum
-        buffer, offset = b"", part.start
-        parts: list[bytes] = []  # of a frame that is longer than what was read of it so far
-        missing = HEADER_BYTES
-        for chunk in chunks:
-            parts.append(chunk)
-            missing -= len(chunk)
-            if missing > 0:
-                continue
-            buffer, parts = b"".join(parts), []
-            frames = _Frames([], [], set())
-            positions, payloads, damaged = frames
-            at = 0
-            while True:
-                missing = at + HEADER_BYTES - len(buffer)
-                if missing > 0:
-                    break
-                (length,) = _LENGTH.unpack_from(buffer, at)
-                if buffer[at : at + HEADER_BYTES] != headers[length] or length > self.max_record_bytes:
-                    self._check_length(buffer[at : at + HEADER_BYTES], part, offset + at)
-                missing = at + FRAME_BYTES + length - len(buffer)
-                if missing > 0:
-                    break
-                start = at + HEADER_BYTES
-                payload = buffer[start : start + length]
-                (crc,) = _CRC.unpack_from(buffer, start + length)
-                if crc != masked_crc32c(payload):
-                    damaged.add(len(payloads))
-                positions.append(offset + at)
-                payloads.append(payload)
-                at = start + length + FOOTER_BYTES
-            if at < len(buffer):
-                parts.append(buffer[at:])
-            offset += at
-            if payloads:
-                yield frames
-        if parts:
-            have = sum(map(len, parts))
+    def _refuse(self, file: str, offset: int, found: bytes, missing: int) -> None:
+        if missing:
             raise SourceError(
-                f"input {part.file} is truncated: the record at byte {offset} has {have} bytes, expected "
-                f"{have + missing}",
-                file=part.file,
+                f"input {file} is truncated: the record at byte {offset} has {len(found)} bytes, expected "
+                f"{len(found) + missing}",
+                file=file,
                 offset=offset,
             )
-
-    def _check_length(self, header: bytes, part: Slice, offset: int) -> None:
+        header = found[:HEADER_BYTES]
         length, crc = _HEADER.unpack(header)
         if crc != masked_crc32c(header[:8]):
             raise SourceError(
-                f"input {part.file} is damaged at byte {offset}: the length of the record there does not match its "
+                f"input {file} is damaged at byte {offset}: the length of the record there does not match its "
                 "checksum, so the next record cannot be found. This is not a TFRecord file, or its bytes have changed"
                 + (advice_if_not_utf8(header) if offset == 0 else ""),
-                file=part.file,
+                file=file,
                 offset=offset,
             )
         if length > self.max_record_bytes:
             raise SourceError(
-                f"input {part.file} has a record of {length} bytes at byte {offset}, expected at most "
+                f"input {file} has a record of {length} bytes at byte {offset}, expected at most "
                 f"max_record_bytes={self.max_record_bytes}",
-                file=part.file,
+                file=file,
                 offset=offset,
             )
 
-    def _add(self, batcher: Batcher, file: str, frames: _Frames) -> Iterator[RecordBatch]:
-        positions, payloads, damaged = frames
+    def _add(self, batcher: Batcher, file: str, found: list[Frame]) -> Iterator[RecordBatch]:
+        positions, payloads = [at for at, _, _ in found], [payload for _, payload, _ in found]
+        damaged = {k for k, (_, payload, crc) in enumerate(found) if crc != masked_crc32c(payload)}
         piece = StoredPiece(file=file, first_ordinal=batcher.next_ordinal, positions=positions, raws=payloads)
         size = sum(map(len, payloads)) + FRAME_BYTES * len(payloads)
         if self._decode is None and not damaged:
@@ -195,14 +157,6 @@ class TFRecords(FileSource):
         return {**super().fingerprint_config(), "message": message}
 
 
-class _Frames(NamedTuple):
-    """Consecutive records of a file, as columns; `damaged` are those whose payloads do not have their checksums."""
-
-    positions: list[int]
-    payloads: list[bytes]
-    damaged: set[int]
-
-
 def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     """Ranges that begin at the first record at or after a multiple of the target.
 
@@ -228,7 +182,7 @@ def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
 
 def _frame_offsets(handle: IO[bytes], size: int) -> Iterator[int]:
     """The start of each record, as far as lengths are intact."""
-    headers = HeaderTable()
+    known = headers()
     window, base, offset = b"", 0, 0
     while offset < size:
         at = offset - base
@@ -238,7 +192,7 @@ def _frame_offsets(handle: IO[bytes], size: int) -> Iterator[int]:
             if len(window) < HEADER_BYTES:
                 return
         (length,) = _LENGTH.unpack_from(window, at)
-        if offset + length + FRAME_BYTES > size or window[at : at + HEADER_BYTES] != headers[length]:
+        if offset + length + FRAME_BYTES > size or window[at : at + HEADER_BYTES] != known[length]:
             return
         yield offset
         offset += length + FRAME_BYTES
