@@ -181,18 +181,18 @@ def test_numbers_compare_as_python_compares_them(of_numbers: tuple[Split, list[d
             (f"{value!r} {written} {name}", [compare(value, row[name]) for row in rows]),
         ):
             chosen = split.where(condition)
-            assert chosen._rows.tolist() == [number for number, meets in enumerate(expected) if meets], condition
+            assert chosen.choice.rows.tolist() == [number for number, meets in enumerate(expected) if meets], condition
     for one, other in itertools.permutations(["i", "u", "f", "g"], 2):
         chosen = split.where(f"{one} {written} {other}")
         expected = [compare(row[one], row[other]) for row in rows]
-        assert chosen._rows.tolist() == [number for number, meets in enumerate(expected) if meets], (one, other)
+        assert chosen.choice.rows.tolist() == [number for number, meets in enumerate(expected) if meets], (one, other)
 
 
 def test_values_of_a_list_compare_as_python_compares_them(of_numbers: tuple[Split, list[dict[str, Any]]]) -> None:
     split, records = of_numbers
     wanted = [number for number, each in enumerate(records) if each["i"] in (2.0**53, 0.5, 2**63 - 1)]
 
-    assert split.where("i in (9007199254740992.0, 0.5, 9223372036854775807)")._rows.tolist() == wanted
+    assert split.where("i in (9007199254740992.0, 0.5, 9223372036854775807)").choice.rows.tolist() == wanted
 
 
 def test_the_length_of_a_text_is_its_characters(tmp_path: Path) -> None:
