@@ -54,6 +54,15 @@ class Message:
 # Methods that make an exception, with the operator's name in front of the message.
 MAKING = {"refuse": "InferenceError", "argument_error": "OperatorArgumentError"}
 
+# What the functions of `beam_pipes/checks.py` say, around the text that they are given as `what`.
+CHECKS = {
+    "choice": "{} should be one of …, got ….",
+    "integer": "{} should be an integer…, got ….",
+    "number": "{} should be a number…, got ….",
+    "known": "there is no {} …. There are: ….",
+    "instance": "{} should be …, got ….",
+}
+
 
 def messages() -> list[Message]:
     """All messages of our exceptions, sorted."""
@@ -68,23 +77,34 @@ def messages() -> list[Message]:
 
 
 def messages_in(source: str, file: str, classes: set[str]) -> Iterator[Message]:
-    """The messages of one file: the first argument of each call of one of the classes, or of what makes one.
+    """The messages of one file: the first argument of each call of one of the classes, or of what makes one; and what
+    checks say.
 
     `Refusal(Class, text)` makes one later, with what stands in the braces of its text.
     """
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not node.args:
             continue
-        if isinstance(node.func, ast.Name) and node.func.id == "Refusal" and isinstance(node.args[0], ast.Name):
+        called = _last_name(node.func)
+        if called == "Refusal" and isinstance(node.args[0], ast.Name):
             yield Message(node.args[0].id, re.sub(r"\{\w+(!r)?\}", "…", _spelled(node.args[1])), file)
             continue
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        if called in CHECKS and "what" in given:
+            error = _last_name(given["error"]) if "error" in given else "DeclarationError"
+            text = ("…: " if error in MAKING else "") + CHECKS[called].format(_spelled(given["what"]))
+            if (error := MAKING.get(error, error)) in classes:
+                yield Message(error, text, file)
         made = MAKING.get(called) if isinstance(node.func, ast.Attribute) else None
         if made is None and called not in classes:
             continue
         text = ("…: " if made else "") + " ".join(_spelled(node.args[0]).split())
         if sum(letter.isalpha() for letter in text) >= LEAST_LETTERS:
             yield Message(made or called, text, file)
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _spelled(node: ast.expr) -> str:

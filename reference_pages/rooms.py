@@ -27,7 +27,7 @@ class Room(NamedTuple):
     offers: frozenset[str] = frozenset()
 
 
-BASE = {"errors", "extras"}
+BASE = {"errors", "extras", "checks"}
 REST = {"storage", "format", "publication", "lineage"} | BASE
 CACHE = {"cache"} | REST
 ENGINE = {"engine", "identity"} | CACHE
@@ -38,6 +38,9 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 ROOMS: dict[str, Room] = {
     "errors": Room(1, 550, "every exception, and what makes text from data safe to print", set()),
     "extras": Room(1, 160, "optional dependencies: what to install when one is missing", {"errors"}),
+    "checks": Room(
+        1, 250, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
+    ),
     "storage": Room(1, 3650, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3600, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
@@ -154,7 +157,7 @@ ROOMS: dict[str, Room] = {
 
 
 def table() -> str:
-    """The rows as Markdown; `errors` and `extras`, which all rooms may import, are left out of the lists."""
+    """The rows as Markdown; rooms that all may import, those of `BASE`, are left out of the lists."""
     lines = ["| room | ring | lines at most | holds | may import |", "| --- | --- | --- | --- | --- |"]
     order = list(ROOMS)
     for name, room in ROOMS.items():

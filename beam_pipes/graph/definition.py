@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from beam_pipes.checks import choice, integer, nearest
 from beam_pipes.errors import GraphError, OperatorArgumentError, OperatorError
 from beam_pipes.graph.conditions import check_covered
 from beam_pipes.graph.cut import Plan, ancestors, make_plan
 from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode
 from beam_pipes.graph.feeding import LAST
-from beam_pipes.graph.operator import check_choice, nearest
 from beam_pipes.graph.spec import TensorSpec, here, located
 from beam_pipes.graph.tensors import Given, TensorList, to_numpy_type
 from beam_pipes.graph.trace import POLICIES, constant, in_scope, pop_pipeline, push_pipeline
@@ -75,12 +75,12 @@ class PipelineOptions:
             value = getattr(self, name)
             if value is None and name in ("batch_size", "device_id"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < bound:
-                raise OperatorArgumentError(f"{name} should be an integer of at least {bound}, got {value!r}.")
+            checked = integer(value, least=bound, what=name, error=OperatorArgumentError)
+            object.__setattr__(self, name, checked)
         for name in _OF_OUTPUTS:
             object.__setattr__(self, name, _of_outputs(name, getattr(self, name)))
         for name, choices in (("last", LAST), ("on_error", POLICIES)):
-            check_choice(name, getattr(self, name), choices)
+            choice(getattr(self, name), of=choices, what=name, error=OperatorArgumentError)
 
     @classmethod
     def of(cls, given: Mapping[str, Given]) -> PipelineOptions:

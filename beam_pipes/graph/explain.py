@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from beam_pipes.errors import DeclarationError
+from beam_pipes.checks import choice
+from beam_pipes.errors import DeclarationError, OperatorArgumentError
 from beam_pipes.graph.cut import Plan, place_of
 from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.host_run import OperatorStatistics
-from beam_pipes.graph.operator import check_choice
 from beam_pipes.graph.reader import Reader
 from beam_pipes.identity.canonical import qualified_name
 from beam_pipes.identity.fingerprint import canonical
@@ -79,7 +79,7 @@ class Edge:
 
 def explain(plan: Plan, statistics: Mapping[str, OperatorStatistics], names: Sequence[str], form: str) -> str:
     """The drawing, outputs by `names`; `OperatorArgumentError` for another form."""
-    check_choice("form", form, FORMS)
+    choice(form, of=FORMS, what="form", error=OperatorArgumentError)
     drawing: str = getattr(Drawing(plan, statistics, names), form)()
     return drawing
 

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import choice, nearest
 from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
 from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.graph.experimental import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
-from beam_pipes.graph.operator import check_choice, nearest
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, TensorList, no_samples
@@ -104,7 +104,7 @@ class GraphIterator:
                     f"it takes one pipeline, got {len(pipe)}. Use DALIGenericIterator for them."
                 )
             pipe = pipe[0]
-        check_choice("ragged", ragged, RAGGED)
+        choice(ragged, of=RAGGED, what="ragged", error=OperatorArgumentError)
         if isinstance(pipe, DebugPipeline):
             raise GraphError(
                 "iterators run a graph that is fixed, and in debug mode the function creates it again for each batch. "

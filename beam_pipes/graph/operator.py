@@ -21,13 +21,13 @@ passed to `run_arrays` as keywords, instead of the arguments. So draws are the s
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import numpy as np
 
+from beam_pipes.checks import nearest
 from beam_pipes.errors import InferenceError, OperatorArgumentError
 from beam_pipes.graph import tensors
 from beam_pipes.graph.spec import UNKNOWN, TensorSpec
@@ -220,20 +220,6 @@ class Constant(Argument):
     """An argument that is known at definition and the same for all samples: `self.shape` within the operator."""
 
     constant_only = True
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'horizontal'?`, or nothing."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {found[0]!r}?" if found else ""
-
-
-def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Raises `OperatorArgumentError` for a value of `name` that is none of `choices`, naming the nearest."""
-    if value not in choices:
-        raise OperatorArgumentError(
-            f"{name} should be one of {', '.join(choices)}, got {value!r}.{nearest(str(value), choices)}"
-        )
 
 
 Device = Literal["cpu", "mixed", "gpu"]

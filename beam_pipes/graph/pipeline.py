@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from beam_pipes.checks import known
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph.apply import Outcome
 from beam_pipes.graph.cut import Plan, place_of
@@ -19,7 +20,6 @@ from beam_pipes.graph.definition import GraphDefinition, PipelineOptions
 from beam_pipes.graph.explain import explain, graph_digest
 from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work
 from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStatistics, Tally
-from beam_pipes.graph.operator import nearest
 from beam_pipes.graph.reader import Fed, Reader
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.serialized import deserialize, serialize
@@ -216,9 +216,7 @@ class Pipeline(GraphDefinition):
 
     def _known_reader(self, name: str) -> str:
         names = [node.name for node in self.feeding.readers]
-        if name not in names:
-            listed = ", ".join(names) or "none"
-            raise GraphError(f"there is no reader {name!r}.{nearest(name, names)} Readers: {listed}.")
+        known(name, among=names, what="reader", error=GraphError)
         return name
 
     @property

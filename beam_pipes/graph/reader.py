@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
+from beam_pipes.checks import integer
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.loader.order import Indices as Indices
@@ -139,10 +140,8 @@ class Reader(Operator):
     )
 
     def check(self) -> None:
-        if self.num_shards < 1:
-            raise self.argument_error(f"num_shards should be at least 1, got {self.num_shards}.")
-        if not 0 <= self.shard_id < self.num_shards:
-            raise self.argument_error(f"shard_id should be in [0, {self.num_shards}), got {self.shard_id}.")
+        shards = integer(self.num_shards, least=1, what="num_shards", error=self.argument_error)
+        integer(self.shard_id, least=0, most=shards - 1, what="shard_id", error=self.argument_error)
 
     def fingerprint_config(self) -> Mapping[str, object]:
         left_out = {*self.locations, *self._order_only}

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
 from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode, Scope
-from beam_pipes.graph.operator import DEVICES, Device, Operator, check_choice
+from beam_pipes.graph.operator import DEVICES, Device, Operator
 from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
 
 R = TypeVar("R")
@@ -139,7 +140,8 @@ def _split_keywords(
     common = {name: value for name, value in keywords.items() if name in general and value is not None}
     for name, choices in (("device", DEVICES), ("on_error", POLICIES)):
         if name in common:
-            check_choice(f"{operator_class.title()}: {name}", common[name], choices)
+            what = f"{operator_class.title()}: {name}"
+            choice(common[name], of=choices, what=what, error=OperatorArgumentError)
     return own, common
 
 

@@ -82,12 +82,17 @@ raise TaskError(message)
 raise TaskError("short")
 raise ValueError("of no class of ours, however long")
 raise self.refuse(f"expected spectrograms, got {spec}")
+choice(policy, of=POLICIES, what=f"{where}: on_error", error=TaskError)
+checks.integer(self.shard, what="shard", least=0, error=self.refuse)
+known(name, among=other)
 """
-        found = list(error_page.messages_in(source, "a.py", {"TaskError", "LoaderError"}))
+        found = list(error_page.messages_in(source, "a.py", {"TaskError", "LoaderError", "InferenceError"}))
         assert [(message.error, message.text) for message in found] == [
             ("TaskError", "no rate for the task …; give one"),
             ("LoaderError", "batch_size … is too small"),
             ("InferenceError", "…: expected spectrograms, got …"),
+            ("TaskError", "…: on_error should be one of …, got …."),
+            ("InferenceError", "…: shard should be an integer…, got …."),
         ]
 
     @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_iterators_take_the_options_of_dali(iterator: Any, files_root: str) -> N
         with pytest.raises(StopIteration):
             next(made)
     assert len(made) == 2
-    with pytest.raises(GraphError, match=r"there is no reader 'r'. Readers: R."):
+    with pytest.raises(GraphError, match=r"there is no reader 'r'. There are: R."):
         iterator(reading(files_root), reader_name="r")
     with pytest.raises(OperatorArgumentError, match="an iterator has no option 'dynamic_shapes'. Did you mean 'dynam"):
         iterator(reading(files_root), dynamic_shapes=True)

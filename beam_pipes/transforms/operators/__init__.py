@@ -13,9 +13,10 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 
+from beam_pipes.checks import nearest
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.functions import class_of, function_of
-from beam_pipes.graph.operator import Operator, nearest
+from beam_pipes.graph.operator import Operator
 
 # Chapter → names of its operators. The class of `random.coin_flip` is `CoinFlip`, but for those of `_CLASSES`.
 _CHAPTERS: dict[str, str] = {

@@ -1,0 +1,200 @@
+"""Checks of arguments: a choice, a number within bounds, a known name, one option of several, an object of a class.
+
+Each returns the checked value, or raises with what was expected, what was found, and what to do:
+
+    policy = choice(policy, of=POLICIES, what="on_error")
+    count = integer(count, least=1, what="num_shards", error=SpecError)
+
+`what` is the subject of the sentence, with its place in front (`what=f"declaration {name!r}: on_error"`). `error` makes
+the exception: its class, or a function that raises one itself. `advice` is a sentence that follows, and further
+keywords become facts of the exception (`stage=name`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+from beam_pipes.errors import DeclarationError
+
+T = TypeVar("T")
+N = TypeVar("N", bound=float)
+#: Makes an exception of a message and facts; or raises it.
+Failing = Callable[..., Exception]
+
+
+def choice(
+    value: T, *, of: Iterable[object], what: str, error: Failing = DeclarationError, advice: str = "", **facts: object
+) -> T:
+    """`value`, which should be one of a few."""
+    choices = list(of)
+    if value not in choices:
+        near = nearest(value, [one for one in choices if isinstance(one, str)]) if isinstance(value, str) else ""
+        _fail(f"{what} should be one of {_listed(choices)}, got {brief(value)}.{near}", error, advice, facts)
+    return value
+
+
+def integer(
+    value: object,
+    *,
+    what: str,
+    least: int | None = None,
+    most: int | None = None,
+    error: Failing = DeclarationError,
+    advice: str = "",
+    **facts: object,
+) -> int:
+    """`value` as Python's integer, within bounds: NumPy's have a width and are not JSON. A bool is not one."""
+    if not is_integer(value) or not _within(value, least=least, most=most):
+        expected = f"an integer{_bounds(least=least, most=most)}"
+        _fail(f"{what} should be {expected}, got {brief(value)}.", error, advice, facts)
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def number(
+    value: N,
+    *,
+    what: str,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    error: Failing = DeclarationError,
+    advice: str = "",
+    **facts: object,
+) -> N:
+    """`value`, which should be a number within bounds: `least` and `most` are allowed, `above` and `below` are not.
+
+    A bool and NaN are no numbers.
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
+    if not is_number or not _within(value, least=least, most=most, above=above, below=below):
+        expected = f"a number{_bounds(least=least, most=most, above=above, below=below)}"
+        _fail(f"{what} should be {expected}, got {brief(value)}.", error, advice, facts)
+    return value
+
+
+def known(
+    *names: str,
+    among: Iterable[str],
+    what: str,
+    where: str = "",
+    error: Failing = DeclarationError,
+    advice: str = "",
+    **facts: object,
+) -> None:
+    """Each of `names` should be in `among`: `there is no feature 'txt'. Did you mean 'text'? There are: text, id.`"""
+    there = list(among)
+    for name in names:
+        if name not in there:
+            front = f"{where}: " if where else ""
+            listed = f"There are: {', '.join(there)}." if there else "There are none."
+            _fail(f"{front}there is no {what} {name!r}.{nearest(name, there)} {listed}", error, advice, facts)
+
+
+def exclusive(
+    options: Mapping[str, object],
+    *,
+    needed: bool = False,
+    where: str = "",
+    error: Failing = DeclarationError,
+    advice: str = "",
+    **facts: object,
+) -> str | None:
+    """The name of the option that is given, that is, not None: at most one of them, or exactly one if `needed`."""
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1 or (needed and not given):
+        front = f"{where}: " if where else ""
+        found = " and ".join(given) if given else "none"
+        _fail(f"{front}give one of {' and '.join(_commas(options))}, got {found}.", error, advice, facts)
+    return given[0] if given else None
+
+
+def instance(
+    value: object,
+    of: type[T] | tuple[type[T], ...],
+    *,
+    what: str,
+    expected: str | None = None,
+    error: Failing = DeclarationError,
+    advice: str = "",
+    **facts: object,
+) -> T:
+    """`value`, which should be an object of a class; `expected` says so in other words than the class's name."""
+    if not isinstance(value, of):
+        classes = of if isinstance(of, tuple) else (of,)
+        words = expected or " or ".join(_with_article(one.__name__) for one in classes)
+        _fail(f"{what} should be {words}, got {type(value).__name__} {brief(value)}.", error, advice, facts)
+    return value
+
+
+def is_integer(value: object) -> bool:
+    """Whether `value` is an integer: Python's or NumPy's, and no bool."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'horizontal'?`, or nothing if no name is near."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def brief(value: object, *, limit: int = 80) -> str:
+    """The repr of a value on one line, cut at `limit` characters; NumPy's scalars as the numbers they are."""
+    is_wrapped = isinstance(value, numbers.Number) and type(value).__module__ == "numpy"
+    try:
+        text = " ".join((str(value) if is_wrapped else repr(value)).split())
+    except Exception as error:
+        if isinstance(value, int):  # of more digits than Python converts
+            return f"an int of {value.bit_length()} bits"
+        text = f"(its repr raises {type(error).__name__})"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _fail(message: str, error: Failing, advice: str, facts: dict[str, object]) -> NoReturn:
+    raise error(f"{message} {advice}" if advice else message, **facts)
+
+
+def _within(
+    value: Any,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> bool:
+    return (
+        (least is None or value >= least)
+        and (most is None or value <= most)
+        and (above is None or value > above)
+        and (below is None or value < below)
+    )
+
+
+def _bounds(
+    *, least: float | None = None, most: float | None = None, above: float | None = None, below: float | None = None
+) -> str:
+    """` of at least 1`, ` from 0 to 1`, ` above 0 and below 1`, or nothing."""
+    if least is not None and most is not None:
+        return f" from {least} to {most}"
+    if least is not None and above is None and below is None:
+        return f" of at least {least}"
+    bounds = {"of at least": least, "above": above, "of at most": most, "below": below}
+    words = [f"{words} {bound}" for words, bound in bounds.items() if bound is not None]
+    return f" {' and '.join(words)}" if words else ""
+
+
+def _listed(choices: Iterable[object]) -> str:
+    return ", ".join(one if isinstance(one, str) and one else repr(one) for one in choices)
+
+
+def _commas(names: Iterable[str]) -> list[str]:
+    """All but the last joined by commas, and the last."""
+    *first, last = names
+    return [", ".join(first), last] if first else [last]
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
