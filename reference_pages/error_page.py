@@ -122,13 +122,24 @@ def error_classes() -> list[type[BeamPipesError]]:
     return [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, BeamPipesError)]
 
 
+def tree(root: type[BeamPipesError]) -> Iterator[str]:
+    """A class and those derived from it, drawn: each with the builtins that it is too."""
+    builtins = [base.__name__ for base in root.__bases__ if base.__module__ == "builtins" and base is not Exception]
+    yield root.__name__ + (f" ({', '.join(builtins)})" if builtins else "")
+    below = [cls for cls in error_classes() if root in cls.__bases__]
+    for cls in below:
+        first, *others = tree(cls)
+        is_last = cls is below[-1]
+        yield f"{'└' if is_last else '├'}── {first}"
+        yield from (f"{' ' if is_last else '│'}   {line}" for line in others)
+
+
 def page() -> str:
     """The text of the page."""
     by_class: dict[str, list[Message]] = {}
     for message in messages():
         by_class.setdefault(message.error, []).append(message)
-    tree = (errors.__doc__ or "").split("\n\n")[1]
-    parts = [f"```text\n{inspect.cleandoc(tree)}\n```"]
+    parts = ["\n".join(["```text", *tree(BeamPipesError), "```"])]
     for cls in error_classes():
         parts.append(_section(cls, by_class.get(cls.__name__, [])))
     return HEAD + "\n\n".join(parts) + "\n"

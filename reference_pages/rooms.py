@@ -36,7 +36,7 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
-    "errors": Room(1, 550, "every exception, and what makes text from data safe to print", set()),
+    "errors": Room(1, 470, "every exception, and what makes text from data safe to print", set()),
     "extras": Room(1, 160, "optional dependencies: what to install when one is missing", {"errors"}),
     "checks": Room(
         1, 250, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}

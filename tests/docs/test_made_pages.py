@@ -74,6 +74,20 @@ class TestTheErrorPage:
             assert f"\n## {cls.__name__}\n" in page
         assert "There is no published snapshot, no such split or no such feature. Also a `FileNotFoundError`." in page
 
+    def test_the_tree_hangs_each_class_from_its_base(self) -> None:
+        drawn = list(error_page.tree(errors.CacheError))
+        assert drawn[:4] == [
+            "CacheError (RuntimeError)",
+            "├── CacheNotFoundError (FileNotFoundError)",
+            "│   └── TaskNotCachedError (AssertionError)",
+            "├── CacheReadError (OSError)",
+        ]
+        assert drawn[-2:] == ["    ├── CorruptTakedownError", "    └── CorruptRecordError"]
+
+    def test_the_tree_holds_every_class_once(self) -> None:
+        names = [line.lstrip("│├└─ ").partition(" ")[0] for line in error_page.tree(errors.BeamPipesError)]
+        assert sorted(names) == sorted(cls.__name__ for cls in error_page.error_classes())
+
     def test_messages_are_found_however_they_are_spelled(self) -> None:
         source = """
 raise TaskError("no rate for the task" + f" {name!r}; " "give one", task=name)
