@@ -12,6 +12,7 @@ keywords become facts of the exception (`stage=name`).
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import numbers
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,34 @@ N = TypeVar("N", bound=float)
 Failing = Callable[..., Exception]
 
 
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """Bounds of a number: `least` and `most` are allowed, `above` and `below` are not."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def hold(self, value: Any) -> bool:
+        """Whether a number is within; NaN is not."""
+        return bool(
+            value == value
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        """` of at least 1`, ` from 0 to 1`, ` above 0 and below 1`; nothing without bounds."""
+        if self.least is not None and self.most is not None:
+            return f" from {self.least} to {self.most}"
+        bounds = {"of at least": self.least, "above": self.above, "of at most": self.most, "below": self.below}
+        words = [f"{words} {bound}" for words, bound in bounds.items() if bound is not None]
+        return f" {' and '.join(words)}" if words else ""
+
+
 def choice(
     value: T, *, of: Iterable[object], what: str, error: Failing = DeclarationError, advice: str = "", **facts: object
 ) -> T:
@@ -32,7 +61,7 @@ def choice(
     choices = list(of)
     if value not in choices:
         near = nearest(value, [one for one in choices if isinstance(one, str)]) if isinstance(value, str) else ""
-        _fail(f"{what} should be one of {_listed(choices)}, got {brief(value)}.{near}", error, advice, facts)
+        _fail(f"{what} should be one of {listed(choices)}, got {brief(value)}.{near}", error, advice, facts)
     return value
 
 
@@ -47,9 +76,9 @@ def integer(
     **facts: object,
 ) -> int:
     """`value` as Python's integer, within bounds: NumPy's have a width and are not JSON. A bool is not one."""
-    if not is_integer(value) or not _within(value, least=least, most=most):
-        expected = f"an integer{_bounds(least=least, most=most)}"
-        _fail(f"{what} should be {expected}, got {brief(value)}.", error, advice, facts)
+    bounds = Bounds(least, most)
+    if not is_integer(value) or not bounds.hold(value):
+        _fail(f"{what} should be an integer{bounds}, got {brief(value)}.", error, advice, facts)
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
@@ -65,14 +94,10 @@ def number(
     advice: str = "",
     **facts: object,
 ) -> N:
-    """`value`, which should be a number within bounds: `least` and `most` are allowed, `above` and `below` are not.
-
-    A bool and NaN are no numbers.
-    """
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
-    if not is_number or not _within(value, least=least, most=most, above=above, below=below):
-        expected = f"a number{_bounds(least=least, most=most, above=above, below=below)}"
-        _fail(f"{what} should be {expected}, got {brief(value)}.", error, advice, facts)
+    """`value`, which should be a number within `Bounds`. A bool and NaN are no numbers."""
+    bounds = Bounds(least, most, above, below)
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not bounds.hold(value):
+        _fail(f"{what} should be a number{bounds}, got {brief(value)}.", error, advice, facts)
     return value
 
 
@@ -157,36 +182,8 @@ def _fail(message: str, error: Failing, advice: str, facts: dict[str, object]) -
     raise error(f"{message} {advice}" if advice else message, **facts)
 
 
-def _within(
-    value: Any,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> bool:
-    return (
-        (least is None or value >= least)
-        and (most is None or value <= most)
-        and (above is None or value > above)
-        and (below is None or value < below)
-    )
-
-
-def _bounds(
-    *, least: float | None = None, most: float | None = None, above: float | None = None, below: float | None = None
-) -> str:
-    """` of at least 1`, ` from 0 to 1`, ` above 0 and below 1`, or nothing."""
-    if least is not None and most is not None:
-        return f" from {least} to {most}"
-    if least is not None and above is None and below is None:
-        return f" of at least {least}"
-    bounds = {"of at least": least, "above": above, "of at most": most, "below": below}
-    words = [f"{words} {bound}" for words, bound in bounds.items() if bound is not None]
-    return f" {' and '.join(words)}" if words else ""
-
-
-def _listed(choices: Iterable[object]) -> str:
+def listed(choices: Iterable[object]) -> str:
+    """Choices as they are written: `fail, drop, None`."""
     return ", ".join(one if isinstance(one, str) and one else repr(one) for one in choices)
 
 

@@ -162,7 +162,7 @@ def _cast(array: Array, node: OperatorNode, argument: Argument) -> Array:
 def _bad_argument(node: OperatorNode, argument: Argument, found: str) -> OperatorError:
     feed = node.argument_inputs[argument.name]
     return OperatorError(
-        f"operator {node.name!r}: the argument {argument.name!r} should be {argument.kind.words} for each sample "
+        f"operator {node.name!r}: the argument {argument.name!r} should be {argument.words} for each sample "
         f"({argument.kind.dtype}, rank {argument.kind.rank}), and {feed.name!r} gave {found}. It was called at "
         f"{node.where}.",
         operator=node.name,
@@ -196,6 +196,7 @@ def host_draws(
     values = {name: _argument_column(operator, name, column, node) for name, column in arguments.items()}
 
     def drawn(some: Samples, columns: Mapping[str, TensorList]) -> dict[str, Array]:
+        _check_limits(operator, columns)
         made: dict[str, Array] = operator.host_draws(some, shapes, **_batched(operator, columns, len(some)))
         return made
 
@@ -206,6 +207,15 @@ def host_draws(
     except Exception as error:
         one_by_one(node, samples, lambda one: drawn(samples.take(one), _taken(values, one)), error)
         raise _failed_together(node, samples, error) from error
+
+
+def _check_limits(operator: Operator, values: Mapping[str, TensorList]) -> None:
+    """Raises `ValueError` if a value of an argument is beyond what the operator declares."""
+    for name, column in values.items():
+        argument = operator.arguments[name]
+        if argument.is_limited:
+            for one in column if column.dense is None else [column.dense]:
+                argument.check_values(one)
 
 
 def _taken(columns: Mapping[str, TensorList], indices: Array) -> dict[str, TensorList]:
@@ -246,6 +256,7 @@ def _run_batch(
 ) -> list[TensorList]:
     """`run_batch` over all samples; `run_arrays` where there is none."""
     operator, size = node.operator, len(samples)
+    _check_limits(operator, values)
     keywords = _batched(operator, values, size)
     if operator.run_batch is not None:
         return _columns(node, operator.run_batch(samples, *inputs, **keywords), size, "run_batch")
@@ -295,6 +306,11 @@ def _run_each(
         if not argument.constant_only and name in operator.constants
     }
     scalars = {name: operator.arguments[name].kind.rank == 0 for name in values}
+    limited: list[Argument] = []
+    try:
+        _check_limits(operator, values)
+    except ValueError:
+        limited = [operator.arguments[name] for name in values]
     results: list[Any] = [None] * size
     failures: dict[int, Exception] = {}
     batch = _batch_to_fill(node, size) if operator.fills_rows else None
@@ -305,6 +321,8 @@ def _run_each(
             for name, column in values.items():
                 keywords[name] = column[index].item() if scalars[name] else column[index]
             try:
+                for argument in limited:
+                    argument.check_values(keywords[argument.name])
                 sample = Sample(samples, index, None if batch is None else batch[index])
                 results[index] = function(sample, *[column[index] for column in inputs], **keywords)
             except GraphError:

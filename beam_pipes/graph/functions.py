@@ -224,7 +224,7 @@ def documentation(operator: type[Operator]) -> str:
     if operator.arguments:
         lines.append("Args:")
     for argument in operator.arguments.values():
-        what = argument.kind.words + ("" if argument.constant_only else ", or a data node")
+        what = argument.words + ("" if argument.constant_only else ", or a data node")
         default = "" if argument.is_required else f" Default: {argument.default!r}."
         lines.append(f"    {argument.name}: {argument.doc or what} ({what}).{default}")
     lines.append(f"Places: {', '.join(operator.devices)}." + (" Draws random numbers." if operator.random else ""))

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import numpy as np
 
-from beam_pipes.checks import nearest
+from beam_pipes.checks import Bounds, brief, exclusive, listed, nearest
 from beam_pipes.errors import InferenceError, OperatorArgumentError
 from beam_pipes.graph import tensors
 from beam_pipes.graph.spec import UNKNOWN, TensorSpec
@@ -69,6 +69,12 @@ def _string(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
+
+
+def _letter(value: object) -> str:
+    if len(made := _string(value)) != 1:
+        raise TypeError
+    return made
 
 
 def _array_of(dtype: str) -> Callable[[object], object]:
@@ -118,6 +124,7 @@ KINDS: Final = {
         Kind("int", "an int", "int", _integer, "int64"),
         Kind("float", "a number", "float", _number, "float64"),
         Kind("str", "a str", "str", _string),
+        Kind("letter", "one letter", "str", _letter),
         Kind("ints", "an int or a list of ints", "int | Sequence[int]", _array_of("int64"), "int64", 1),
         Kind("floats", "a number or a list of numbers", "float | Sequence[float]", _array_of("float64"), "float64", 1),
         Kind(
@@ -147,8 +154,7 @@ def _enum_kind(cls: type[enum.Enum]) -> Kind:
             raise TypeError
         return value
 
-    choices = ", ".join(f"types.{member.name}" for member in cls)
-    return Kind(cls.__name__, f"one of {choices}", f"{cls.__name__} | str", convert)
+    return Kind(cls.__name__, f"a {cls.__name__}", f"{cls.__name__} | str", convert)
 
 
 class Argument:
@@ -166,12 +172,29 @@ class Argument:
         doc: one line for the operator's documentation, with the unit.
         static: on a device it determines the shape of the output. Samples are grouped by it, and `run_arrays` gets
             one Python value (a tuple for lists) instead of an array.
+        choices: what it may be.
+        least, most, above: bounds of it, or of each of its numbers. A default outside of them is allowed too.
+        sizes: how many numbers a list may hold.
+        ascending: whether no number of a list may be less than the one before.
+
+    Constants are held to these when the graph is defined; values of data nodes when an operator gets them on the host.
     """
 
     constant_only = False
 
     def __init__(
-        self, kind: str | type[enum.Enum], *, default: object = REQUIRED, doc: str = "", static: bool = False
+        self,
+        kind: str | type[enum.Enum],
+        *,
+        default: object = REQUIRED,
+        doc: str = "",
+        static: bool = False,
+        choices: Iterable[object] = (),
+        least: float | None = None,
+        most: float | None = None,
+        above: float | None = None,
+        sizes: tuple[int, ...] = (),
+        ascending: bool = False,
     ) -> None:
         self.kind = KINDS[kind] if isinstance(kind, str) else _enum_kind(kind)
         if not self.constant_only and self.kind.dtype is None:
@@ -180,6 +203,11 @@ class Argument:
         self.doc = doc
         self.static = static
         self.name = ""
+        self._choices = list(choices) or ([] if isinstance(kind, str) else list(kind))
+        self._bounds = Bounds(least, most, above)
+        self._sizes = sizes
+        self._ascending = ascending
+        self.is_limited = bool(self._choices or str(self._bounds) or sizes or ascending)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -188,6 +216,19 @@ class Argument:
     def is_required(self) -> bool:
         return self.default is REQUIRED
 
+    @property
+    def words(self) -> str:
+        """What it should be: `an int of at least 1`, `1 or 2 numbers, each above 0, the lower one first`."""
+        if self._choices:
+            shown = [f"types.{one.name}" if isinstance(one, enum.Enum) else one for one in self._choices]
+            return f"one of {listed(shown)}"
+        words = self.kind.words
+        if self._sizes:
+            one = "int" if self.kind.name == "ints" else "number"
+            words = f"{' or '.join(map(str, self._sizes))} {one}{'' if self._sizes == (1,) else 's'}"
+        words += f", each{self._bounds}" if self.kind.rank and str(self._bounds) else str(self._bounds)
+        return words + (", the lower one first" if self._ascending else "")
+
     def convert(self, value: object, *, operator: str) -> Any:
         """A constant as this argument's kind; raises `OperatorArgumentError`, naming operator and argument."""
         if value is None and self.default is None:
@@ -195,15 +236,39 @@ class Argument:
         if isinstance(value, np.ndarray) and value.ndim == 0:
             value = value[()]
         try:
-            return self.kind.convert(value)
+            made = self.kind.convert(value)
+            if self.is_limited and not self._allows(made):
+                raise ValueError
         except OperatorArgumentError as error:
             raise OperatorArgumentError(f"{operator}: {self.name}: {error}", operator=operator) from error
         except (TypeError, ValueError, OverflowError) as error:
+            near = (
+                nearest(value, [one for one in self._choices if isinstance(one, str)]) if isinstance(value, str) else ""
+            )
             raise OperatorArgumentError(
-                f"{operator}: {self.name} should be {self.kind.words}, got {value!r:.80}.",
+                f"{operator}: {self.name} should be {self.words}, got {brief(value)}.{near}",
                 operator=operator,
                 argument=self.name,
             ) from error
+        return made
+
+    def _allows(self, value: Any) -> bool:
+        """Whether a value of the kind, or all of a batch's, are within the declared limits."""
+        if self._choices:
+            return any(value is one or value == one for one in self._choices)
+        numbers = np.asarray(value)
+        if self._sizes and numbers.shape[-1] not in self._sizes:
+            return False
+        if self._ascending and np.any(numbers[..., 1:] < numbers[..., :-1]):
+            return False
+        if not self.kind.rank and isinstance(self.default, (int, float)) and not self._bounds.hold(self.default):
+            numbers = numbers[numbers != self.default]
+        return not numbers.size or (self._bounds.hold(numbers.min()) and self._bounds.hold(numbers.max()))
+
+    def check_values(self, values: Any) -> None:
+        """Raises `ValueError` for values of a data node beyond the limits: of one sample, or of many that are alike."""
+        if self.is_limited and not self._allows(values):
+            raise ValueError(f"{self.name} should be {self.words}, got {brief(np.squeeze(values).tolist())}")
 
     def __get__(self, instance: Operator | None, owner: type) -> Any:
         if instance is None:
@@ -269,6 +334,9 @@ class Operator:
     is_source: ClassVar[bool] = False
     #: It takes nodes out of the branches of a condition.
     reads_branches: ClassVar[bool] = False
+    #: Names of arguments of which one may be given, or none; and of those that are given together, or not at all.
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    together: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     #: Name → declaration, those of base classes first; filled in by `__init_subclass__`.
     arguments: ClassVar[Mapping[str, Argument]] = {}
@@ -301,12 +369,17 @@ class Operator:
                 self.constants[key] = argument.convert(constants[key], operator=self.name)
             elif argument.is_required:
                 raise OperatorArgumentError(
-                    f"{self.name}: {key} is missing ({argument.kind.words}; {argument.doc or 'no default'}).",
+                    f"{self.name}: {key} is missing ({argument.words}; {argument.doc or 'no default'}).",
                     operator=self.name,
                     argument=key,
                 )
             else:
                 self.constants[key] = argument.convert(argument.default, operator=self.name)
+        for names in self.exclusive:
+            exclusive({name: self.is_given(name) or None for name in names}, error=self.argument_error)
+        for names in self.together:
+            if len(given := [name for name in names if self.is_given(name)]) == 1:
+                raise self.argument_error(f"{' and '.join(names)} go together: {given[0]} was given alone.")
         self.check()
 
     @classmethod
@@ -331,6 +404,10 @@ class Operator:
                     operator=cls.title(),
                     argument=name,
                 )
+
+    def is_given(self, name: str) -> bool:
+        """Whether an argument is a data node, or a constant that is not None."""
+        return self.constants.get(name, self) is not None
 
     # What a subclass may say
 
@@ -371,6 +448,23 @@ class Operator:
     def refuse(self, message: str) -> InferenceError:
         """`raise self.refuse("expected images of rank 3, got float32[·]")`: with the operator's name in front."""
         return InferenceError(f"{self.name}: {message}", operator=self.name)
+
+    def expect(
+        self,
+        spec: TensorSpec,
+        words: str,
+        *,
+        ranks: Sequence[int] = (),
+        least_rank: int = 0,
+        kinds: str = "",
+        dtype: str | None = None,
+    ) -> None:
+        """Raises `InferenceError` for an input whose rank or dtype is known to be another one; `kinds` are letters of
+        `dtype.kind`."""
+        is_rank = spec.ndim is None or (spec.ndim >= least_rank and (not ranks or spec.ndim in ranks))
+        is_dtype = spec.dtype is None or ((not kinds or spec.dtype.kind in kinds) and dtype in (None, spec.dtype.name))
+        if not (is_rank and is_dtype):
+            raise self.refuse(f"expected {words}, got {spec}")
 
     def argument_error(self, message: str) -> OperatorArgumentError:
         """`raise self.argument_error("size should be positive, got 0")`: with the operator's name in front."""

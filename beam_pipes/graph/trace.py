@@ -269,7 +269,7 @@ def _check_argument_spec(operator: Operator, name: str, spec: TensorSpec) -> Non
     bad_rank = bad_rank and not argument.kind.flat
     if bad_dtype or bad_rank:
         raise OperatorArgumentError(
-            f"{operator.name}: the argument {name!r} should be {argument.kind.words} for each sample "
+            f"{operator.name}: the argument {name!r} should be {argument.words} for each sample "
             f"({argument.kind.dtype}, rank {rank}), and the data node gives {spec}.",
             operator=operator.name,
             argument=name,

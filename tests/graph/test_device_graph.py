@@ -206,7 +206,8 @@ def test_a_draw_that_fails_for_a_device_names_its_record(iterator: Any) -> None:
         index = fn.external_source(numbered(8), batch=False, dtype=types.INT64, ndim=0)
         pipe.set_outputs(fn.random.coin_flip(probability=index - 1, device="gpu"))
     with pytest.raises(
-        OperatorError, match=r"'random.coin_flip' failed on record 'external_source@0'.*probability should be in"
+        OperatorError,
+        match=r"'random.coin_flip' failed on record 'external_source@0'.*probability should be a number from 0 to 1",
     ):
         next(iter(iterator(pipe)))
 

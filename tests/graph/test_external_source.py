@@ -236,8 +236,8 @@ def test_what_a_source_gives_wrongly_is_said(source: Any, options: Any, message:
     ("options", "message"),
     [
         ({"source": 3}, "source should be a callable or an iterable, got 3"),
-        ({"source": [], "cycle": "often"}, "cycle should be one of 'no', 'quiet', 'raise'"),
-        ({"source": [], "num_outputs": 0}, "num_outputs should be at least 1, got 0"),
+        ({"source": [], "cycle": "often"}, "cycle should be one of no, quiet, raise, True, False"),
+        ({"source": [], "num_outputs": 0}, "num_outputs should be an int of at least 1, got 0"),
         ({"source": [], "layout": "HWC", "ndim": 2}, "layout 'HWC' names 3 axes, and ndim is 2"),
         ({"source": [], "num_outputs": 2, "ndim": [1, 2, 3]}, "one for each of 2 outputs; got 3"),
     ],

@@ -79,6 +79,68 @@ def test_enums_are_given_as_members_or_by_name() -> None:
     assert repr(made(by=3)) == "OneByOne(by=3)"
 
 
+class Limited(Operator):
+    """Declares what its arguments may be."""
+
+    inputs = ("data",)
+    by = Argument("float", default=-1.0, least=0, most=2)
+    ends = Argument("floats", default=None, above=0, sizes=(2,), ascending=True)
+    mode = Constant("str", default="fast", choices=("fast", "exact"))
+    letter = Constant("letter", default=None)
+    exclusive = (("ends", "letter"),)
+
+    def run(self, sample: Any, data: Any, *, by: float, ends: Any) -> Any:
+        return data * by if ends is None else data * ends[0] + ends[1]
+
+
+class LimitedBatch(Limited):
+    """The same for a batch."""
+
+    run: Any = None
+
+    def run_batch(self, samples: Any, data: TensorList, *, by: Any, ends: Any) -> Any:
+        if ends is None:
+            return [one * b for one, b in zip(data, by, strict=True)]
+        return [one * e[0] + e[1] for one, e in zip(data, ends, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"by": 3}, r"by should be a number from 0 to 2, got 3\."),
+        ({"by": float("nan")}, r"by should be a number from 0 to 2, got nan\."),
+        ({"ends": [1]}, r"ends should be 2 numbers, each above 0, the lower one first, got \[1\]\."),
+        ({"ends": [2, 1]}, r"the lower one first, got \[2, 1\]\."),
+        ({"ends": [0, 1]}, r"each above 0, the lower one first, got \[0, 1\]\."),
+        ({"mode": "exat"}, r"mode should be one of fast, exact, got 'exat'\. Did you mean 'exact'\?"),
+        ({"letter": "HW"}, r"letter should be one letter, got 'HW'\."),
+        ({"letter": "H", "ends": [1, 2]}, r"give one of ends and letter, got ends and letter\."),
+    ],
+)
+def test_constants_are_held_to_what_is_declared(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OperatorArgumentError, match=words):
+        function_of(Limited)(np.ones(2, np.float32), **given)
+
+
+@pytest.mark.parametrize("operator", [Limited, LimitedBatch])
+@pytest.mark.parametrize("name", ["by", "ends"])
+@pytest.mark.parametrize("dense", [True, False], ids=["dense", "ragged"])
+def test_values_of_a_node_beyond_the_limits_cost_their_sample(operator: type[Operator], name: str, dense: bool) -> None:
+    values = [2.0, 5.0, -1.0] if name == "by" else [[1, 2], [3, 2], [1, 1]] if dense else [[1, 2], [3], [1, 1]]
+
+    def run(on_error: str) -> list[Any]:
+        pipe = Pipeline(batch_size=3)
+        with pipe:
+            data = fn.external_source(lambda: [np.ones(1), np.ones(2), np.ones(3)])
+            fed = fn.external_source(lambda: [np.array(one, np.float64) for one in values])
+            pipe.set_outputs(function_of(operator)(data, on_error=on_error, **{name: fed}))
+        return [one.tolist() for one in pipe.run()[0]]
+
+    assert run("drop") == ([[2.0], [-1.0, -1.0, -1.0]] if name == "by" else [[3.0], [2.0, 2.0, 2.0]])
+    with pytest.raises(OperatorError, match=rf"on record 'external_source@1' .*ValueError: {name} should be "):
+        run("fail")
+
+
 def test_an_argument_that_cannot_be_data_has_to_be_declared_constant() -> None:
     with pytest.raises(ValueError, match="an argument of kind 'str' cannot be a data node: declare it as Constant"):
         Argument("str")
@@ -231,7 +293,7 @@ def test_the_device_buffer_holds_at_least_one_batch() -> None:
             lambda scalar, row: fn.bb_flip(fn.reshape(row, shape=[2, 3]), horizontal=1),
             r"^bb_flip: expected boxes of four numbers, \(n, 4\), got float32\[2×3\]",
         ),
-        (lambda scalar, row: fn.pad_batch(scalar), r"^pad_batch: expected sequences, got scalars: float32\[\]"),
+        (lambda scalar, row: fn.pad_batch(scalar), r"^pad_batch: expected sequences, got float32\[\]"),
         (lambda scalar, row: fn.mel_filter_bank(scalar), r"^mel_filter_bank: expected spectrograms, got float32\[\]"),
         (
             lambda scalar, row: fn.resize(fn.reshape(row, shape=[2, 3, 1], layout="HWC"), size=2, roi_start=[0, 0]),

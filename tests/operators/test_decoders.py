@@ -200,5 +200,5 @@ def test_damaged_sound_names_the_sample() -> None:
         OperatorError, match=r"on record 'external_source@0'.*the sound file of 9 bytes cannot be decoded"
     ):
         run(lambda x: fn.decoders.audio(x)[0], [np.frombuffer(b"not sound", np.uint8)])
-    with pytest.raises(OperatorArgumentError, match=r"dtype should be float32, int16 or int32, got uint8"):
+    with pytest.raises(OperatorArgumentError, match=r"dtype should be one of float32, int16, int32, got 'uint8'"):
         fn.decoders.audio(np.zeros(3, np.uint8), dtype="uint8")

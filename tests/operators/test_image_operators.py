@@ -129,7 +129,7 @@ def test_random_resized_crop_is_keyed_by_record() -> None:
     assert [one.shape for one in both] == [(16, 12, 3)] * 3
     again = run(lambda x: fn.random_resized_crop(x, size=[16, 12], name="crop"), samples, layout="HWC", num_threads=2)
     assert all(np.array_equal(a, b) for a, b in zip(both, again, strict=True))
-    with pytest.raises(OperatorArgumentError, match=r"random_area should be two numbers above 0"):
+    with pytest.raises(OperatorArgumentError, match=r"random_area should be 2 numbers, each above 0 and of at most 1, the lower one first"):
         fn.random_resized_crop(IMAGE, size=3, random_area=(0, 2))
 
 
@@ -196,7 +196,7 @@ def test_warps_are_their_reference(fill: float | None) -> None:
 
 
 def test_warps_say_what_is_wrong() -> None:
-    with pytest.raises(OperatorArgumentError, match=r"matrix should be six numbers, row by row, got 4"):
+    with pytest.raises(OperatorArgumentError, match=r"matrix should be 6 numbers, got"):
         one(lambda x: fn.warp_affine(x, matrix=[1, 0, 0, 1]), SMALL)
     with pytest.raises(
         OperatorArgumentError, match=r"interp_type should be one of types.INTERP_NN, types.INTERP_LINEAR"
@@ -301,7 +301,7 @@ def test_crop_says_what_is_wrong() -> None:
         one(lambda x: fn.crop(x, crop_h=2), GRID)
     with pytest.raises(OperatorError, match=r"the window -1:4 of axis 0 reaches beyond the 4 elements there"):
         one(lambda x: fn.crop(x, crop=(5, 3)), GRID)
-    with pytest.raises(OperatorArgumentError, match=r"crop_pos_x should be in \[0, 1\], got 2.0"):
+    with pytest.raises(OperatorArgumentError, match=r"crop_pos_x should be a number from 0 to 1, got 2.0"):
         one(lambda x: fn.crop(x, crop=2, crop_pos_x=2.0), GRID)
     pipe = Pipeline(batch_size=1)
     with pipe, pytest.raises(InferenceError, match=r"a window of height 5 is larger than the image"):

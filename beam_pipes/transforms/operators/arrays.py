@@ -26,6 +26,9 @@ from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Namespace, Row, Value
 
+#: A constant of two numbers above 0.
+positive_range = functools.partial(Constant, "floats", above=0, sizes=(2,), ascending=True)
+
 
 def known_axes(
     operator: Operator, spec: TensorSpec, axes: Sequence[int] | None, axis_names: str | None
@@ -205,17 +208,17 @@ class Reshape(Operator):
     inputs = ("data", "shape_input")
     optional_inputs = 1
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
-    shape = Argument("ints", default=None, doc="extents of the output; one may be -1", static=True)
+    shape = Argument("ints", default=None, doc="extents of the output; one may be -1", static=True, least=-1)
     rel_shape = Argument("floats", default=None, doc="extents of the output by those of the input", static=True)
     src_dims = Constant("ints", default=None, doc="which extents of the input are taken; -1 for an axis of 1")
     layout = Constant("str", default=None, doc="names of the axes; those of the input where the rank stays the same")
 
+    exclusive = (("shape", "rel_shape"),)
+
     def check(self) -> None:
-        if self.constants.get("shape") is not None and self.constants.get("rel_shape") is not None:
-            raise self.argument_error("give one of shape and rel_shape.")
         shape = self.constants.get("shape")
-        if shape is not None and (sum(shape == -1) > 1 or any(shape < -1)):
-            raise self.argument_error(f"shape should hold extents and at most one -1, got {shape.tolist()}.")
+        if shape is not None and sum(shape == -1) > 1:
+            raise self.argument_error(f"shape should hold at most one -1, got {shape.tolist()}.")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
@@ -223,7 +226,7 @@ class Reshape(Operator):
             dims = inputs[1].shape
             found = TensorSpec.of_rank(spec.dtype, dims[0] if dims else None)
         elif "shape" in self.constants and "rel_shape" in self.constants:
-            if not any(self.constants[name] is not None for name in ("shape", "rel_shape", "src_dims", "layout")):
+            if not any(map(self.is_given, ("shape", "rel_shape", "src_dims", "layout"))):
                 raise self.refuse("give shape, rel_shape, src_dims, layout or a second input")
             found = TensorSpec(spec.dtype, self._known_shape(spec))
         else:
@@ -313,9 +316,7 @@ class Reinterpret(Reshape):
                     raise self.refuse(f"{spec} does not make whole elements of {dtype}")
             spec = spec.replace(shape=(*spec.shape[:-1], last))
         spec = spec.replace(dtype=dtype)
-        given = len(inputs) > 1 or any(
-            self.constants.get(name, 0) is not None for name in ("shape", "rel_shape", "src_dims", "layout")
-        )
+        given = len(inputs) > 1 or any(map(self.is_given, ("shape", "rel_shape", "src_dims", "layout")))
         return super().infer(spec, *inputs[1:]) if given else spec
 
     def run(

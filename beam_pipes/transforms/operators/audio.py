@@ -35,18 +35,14 @@ class MelFilterBank(Operator):
     inputs = ("spectrogram",)
     devices = ("cpu", "gpu")
     version = "2"
-    nfilter = Constant("int", default=128, doc="how many filters")
+    nfilter = Constant("int", default=128, doc="how many filters", least=1)
     sample_rate = Constant("float", default=44100.0, doc="of the wave, in Hz")
     freq_low = Constant("float", default=0.0, doc="where the first filter begins, in Hz")
     freq_high = Constant("float", default=0.0, doc="where the last one ends, in Hz; 0 is half the sample rate")
     normalize = Constant("bool", default=True, doc="whether filters have unit area, instead of a peak of 1")
-    mel_formula = Constant("str", default="slaney", doc="'slaney' or 'htk'")
+    mel_formula = Constant("str", default="slaney", doc="what mels are", choices=SCALES)
 
     def check(self) -> None:
-        if self.mel_formula not in SCALES:
-            raise self.argument_error(f"mel_formula should be one of {', '.join(SCALES)}, got {self.mel_formula!r}.")
-        if self.nfilter < 1:
-            raise self.argument_error(f"nfilter should be at least 1, got {self.nfilter}.")
         if not 0 <= self.freq_low < self._top <= self.sample_rate / 2:
             raise self.argument_error(
                 f"expected 0 <= freq_low < freq_high <= {self.sample_rate / 2:g}, half the sample rate; got "
@@ -59,8 +55,7 @@ class MelFilterBank(Operator):
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
-        if spec.ndim == 0:
-            raise self.refuse(f"expected spectrograms, got {spec}")
+        self.expect(spec, "spectrograms", least_rank=1)
         self._layout = spec.layout
         if spec.shape is None:
             return TensorSpec.of("float32", None, spec.layout)
@@ -138,23 +133,17 @@ class Spectrogram(Operator):
     inputs = ("wave",)
     devices = ("cpu", "gpu")
     nfft = Constant("int", default=None, doc="points of the transform; the length of the window by default")
-    window_length = Constant("int", default=512, doc="samples of a frame")
-    window_step = Constant("int", default=256, doc="samples from one frame to the next")
+    window_length = Constant("int", default=512, doc="samples of a frame", least=1)
+    window_step = Constant("int", default=256, doc="samples from one frame to the next", least=1)
     window_fn = Constant("floats", default=None, doc="the weights of the window; Hann's by default")
     power = Constant("int", default=2, doc="2 for the power of the spectrum, 1 for its magnitude")
     center_windows = Constant("bool", default=True, doc="whether the wave is extended so that frames are centred")
     reflect_padding = Constant("bool", default=True, doc="whether it is extended by its mirror image, or by zeros")
-    layout = Constant("str", default="ft", doc="'ft': frequencies, then frames; 'tf': frames, then frequencies")
+    layout = Constant(
+        "str", default="ft", doc="'ft': frequencies, then frames; 'tf': frames, then frequencies", choices=LAYOUTS
+    )
 
     def check(self) -> None:
-        if self.power not in (1, 2):
-            raise self.argument_error(f"power should be 1 or 2, got {self.power}.")
-        if self.layout not in LAYOUTS:
-            raise self.argument_error(f"layout should be 'ft' or 'tf', got {self.layout!r}.")
-        if self.window_length < 1 or self.window_step < 1:
-            raise self.argument_error(
-                f"window_length and window_step should be at least 1, got {self.window_length} and {self.window_step}."
-            )
         if self.window_fn is not None and len(self.window_fn) != self.window_length:
             raise self.argument_error(
                 f"window_fn should hold window_length={self.window_length} weights, got {len(self.window_fn)}."
@@ -168,8 +157,7 @@ class Spectrogram(Operator):
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
-        if spec.ndim not in (1, None):
-            raise self.refuse(f"expected waves of one channel, (samples,), got {spec}")
+        self.expect(spec, "waves of one channel, (samples,)", ranks=[1])
         length = spec.shape[0] if spec.shape is not None else None
         frames = None if length is None else max(0, self._num_frames(length))
         bins = self._points // 2 + 1
@@ -250,15 +238,9 @@ class ToDecibels(Operator):
 
     inputs = ("data",)
     devices = ("cpu", "gpu")
-    multiplier = Constant("float", default=10.0, doc="10 for power, 20 for magnitude")
-    reference = Constant("float", default=0.0, doc="what is 0 dB; 0 is the largest value of each sample")
+    multiplier = Constant("float", default=10.0, doc="10 for power, 20 for magnitude", above=0)
+    reference = Constant("float", default=0.0, doc="what is 0 dB; 0 is the largest value of each sample", least=0)
     cutoff_db = Constant("float", default=-200.0, doc="what is less counts as this many dB")
-
-    def check(self) -> None:
-        if not self.multiplier > 0 or self.reference < 0:
-            raise self.argument_error(
-                f"multiplier should be above 0 and reference not below, got {self.multiplier} and {self.reference}."
-            )
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0].replace(dtype=np.dtype("float32"))
@@ -294,16 +276,10 @@ class Audio(Operator):
     sample_rate = Argument("float", default=0.0, doc="resample to this many Hz, as `audio_resample`; 0: as in the file")
     quality = Constant("float", default=50.0, doc="0 to 100: how many lobes of the sinc count, 3, 16 at 50, up to 64")
     downmix = Constant("bool", default=False, doc="whether channels are averaged to one, without an axis")
-    dtype = Constant("dtype", default="float32", doc="the dtype of the samples: float32, int16 or int32")
-
-    def check(self) -> None:
-        if self.dtype.name not in ("float32", "int16", "int32"):
-            raise self.argument_error(f"dtype should be float32, int16 or int32, got {self.dtype}.")
+    dtype = Constant("dtype", default="float32", doc="the dtype of the samples", choices=("float32", "int16", "int32"))
 
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
-        spec = inputs[0]
-        if (spec.dtype is not None and spec.dtype != np.uint8) or spec.ndim not in (1, None):
-            raise self.refuse(f"expected the bytes of files, uint8[·], got {spec}")
+        self.expect(inputs[0], "the bytes of files, uint8[·]", ranks=[1], dtype="uint8")
         wave = TensorSpec(self.dtype, (None,) if self.downmix else (None, None))
         return [wave, TensorSpec.of("float32", ())]
 
@@ -330,8 +306,6 @@ class Audio(Operator):
             return wave, np.float32(rate)
         if self.downmix:
             wave = wave.mean(axis=1, dtype=np.float32) if wave.shape[1] > 1 else wave[:, 0]
-        if sample_rate < 0:
-            raise ValueError(f"sample_rate should be a number of Hz, got {sample_rate}")
         if sample_rate and sample_rate != rate:
             length, channels = math.ceil(len(wave) * sample_rate / rate), wave.shape[1:]
             columns = wave.astype(np.float64).reshape(len(wave), -1)
@@ -454,13 +428,12 @@ class PreemphasisFilter(Mapped):
 
     preemph_coeff = Argument("float", default=0.97, doc="which part")
     border = Constant(
-        "str", default="clamp", doc="what is before the first: itself, 'clamp', 'zero', or the second, 'reflect'"
+        "str",
+        default="clamp",
+        doc="what is before the first: itself, 'clamp', 'zero', or the second, 'reflect'",
+        choices=("clamp", "reflect", "zero"),
     )
     dtype = Constant("dtype", default="float32", doc="the dtype of the output")
-
-    def check(self) -> None:
-        if self.border not in ("clamp", "reflect", "zero"):
-            raise self.argument_error(f"border should be 'clamp', 'reflect' or 'zero', got {self.border!r}.")
 
     def run(self, sample: Sample, wave: Array, *, preemph_coeff: float) -> object:
         values = wave.astype(np.float32)
@@ -522,7 +495,7 @@ class MFCC(Operator):
 
     inputs = ("spectrogram",)
     n_mfcc = Constant("int", default=20, doc="how many coefficients, at most as many as there are bins")
-    dct_type = Constant("int", default=2, doc="1 to 4: which cosine transform")
+    dct_type = Constant("int", default=2, doc="1 to 4: which cosine transform", least=1, most=4)
     normalize = Constant("bool", default=False, doc="whether its basis is orthonormal; not for type 1")
     lifter = Constant(
         "float", default=0.0, doc="coefficient i is multiplied by 1 + lifter / 2 sin(π (i + 1) / lifter); 0: by 1"
@@ -530,8 +503,8 @@ class MFCC(Operator):
     axis = Constant("int", default=0, doc="where the bins are")
 
     def check(self) -> None:
-        if self.dct_type not in (1, 2, 3, 4) or (self.dct_type == 1 and self.normalize):
-            raise self.argument_error(f"dct_type should be 1 to 4, without normalize for 1, got {self.dct_type}.")
+        if self.dct_type == 1 and self.normalize:
+            raise self.argument_error("dct_type=1 is not normalized: give one of normalize and dct_type=1.")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec.of_rank("float32", inputs[0].ndim, inputs[0].layout)

@@ -18,7 +18,7 @@ from beam_pipes.graph.operator import Argument, Constant, Node, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Given
-from beam_pipes.transforms.operators.arrays import Mapped, saturated
+from beam_pipes.transforms.operators.arrays import Mapped, positive_range, saturated
 
 
 def joined(first: Array, second: Array) -> Array:
@@ -181,8 +181,7 @@ class CoordTransform(Operator):
             raise self.argument_error("give MT, or M and T.")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        if inputs[0].ndim == 0:
-            raise self.refuse(f"expected points, (…, coordinates), got {inputs[0]}")
+        self.expect(inputs[0], "points, (…, coordinates)", least_rank=1)
         shape = inputs[0].shape
         return inputs[0].replace(dtype=self.dtype, shape=None if shape is None else (*shape[:-1], None))
 
@@ -257,13 +256,11 @@ class BBoxPaste(_Boxes):
     `[[0.25, 0.25, 0.5, 0.5]]`.
     """
 
-    ratio = Argument("float", doc="size of the canvas by that of the image, at least 1")
+    ratio = Argument("float", doc="size of the canvas by that of the image, at least 1", least=1)
     paste_x = Argument("float", default=0.5, doc="where the image lies: 0 at the left, 1 at the right")
     paste_y = Argument("float", default=0.5, doc="where the image lies: 0 at the top, 1 at the bottom")
 
     def run(self, sample: Sample, boxes: Array, *, ratio: float, paste_x: float, paste_y: float) -> Array:
-        if ratio < 1:
-            raise ValueError(f"ratio should be at least 1, got {ratio}")
         start = np.array([paste_x, paste_y]) * (ratio - 1)
         return self._moved(boxes, lambda corners: (corners + start) / ratio)
 
@@ -283,14 +280,14 @@ class RandomBBoxCrop(Operator):
     optional_inputs = 1
     random = True
     thresholds = Constant("floats", default=0.0, doc="least overlaps, of which one is drawn")
-    threshold_type = Constant("str", default="iou", doc="'iou', intersection by union, or 'overlap', by the box")
+    threshold_type = Constant("str", default="iou", doc="what the overlap is divided by", choices=("iou", "overlap"))
     all_boxes_above_threshold = Constant("bool", default=True, doc="whether each box has to overlap, or one of them")
-    aspect_ratio = Constant("floats", default=(1.0, 1.0), doc="least and largest width / height of the window")
-    scaling = Constant("floats", default=(1.0, 1.0), doc="least and largest extent of the window, 0 to 1")
+    aspect_ratio = positive_range(default=(1.0, 1.0), doc="least and largest width / height of the window")
+    scaling = positive_range(default=(1.0, 1.0), doc="least and largest extent of the window", most=1)
     crop_shape = Argument("ints", default=None, doc="the size of the window in pixels, instead of a drawn one")
     input_shape = Argument("ints", default=None, doc="the size of the image in pixels; goes with crop_shape")
-    shape_layout = Constant("str", default="WH", doc="which extents these two are")
-    bbox_layout = Constant("str", default=None, doc="which numbers boxes are: xyXY or xyWH; by ltrb by default")
+    shape_layout = Constant("str", default="WH", doc="which extents these two are", choices=("WH", "HW"))
+    bbox_layout = Constant("str", default=None, doc="what boxes are; by ltrb by default", choices=_LAYOUTS.values())
     ltrb = Constant("bool", default=True, doc="whether boxes are two corners, or left, top, width, height")
     bbox_prune_threshold = Constant("float", default=None, doc="the least part of a box that is kept")
     allow_no_crop = Constant("bool", default=True, doc="whether no crop is one of what is drawn; not with crop_shape")
@@ -298,23 +295,7 @@ class RandomBBoxCrop(Operator):
     total_num_attempts = Constant("int", default=-1, doc="after how many windows the whole image is taken; -1 is 10000")
     output_bbox_indices = Constant("bool", default=False, doc="whether the numbers of boxes that are kept are given")
     without_effect = (*Operator.without_effect, "quiet")
-
-    def check(self) -> None:
-        if self.threshold_type not in ("iou", "overlap"):
-            raise self.argument_error(f"threshold_type should be 'iou' or 'overlap', got {self.threshold_type!r}.")
-        if self._layout not in _LAYOUTS.values() or sorted(self.shape_layout) != ["H", "W"]:
-            raise self.argument_error(
-                f"bbox_layout should be xyXY or xyWH and shape_layout WH or HW, got {self._layout!r} and "
-                f"{self.shape_layout!r}: boxes of two axes."
-            )
-        for name in ("aspect_ratio", "scaling"):
-            ends = self.constants[name]
-            if len(ends) != 2 or not 0 < ends[0] <= ends[1] or (name == "scaling" and ends[1] > 1):
-                raise self.argument_error(
-                    f"{name} should be two numbers above 0, the lower first, got {ends.tolist()}."
-                )
-        if (self.constants.get("crop_shape", 0) is None) != (self.constants.get("input_shape", 0) is None):
-            raise self.argument_error("crop_shape and input_shape go together.")
+    together = (("crop_shape", "input_shape"),)
 
     @property
     def _layout(self) -> str:

@@ -55,9 +55,7 @@ class Image(Operator):
     max_pixels = Constant("int", default=MAX_PIXELS, doc="a larger image is an error, before it is decoded")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        spec = inputs[0]
-        if (spec.dtype is not None and spec.dtype != np.uint8) or spec.ndim not in (1, None):
-            raise self.refuse(f"expected the bytes of files, uint8[·], got {spec}")
+        self.expect(inputs[0], "the bytes of files, uint8[·]", ranks=[1], dtype="uint8")
         return TensorSpec(self.dtype, (None, None, CHANNELS.get(self.output_type)), "HWC")
 
     def run(self, sample: Sample, data: Array) -> Array:

@@ -44,10 +44,13 @@ class ExternalSource(Fed):
     positional = ("source", "num_outputs")
     without_effect = (*Operator.without_effect, "blocking", "cuda_stream", "use_copy_kernel")
     source = Constant("any", default=None, doc="what gives the data; None where it is pushed")
-    num_outputs = Constant("int", default=None, doc="how many data nodes it gives, as a list; one node by default")
+    num_outputs = Constant(
+        "int", default=None, doc="how many data nodes it gives, as a list; one node by default", least=1
+    )
     cycle = Constant(
         "any",
         default=None,
+        choices=(*CYCLES, True, False),
         doc="at the end of the data: 'raise' ends the epoch with StopIteration and begins again after it, 'quiet' "
         "begins again at once, 'no' needs a reset in between",
     )
@@ -64,13 +67,6 @@ class ExternalSource(Fed):
     def check(self) -> None:
         from beam_pipes.graph.tensors import to_numpy_type
 
-        count = self.output_count()
-        if count < 1:
-            raise self.argument_error(f"num_outputs should be at least 1, got {count}.")
-        if self._cycle not in CYCLES:
-            raise self.argument_error(
-                f"cycle should be one of 'no', 'quiet', 'raise', True, False; got {self.cycle!r}."
-            )
         if self.source is not None and not callable(self.source) and not hasattr(self.source, "__iter__"):
             raise self.argument_error(f"source should be a callable or an iterable, got {self.source!r:.60}.")
         dtypes = list(self.dtype) if isinstance(self.dtype, (list, tuple)) else [self.dtype]

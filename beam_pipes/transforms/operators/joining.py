@@ -79,11 +79,7 @@ class Stack(Operator):
     variadic = True
     devices = ("cpu", "gpu")
     axis = Constant("int", default=0, doc="where the new axis stands in the output")
-    axis_name = Constant("str", default=None, doc="its name, one letter, where the samples have a layout")
-
-    def check(self) -> None:
-        if self.axis_name is not None and len(self.axis_name) != 1:
-            raise self.argument_error(f"axis_name should be one letter, got {self.axis_name!r}.")
+    axis_name = Constant("letter", default=None, doc="its name, where the samples have a layout")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         first = joined(self, inputs)
@@ -122,14 +118,10 @@ class Pad(Operator):
     axes = Constant("ints", default=None, doc="the axes to pad; all by default")
     axis_names = Constant("str", default=None, doc="the same by name")
     shape = Argument("ints", default=None, doc="extents of the output, one for each of the axes", static=True)
-    align = Constant("ints", default=None, doc="extents are multiples of it: one, or one for each of the axes")
+    align = Constant("ints", default=None, doc="extents are multiples of it: one, or one for each of the axes", least=1)
     fill_value = Argument("float", default=0.0, doc="what is padded with")
 
-    def check(self) -> None:
-        if self.axes is not None and self.axis_names is not None:
-            raise self.argument_error("give one of axes and axis_names.")
-        if self.align is not None and any(self.align < 1):
-            raise self.argument_error(f"align should be at least 1, got {self.align.tolist()}.")
+    exclusive = (("axes", "axis_names"),)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
@@ -225,23 +217,16 @@ class OneHot(Operator):
 
     inputs = ("data",)
     devices = ("cpu", "gpu")
-    num_classes = Constant("int", default=0, doc="how many classes there are")
+    num_classes = Constant("int", doc="how many classes there are", least=1)
     axis = Constant("int", default=-1, doc="where the new axis stands in the output")
-    axis_name = Constant("str", default=None, doc="its name, one letter: the output then has a layout")
+    axis_name = Constant("letter", default=None, doc="its name: the output then has a layout")
     on_value = Constant("float", default=1.0, doc="what stands at the class")
     off_value = Constant("float", default=0.0, doc="what stands elsewhere")
     dtype = Constant("dtype", default="float32", doc="the dtype of the output")
 
-    def check(self) -> None:
-        if self.num_classes < 1:
-            raise self.argument_error(f"num_classes should be at least 1, got {self.num_classes}.")
-        if self.axis_name is not None and len(self.axis_name) != 1:
-            raise self.argument_error(f"axis_name should be one letter, got {self.axis_name!r}.")
-
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
-        if spec.dtype is not None and spec.dtype.kind not in "iub":
-            raise self.refuse(f"expected class numbers (integers), got {spec}")
+        self.expect(spec, "class numbers (integers)", kinds="iub")
         if spec.shape is None:
             return TensorSpec(self.dtype)
         own = () if spec.shape == (1,) else spec.shape

@@ -25,7 +25,7 @@ class Drawing(Operator):
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
     inputs: ClassVar[tuple[str, ...]] = ("shape_like",)
     optional_inputs = 1
-    shape = Argument("ints", default=None, doc="the shape of each sample; a scalar by default")
+    shape = Argument("ints", default=None, doc="the shape of each sample; a scalar by default", least=0)
 
     def shape_spec(self, like: TensorSpec | None) -> tuple[int | None, ...] | None:
         """The known shape of the samples."""
@@ -34,8 +34,6 @@ class Drawing(Operator):
         if self.constants["shape"] is not None:
             if like is not None:
                 raise self.refuse("give one of shape and an input whose shape is taken")
-            if any(extent < 0 for extent in self.constants["shape"]):
-                raise self.refuse(f"shape should hold extents, got {self.constants['shape'].tolist()}")
             return tuple(int(extent) for extent in self.constants["shape"])
         return () if like is None else like.shape
 
@@ -79,14 +77,13 @@ class Uniform(Drawing):
     With a dtype of integers the numbers are rounded, so that both ends of the range occur.
     """
 
-    range = Argument("floats", default=(-1.0, 1.0), doc="lowest number, and the one that all are below")
+    range = Argument(
+        "floats", default=(-1.0, 1.0), doc="lowest number, and the one that all are below", sizes=(2,), ascending=True
+    )
     values = Argument("floats", default=None, doc="the numbers to choose from, instead of a range")
     dtype = Constant("dtype", default="float32", doc="the dtype of what is given")
 
     def check(self) -> None:
-        ends = self.constants.get("range")
-        if ends is not None and not (len(ends) == 2 and ends[0] <= ends[1]):
-            raise self.argument_error(f"range should be two numbers, the lower one first, got {ends.tolist()}.")
         if self.constants.get("values") is not None and not len(self.constants["values"]):
             raise self.argument_error("values should hold at least one number.")
 
@@ -105,8 +102,6 @@ class Uniform(Drawing):
         if values is not None:
             return drawn(samples, shape_like, shape, lambda some, count: self._chosen(some, count, values))
         low, high = np.asarray(range)[:, :1], np.asarray(range)[:, 1:]
-        if np.any(wrong := low > high):
-            raise ValueError(f"range should have the lower number first, got {low[wrong][0]}, {high[wrong][0]}")
         return drawn(samples, shape_like, shape, lambda some, count: self._between(some, count, low, high))
 
     def _between(self, samples: Samples, count: int, low: Array, high: Array) -> Any:
@@ -131,7 +126,7 @@ class Normal(Drawing):
     """
 
     mean = Argument("float", default=0.0, doc="the mean")
-    stddev = Argument("float", default=1.0, doc="the standard deviation")
+    stddev = Argument("float", default=1.0, doc="the standard deviation", least=0)
     dtype = Constant("dtype", default="float32", doc="the dtype of what is given; integers are rounded")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
@@ -146,8 +141,6 @@ class Normal(Drawing):
         stddev: Array,
         shape: Sequence[Array] | None,
     ) -> TensorList:
-        if np.any(wrong := stddev < 0):
-            raise ValueError(f"stddev should not be negative, got {stddev[wrong][0]}")
         middle, width = np.asarray(mean)[:, None], np.asarray(stddev)[:, None]
         return drawn(
             samples,
@@ -170,7 +163,7 @@ class CoinFlip(Drawing):
     `coin_flip(probability=0.25, dtype=types.BOOL)` → `True, False, False, False, …`
     """
 
-    probability = Argument("float", default=0.5, doc="how likely one is, 0 to 1")
+    probability = Argument("float", default=0.5, doc="how likely one is, 0 to 1", least=0, most=1)
     dtype = Constant("dtype", default="int32", doc="the dtype of what is given")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
@@ -184,9 +177,6 @@ class CoinFlip(Drawing):
         probability: Array,
         shape: Sequence[Array] | None,
     ) -> TensorList:
-        wrong = ~((probability >= 0) & (probability <= 1))
-        if np.any(wrong):
-            raise ValueError(f"probability should be in [0, 1], got {probability[wrong][0]}")
         return drawn(
             samples,
             shape_like,

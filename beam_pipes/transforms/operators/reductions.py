@@ -39,11 +39,7 @@ class Normalize(Operator):
     shift = Constant("float", default=0.0, doc="the mean of the result")
     dtype = Constant("dtype", default="float32", doc="the dtype of the result; integers are rounded and held in range")
 
-    def check(self) -> None:
-        if self.axes is not None and self.axis_names is not None:
-            raise self.argument_error("give one of axes and axis_names.")
-        if self.ddof < 0 or self.epsilon < 0:
-            raise self.argument_error(f"ddof and epsilon should not be negative, got {self.ddof} and {self.epsilon}.")
+    exclusive = (("axes", "axis_names"),)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         self._known = known_axes(self, inputs[0], self.axes, self.axis_names)
@@ -135,9 +131,7 @@ class Reduction(Operator):
     function: Any = None
     dtype: Any = None
 
-    def check(self) -> None:
-        if self.axes is not None and self.axis_names is not None:
-            raise self.argument_error("give one of axes and axis_names.")
+    exclusive = (("axes", "axis_names"),)
 
     def result_dtype(self, found: np.dtype) -> np.dtype:
         """The dtype of the result: as given, else float32, or float64 for float64."""

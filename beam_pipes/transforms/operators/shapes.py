@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from beam_pipes.checks import exclusive
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
@@ -64,8 +65,8 @@ class Squeeze(Operator):
     axis_names = Constant("str", default=None, doc="the same by name")
 
     def check(self) -> None:
-        if (self.axes is None) == (self.axis_names is None):
-            raise self.argument_error("give one of axes and axis_names.")
+        given = {"axes": self.axes, "axis_names": self.axis_names}
+        exclusive(given, needed=True, error=self.argument_error)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
@@ -238,11 +239,7 @@ class GetProperty(Operator):
     """
 
     inputs = ("data",)
-    key = Constant("str", doc="'source_info', such as cats/1.jpg@0, or 'layout'")
-
-    def check(self) -> None:
-        if self.key not in ("source_info", "layout"):
-            raise self.argument_error(f"key should be 'source_info' or 'layout', got {self.key!r}.")
+    key = Constant("str", doc="'source_info', such as cats/1.jpg@0, or 'layout'", choices=("source_info", "layout"))
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         self._layout = inputs[0].layout
@@ -258,21 +255,17 @@ class LookupTable(Operator):
     """
 
     inputs = ("data",)
-    keys = Constant("ints", default=(), doc="integers from 0 to 65535")
+    keys = Constant("ints", default=(), doc="integers that are looked up", least=0, most=0xFFFF)
     values = Constant("floats", default=(), doc="what they are replaced by")
     default_value = Constant("float", default=0.0, doc="what all other integers are replaced by")
     dtype = Constant("dtype", default="float32", doc="the dtype of the output")
 
     def check(self) -> None:
-        if len(self.keys) != len(self.values) or any((self.keys < 0) | (self.keys > 0xFFFF)):
-            raise self.argument_error(
-                f"keys should be integers from 0 to 65535, as many as values; got {len(self.keys)} keys up to "
-                f"{max(self.keys, default=0)} and {len(self.values)} values."
-            )
+        if len(self.keys) != len(self.values):
+            raise self.argument_error(f"got {len(self.keys)} keys and {len(self.values)} values: give as many.")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        if inputs[0].dtype is not None and inputs[0].dtype.kind not in "iu":
-            raise self.refuse(f"expected integers, got {inputs[0]}")
+        self.expect(inputs[0], "integers", kinds="iu")
         table = np.full(int(max(self.keys, default=-1)) + 2, self.default_value)
         table[self.keys] = self.values
         self._table = saturated(np, table, self.dtype)
@@ -334,8 +327,7 @@ class Read(Operator):
     without_effect = (*Operator.without_effect, "dont_use_mmap", "use_o_direct")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        if inputs[0].dtype is not None and inputs[0].dtype != np.uint8:
-            raise self.refuse(f"expected names as bytes, uint8[·], got {inputs[0]}")
+        self.expect(inputs[0], "names as bytes, uint8[·]", dtype="uint8")
         return TensorSpec.of("uint8", (None,))
 
     def run(self, sample: Sample, filepaths: Array) -> Array:

@@ -15,6 +15,7 @@ from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Given, Namespace, Value
 from beam_pipes.transforms.operators.arrays import axes_in, positive_axes, saturated
 
+POLICIES: Final = ("error", "pad", "trim_to_shape")
 _BOUNDS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 
 
@@ -45,20 +46,15 @@ class Slice(Operator):
     normalized_anchor = Constant("bool", default=True, doc="whether an anchor of floats is relative")
     normalized_shape = Constant("bool", default=True, doc="whether a shape of floats is relative")
     out_of_bounds_policy = Constant(
-        "str", default="error", doc="where it reaches beyond the sample: 'error', 'pad' or 'trim_to_shape'"
+        "str",
+        default="error",
+        doc="what happens where it reaches beyond the sample",
+        choices=POLICIES,
     )
     fill_values = Constant("floats", default=0.0, doc="what is padded with: one value, or one a channel")
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
 
-    def check(self) -> None:
-        if self.out_of_bounds_policy not in POLICIES:
-            raise self.argument_error(
-                f"out_of_bounds_policy should be one of {', '.join(POLICIES)}, got {self.out_of_bounds_policy!r}."
-            )
-        given = [name for name in _BOUNDS if self.constants.get(name, 0) is not None]
-        for names in (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape")):
-            if len(both := [name for name in names if name in given]) > 1:
-                raise self.argument_error(f"give one of {', '.join(names)}, got {' and '.join(both)}.")
+    exclusive = (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape"))
 
     def _axes(self, layout: str, ndim: int | None) -> tuple[int, ...]:
         by_name = bool(layout) and all(name in layout for name in self.axis_names)
@@ -70,7 +66,7 @@ class Slice(Operator):
         spec = inputs[0]
         self._layout = spec.layout
         axes = self._axes(spec.layout, spec.ndim)
-        if len(inputs) == 1 and not any(self.constants.get(name, 0) is not None for name in _BOUNDS):
+        if len(inputs) == 1 and not any(map(self.is_given, _BOUNDS)):
             raise self.refuse("give start, end, shape (or rel_start, rel_end, rel_shape), or an anchor as second input")
         made = spec.replace(dtype=self.dtype if self.dtype is not None else spec.dtype)
         if spec.shape is None:
@@ -155,9 +151,6 @@ class Slice(Operator):
         if windows:
             raise ValueError("on the device the window should be given as start=, shape=, …, computed on the host")
         return self._cut(xp, data, 1, None, None, given)
-
-
-POLICIES: Final = ("error", "pad", "trim_to_shape")
 
 
 def held(bounds: Mapping[int, tuple[int, int]], shape: Sequence[int], policy: str) -> dict[int, tuple[int, int]]:

@@ -33,23 +33,18 @@ class Pack(Operator):
 
     inputs = ("sequences",)
     num_outputs = 3
-    length = Constant("int", doc="tokens of a row")
-    method = Constant("str", default="first_fit", doc="'first_fit' keeps the order of rows, 'best_fit' wastes less")
+    length = Constant("int", doc="tokens of a row", least=1)
+    method = Constant(
+        "str", default="first_fit", doc="'first_fit' keeps the order of rows, 'best_fit' wastes less", choices=METHODS
+    )
     truncate = Constant("bool", default=False, doc="whether sequences longer than a row are cut")
     pad_value = Constant("int", default=0, doc="what fills the rest of a row")
 
     mixes_samples = True
 
-    def check(self) -> None:
-        if self.length < 1:
-            raise self.argument_error(f"length should be at least 1, got {self.length}.")
-        if self.method not in METHODS:
-            raise self.argument_error(f"method should be one of {', '.join(METHODS)}, got {self.method!r}.")
-
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         spec = inputs[0]
-        if spec.ndim not in (1, None):
-            raise self.refuse(f"expected sequences of rank 1, got {spec}")
+        self.expect(spec, "sequences of rank 1", ranks=[1])
         shape = (int(self.length),)
         return [TensorSpec(spec.dtype, shape), TensorSpec.of("int32", shape), TensorSpec.of("int32", shape)]
 
@@ -91,8 +86,10 @@ class PadBatch(Operator):
 
     inputs = ("sequences",)
     num_outputs = 2
-    length = Constant("int", default=None, doc="the length of all batches; that of the longest sequence by default")
-    multiple_of = Constant("int", default=1, doc="lengths are a multiple of it")
+    length = Constant(
+        "int", default=None, doc="the length of all batches; that of the longest sequence by default", least=1
+    )
+    multiple_of = Constant("int", default=1, doc="lengths are a multiple of it", least=1)
     pad_value = Constant("float", default=0.0, doc="what is padded with")
     truncate = Constant("bool", default=False, doc="whether sequences longer than `length` are cut")
 
@@ -101,17 +98,12 @@ class PadBatch(Operator):
         return self.length is None
 
     def check(self) -> None:
-        if self.multiple_of < 1 or (self.length is not None and self.length < 1):
-            raise self.argument_error(
-                f"length and multiple_of should be at least 1, got {self.length} and {self.multiple_of}."
-            )
         if self.truncate and self.length is None:
             raise self.argument_error("truncate needs length.")
 
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         spec = inputs[0]
-        if spec.ndim == 0:
-            raise self.refuse(f"expected sequences, got scalars: {spec}")
+        self.expect(spec, "sequences", least_rank=1)
         if spec.dtype is not None and saturated(np, np.array([self.pad_value]), spec.dtype)[0] != self.pad_value:
             raise self.refuse(f"pad_value={self.pad_value:g} is no {spec.dtype}")
         shape = None if spec.shape is None else (self._target(0) if self.length else None, *spec.shape[1:])
@@ -154,7 +146,9 @@ class Tokenize(Operator):
     positional = ("vocabulary",)
     vocabulary = Constant("any", doc="a vocabulary, or the path of a tokenizer.json or a .model")
     append_eos = Constant("bool", default=False, doc="whether the id that ends a sequence follows")
-    max_length = Constant("int", default=None, doc="longer sequences are cut to so many ids, the end of it included")
+    max_length = Constant(
+        "int", default=None, doc="longer sequences are cut to so many ids, the end of it included", least=1
+    )
     dtype = Constant("dtype", default="int32", doc="the dtype of ids")
 
     def check(self) -> None:
@@ -177,8 +171,6 @@ class Tokenize(Operator):
             raise self.argument_error(
                 "append_eos needs a vocabulary with an id that ends a sequence; this one has none."
             )
-        if self.max_length is not None and self.max_length < 1:
-            raise self.argument_error(f"max_length should be at least 1, got {self.max_length}.")
         if self.dtype.kind not in "iu" or np.iinfo(self.dtype).max < self._vocabulary.vocab_size - 1:
             raise self.argument_error(
                 f"dtype should hold ids below {self._vocabulary.vocab_size}, and {self.dtype} does not."
@@ -188,9 +180,7 @@ class Tokenize(Operator):
         return {**super().fingerprint_config(), "vocabulary": self._vocabulary.fingerprint()}
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        spec = inputs[0]
-        if (spec.dtype is not None and spec.dtype != np.uint8) or spec.ndim not in (1, None):
-            raise self.refuse(f"expected text as bytes, uint8[·], got {spec}")
+        self.expect(inputs[0], "text as bytes, uint8[·]", ranks=[1], dtype="uint8")
         return TensorSpec(self.dtype, (None,))
 
     def run_batch(self, samples: Samples, text: TensorList) -> TensorList:

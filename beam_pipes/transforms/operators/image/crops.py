@@ -22,29 +22,30 @@ ROUNDINGS: Final = ("round", "truncate")
 class Cropping(Operator):
     """An operator that cuts a window of `crop_h` × `crop_w` out of images; the place is 0 (left, top) to 1."""
 
-    crop = Argument("floats", default=None, doc="height and width of the window, or one number for both", static=True)
+    crop = Argument(
+        "floats",
+        default=None,
+        doc="height and width of the window, or one number for both",
+        static=True,
+        least=1,
+        sizes=(1, 2),
+    )
     crop_h = Argument("float", default=0.0, doc="the height of the window; 0 is that of the image", static=True)
     crop_w = Argument("float", default=0.0, doc="the width of the window; 0 is that of the image", static=True)
-    crop_pos_x = Argument("float", default=0.5, doc="where it lies: 0 at the left, 1 at the right")
-    crop_pos_y = Argument("float", default=0.5, doc="where it lies: 0 at the top, 1 at the bottom")
-    rounding = Constant("str", default="round", doc="how a place between pixels is rounded: 'round' or 'truncate'")
+    crop_pos_x = Argument("float", default=0.5, doc="where it lies: 0 at the left, 1 at the right", least=0, most=1)
+    crop_pos_y = Argument("float", default=0.5, doc="where it lies: 0 at the top, 1 at the bottom", least=0, most=1)
+    rounding = Constant("str", default="round", doc="how a place between pixels is rounded", choices=ROUNDINGS)
     out_of_bounds_policy = Constant(
-        "str", default="error", doc="where the window is larger than the image: 'error', 'pad' or 'trim_to_shape'"
+        "str",
+        default="error",
+        doc="what happens where the window is larger than the image",
+        choices=POLICIES,
     )
     fill_values = Constant("floats", default=0.0, doc="what is padded with: one value, or one a channel")
 
     def check(self) -> None:
-        for name, known in (("out_of_bounds_policy", POLICIES), ("rounding", ROUNDINGS)):
-            if self.constants[name] not in known:
-                raise self.argument_error(f"{name} should be one of {', '.join(known)}, got {self.constants[name]!r}.")
-        crop = self.constants.get("crop")
-        if crop is not None and (len(crop) not in (1, 2) or any(crop < 1)):
-            raise self.argument_error(f"crop should be one number, or height and width, got {crop.tolist()}.")
-        for name in ("crop_pos_x", "crop_pos_y"):
-            if not 0.0 <= self.constants.get(name, 0.0) <= 1.0:
-                raise self.argument_error(f"{name} should be in [0, 1], got {self.constants[name]}.")
         given = [name for name in ("crop_h", "crop_w") if self.constants.get(name, 1.0)]
-        if self.constants.get("crop", 0) is not None and given:
+        if self.is_given("crop") and given:
             raise self.argument_error("give one of crop, and crop_h with crop_w.")
         if len(given) == 1:
             raise self.argument_error(f"crop_h and crop_w go together: {given[0]} was given alone.")
@@ -83,8 +84,6 @@ class Cropping(Operator):
         places = (given["crop_pos_y"], given["crop_pos_x"])
         for extent, size, place in zip(extents, self._size(given), places, strict=True):
             size = size or extent
-            if not 0.0 <= float(place) <= 1.0:
-                raise ValueError(f"crop_pos_x and crop_pos_y should be in [0, 1], got {place}")
             at = float(place) * (extent - size)
             start = math.trunc(at) if self.rounding == "truncate" else _nearest(at)
             made.append((start, start + size))
@@ -103,9 +102,6 @@ class Cropping(Operator):
         if all(isinstance(one, np.ndarray) and (one == one[:1]).all() for one in places):
             first = {name: value[0] if name.startswith("crop_pos") else value for name, value in given.items()}
             return self._at(xp, images, names, 1, self.bounds(extents, first)) if len(images) else images
-        for place in places:
-            if isinstance(place, np.ndarray) and not ((place >= 0) & (place <= 1)).all():
-                raise ValueError(f"crop_pos_x and crop_pos_y should be in [0, 1], got {place}")
         sizes = [size or extent for size, extent in zip(self._size(given), extents, strict=True)]
         for axis, (size, extent) in enumerate(zip(sizes, extents, strict=True)):
             if size > extent and self.out_of_bounds_policy != "pad":

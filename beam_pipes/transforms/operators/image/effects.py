@@ -65,12 +65,10 @@ def _bell(sigma: float, size: int) -> Any:
 class JpegCompressionDistortion(_OfImages):
     """RGB images (uint8) after compression as JPEG: `jpeg_compression_distortion(images, quality=20)`."""
 
-    quality = Argument("int", default=50, doc="of JPEG, 1 to 100")
+    quality = Argument("int", default=50, doc="of JPEG", least=1, most=100)
 
     def run(self, sample: Sample, image: Array, *, quality: int) -> Array:
         cv2 = require("cv2", purpose="fn.jpeg_compression_distortion")
-        if not 1 <= quality <= 100:
-            raise ValueError(f"quality should be in [1, 100], got {quality}")
 
         def distorted(one: Array) -> Any:
             _, file = cv2.imencode(".jpg", one[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
@@ -130,7 +128,7 @@ class Erase(Mapped):
 class GridMask(_OfImages):
     """Fills the squares of a grid with 0: `grid_mask([[1, 1, 1, 1]], tile=2, ratio=0.5)` → `[[0, 1, 0, 1]]`."""
 
-    tile = Argument("int", default=100, doc="pixels from one square to the next")
+    tile = Argument("int", default=100, doc="pixels from one square to the next", least=1)
     ratio = Argument("float", default=0.5, doc="width of a square by that of a tile")
     angle = Argument("float", default=0.0, doc="radians by which the grid is turned")
     shift_x = Argument("float", default=0.0, doc="pixels by which it is moved to the right")
@@ -138,8 +136,6 @@ class GridMask(_OfImages):
 
     def run(self, sample: Sample, image: Array, **given: Given) -> object:
         tile, (height, width) = np.float32(given["tile"]), image.shape[:2]
-        if tile < 1:
-            raise ValueError(f"tile should be at least 1, got {tile:g}")
         y, x = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)[None, :]
         cosine, sine = np.float32(np.cos(given["angle"])) / tile, np.float32(np.sin(given["angle"])) / tile
         across = (-np.float32(given["shift_x"]) / tile - y * sine) + x * cosine
@@ -152,7 +148,7 @@ class Paste(Operator):
     """Puts images (HWC) on a canvas `ratio` times as large: `paste(images, ratio=2, fill_value=0)`, 60×90 → 120×180."""
 
     inputs = ("images",)
-    ratio = Argument("float", doc="size of the canvas by that of the image, at least 1")
+    ratio = Argument("float", doc="size of the canvas by that of the image", least=1)
     fill_value = Constant("ints", doc="what the canvas is: one value, or one a channel")
     paste_x = Argument("float", default=0.5, doc="where the image lies: 0 at the left, 1 at the right")
     paste_y = Argument("float", default=0.5, doc="where the image lies: 0 at the top, 1 at the bottom")
@@ -164,8 +160,6 @@ class Paste(Operator):
         return inputs[0] if shape is None else inputs[0].replace(shape=(None, None, *shape[2:]))
 
     def run(self, sample: Sample, image: Array, **given: Given) -> object:
-        if given["ratio"] < 1:
-            raise ValueError(f"ratio should be at least 1, got {given['ratio']}")
         size = [int(max(np.float32(given["ratio"]) * one, given["min_canvas_size"])) for one in image.shape[:2]]
         made = np.empty((*size, *image.shape[2:]), image.dtype)
         made[...] = self.fill_value.astype(image.dtype) if len(self.fill_value) > 1 else self.fill_value[0]
@@ -198,14 +192,11 @@ class MultiPaste(Operator):
     out_anchors_rel = Argument("matrix", default=None, doc="the same as parts of the canvas, rounded down")
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the images by default")
 
-    def check(self) -> None:
-        for name in ("in_anchors", "shapes", "out_anchors"):
-            if all(self.constants.get(one, 0) is not None for one in (name, f"{name}_rel")):
-                raise self.argument_error(f"give one of {name} and {name}_rel.")
+    exclusive = tuple((name, f"{name}_rel") for name in ("in_anchors", "shapes", "out_anchors"))
 
     @property
     def mixes_samples(self) -> bool:
-        return self.constants.get("in_ids", 0) is not None
+        return self.is_given("in_ids")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         if self.mixes_samples and len(inputs) > 1:

@@ -13,7 +13,7 @@ from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Given, Namespace, Value
 from beam_pipes.graph.types import DALIInterpType
-from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, placed_like, saturated
+from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, placed_like, positive_range, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc, with_size
 from beam_pipes.transforms.operators.image.crops import Cropping
 from beam_pipes.transforms.operators.image.resampling import (
@@ -45,12 +45,14 @@ class Resize(Operator):
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
     rounds_by_place = True
     version = "2"
-    size = Argument("floats", default=None, doc="height and width in pixels, or one number for both", static=True)
+    size = Argument(
+        "floats", default=None, doc="height and width in pixels, or one number for both", static=True, sizes=(1, 2)
+    )
     resize_x = Argument("float", default=0.0, doc="the width in pixels", static=True)
     resize_y = Argument("float", default=0.0, doc="the height in pixels", static=True)
     resize_shorter = Argument("float", default=0.0, doc="the shorter side in pixels", static=True)
     resize_longer = Argument("float", default=0.0, doc="the longer side in pixels", static=True)
-    mode = Constant("str", default="default", doc="'default', 'stretch', 'not_larger' or 'not_smaller'")
+    mode = Constant("str", default="default", doc="how the sides go together", choices=MODES)
     max_size = Constant("floats", default=None, doc="the output is not larger: one number, or height and width")
     roi_start = Argument(
         "floats", default=None, doc="where the region begins that is resized (height, width)", static=True
@@ -64,19 +66,14 @@ class Resize(Operator):
     mag_filter = Constant(DALIInterpType, default=None, doc="the same where images grow")
     dtype = Constant("dtype", default=None, doc="the dtype of the output: that of the input, or float32")
 
+    together = (("roi_start", "roi_end"),)
+
     def check(self) -> None:
-        if self.mode not in MODES:
-            raise self.argument_error(f"mode should be one of {', '.join(MODES)}, got {self.mode!r}.")
         given = [name for name in _SIZES if not self._is_open(name)]
         if not given:
             raise self.argument_error(f"give one of {', '.join(_SIZES)}.")
         if len(given) > 1 and given != ["resize_x", "resize_y"]:
             raise self.argument_error(f"{' and '.join(given)} do not go together: give one of {', '.join(_SIZES)}.")
-        size = self.constants.get("size")
-        if size is not None and len(size) not in (1, 2):
-            raise self.argument_error(f"size should be one number, or height and width, got {size.tolist()}.")
-        if (self.constants.get("roi_start", 0) is None) != (self.constants.get("roi_end", 0) is None):
-            raise self.argument_error("roi_start and roi_end go together.")
 
     def _is_open(self, name: str) -> bool:
         value = self.constants.get(name, "a node")
@@ -198,25 +195,13 @@ class RandomResizedCrop(Operator):
     random = True
     rounds_by_place = True
     version = "2"
-    size = Constant("ints", doc="height and width of the output, or one number for both")
-    random_area = Constant("floats", default=(0.08, 1.0), doc="least and largest part of the image's area")
-    random_aspect_ratio = Constant("floats", default=(0.75, 4.0 / 3.0), doc="least and largest width / height")
-    num_attempts = Constant("int", default=10, doc="how many windows are tried")
+    size = Constant("ints", doc="height and width of the output, or one number for both", least=1, sizes=(1, 2))
+    random_area = positive_range(default=(0.08, 1.0), doc="least and largest part of the image's area", most=1)
+    random_aspect_ratio = positive_range(default=(0.75, 4.0 / 3.0), doc="least and largest width / height")
+    num_attempts = Constant("int", default=10, doc="how many windows are tried", least=1)
     antialias, interp_type, dtype = Resize.antialias, Resize.interp_type, Resize.dtype
     min_filter, mag_filter = Resize.min_filter, Resize.mag_filter
     _filters: Any = Resize._filters
-
-    def check(self) -> None:
-        if len(self.size) not in (1, 2) or any(self.size < 1):
-            raise self.argument_error(f"size should be one number, or height and width, got {self.size.tolist()}.")
-        for name, most in (("random_area", 1.0), ("random_aspect_ratio", math.inf)):
-            ends = self.constants[name]
-            if len(ends) != 2 or not 0 < ends[0] <= ends[1] <= most:
-                raise self.argument_error(
-                    f"{name} should be two numbers above 0, the lower one first, got {ends.tolist()}."
-                )
-        if self.num_attempts < 1:
-            raise self.argument_error(f"num_attempts should be at least 1, got {self.num_attempts}.")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         self._layout = image_layout(self, inputs[0])

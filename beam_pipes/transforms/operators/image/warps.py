@@ -45,17 +45,16 @@ class Rotate(Operator):
     fill_value = Constant("float", default=None, doc="what lies beyond the image; its edge by default")
     keep_size = Constant("bool", default=False, doc="whether the output has the size of the input")
     size = Argument("floats", default=None, doc="height and width of the output", static=True)
-    interp_type = Constant(DALIInterpType, default=DALIInterpType.INTERP_LINEAR, doc="nearest or linear")
+    interp_type = Constant(
+        DALIInterpType, default=DALIInterpType.INTERP_LINEAR, doc="between pixels", choices=INTERPOLATIONS
+    )
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
-
-    def check(self) -> None:
-        check_interpolation(self)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
         self._layout = image_layout(self, spec)
         height, width = known_size(self, spec, self._layout)
-        if self.constants.get("size", 0) is None and not self.keep_size:
+        if not self.is_given("size") and not self.keep_size:
             if "angle" in self.constants and height is not None and width is not None:
                 height, width = rotation_canvas(height, width, self.constants["angle"])
             else:
@@ -112,20 +111,19 @@ class WarpAffine(Operator):
     optional_inputs = 1
     devices = ("cpu", "gpu")
     rounds_by_place = True
-    matrix = Argument("matrix", default=None, doc="the six numbers of the map, row by row")
+    matrix = Argument("matrix", default=None, doc="the six numbers of the map, row by row", sizes=(6,))
     inverse_map = Constant("bool", default=True, doc="whether the matrix leads from the output to the input")
     size = Argument(
         "floats", default=None, doc="height and width of the output; those of the input by default", static=True
     )
     fill_value = Constant("float", default=None, doc="what lies beyond the input; its edge by default")
-    interp_type = Constant(DALIInterpType, default=DALIInterpType.INTERP_LINEAR, doc="nearest or linear")
+    interp_type = Constant(
+        DALIInterpType, default=DALIInterpType.INTERP_LINEAR, doc="between pixels", choices=INTERPOLATIONS
+    )
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
 
     def check(self) -> None:
-        check_interpolation(self)
         matrix = self.constants.get("matrix")
-        if matrix is not None and len(matrix) != 6:
-            raise self.argument_error(f"matrix should be six numbers, row by row, got {len(matrix)}.")
         if matrix is not None and not self.inverse_map:
             try:
                 inverse(matrix.reshape(2, 3))
@@ -135,7 +133,7 @@ class WarpAffine(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
         self._layout = image_layout(self, spec)
-        if len(inputs) == 1 and self.constants.get("matrix", 0) is None:
+        if len(inputs) == 1 and not self.is_given("matrix"):
             raise self.refuse("give matrix, or a second input")
         return with_size(spec, self._layout, *known_size(self, spec, self._layout), self.dtype)
 
@@ -177,13 +175,6 @@ class WarpAffine(Operator):
             rows = [d, -b, b * ty - d * tx, -c, a, c * tx - a * ty]
             matrices = xp.reshape(xp.stack([row / det for row in rows], axis=1), (-1, 2, 3))
         return warped_arrays(self, xp, images, self._layout, matrices, size)
-
-
-def check_interpolation(operator: Rotate | WarpAffine) -> None:
-    """Raises `OperatorArgumentError` for an interpolation that warps do not have."""
-    if operator.interp_type not in INTERPOLATIONS:
-        offered = ", ".join(f"types.{one.name}" for one in INTERPOLATIONS)
-        raise operator.argument_error(f"interp_type should be one of {offered}, got types.{operator.interp_type.name}.")
 
 
 def output_size(size: Row | None, own: tuple[int, int]) -> tuple[int, int]:

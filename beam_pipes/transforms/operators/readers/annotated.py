@@ -41,16 +41,13 @@ class Webdataset(Reader):
     paths = Constant("strs", doc="the archives")
     ext = Constant("strs", doc="for each output what follows the first dot of names; alternatives as 'jpg;png'")
     dtypes = Constant("any", default=None, doc="the dtype of each output, of which files hold the bytes; uint8")
-    missing_component_behavior = Constant("str", default="empty", doc="what lacks a file: 'empty', 'skip' or 'error'")
+    missing_component_behavior = Constant(
+        "str", default="empty", doc="what happens to a sample that lacks a file", choices=("empty", "skip", "error", "")
+    )
     case_sensitive_extensions = Constant("bool", default=True, doc="whether cases are told apart")
 
     def check(self) -> None:
         super().check()
-        if self.missing_component_behavior not in ("", "empty", "skip", "error"):
-            raise self.argument_error(
-                "missing_component_behavior should be 'empty', 'skip' or 'error', got "
-                f"{self.missing_component_behavior!r}."
-            )
         if self.dtypes is not None and len(self._given_dtypes) != len(self.ext):
             raise self.argument_error(
                 f"dtypes should hold one for each of {len(self.ext)} ext, not {len(self._given_dtypes)}."

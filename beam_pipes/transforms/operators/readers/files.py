@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache
 
+T = TypeVar("T")
 
 #: The names of files that `readers.file` takes by default, as in DALI.
 MEDIA_FILTERS: Final = tuple(
@@ -102,6 +103,11 @@ def read_file_list(path: str) -> tuple[list[str], list[int]]:
     return names, labels
 
 
+def _lines(path: str) -> list[str]:
+    with open(path, encoding="utf-8") as lines:
+        return [line.strip() for line in lines if line.strip()]
+
+
 def digest_of_files(names: Sequence[str], paths: Sequence[str], labels: bytes = b"") -> str:
     """A digest of files without reading them: names, sizes, modification times; and their labels."""
     digest = hashlib.sha256(labels)
@@ -147,7 +153,41 @@ class ClassedFiles(Files):
         return super().read(plain, batch_records=batch_records, batch_bytes=batch_bytes)
 
 
-class File(Reader):
+class FileReader(Reader):
+    """A reader of files below `file_root`, of those that `file_list` names, or of `files`."""
+
+    file_root = Constant("str", default=None, doc="the directory that holds files")
+    file_list = Constant("str", default=None, doc="a text file with a name a line")
+    files = Constant("strs", default=None, doc="paths of files, in the order in which they are numbered")
+    exclusive = (("files", "file_list"),)
+
+    def check(self) -> None:
+        super().check()
+        if self.files is None and self.file_list is None and self.file_root is None:
+            raise self.argument_error("give file_root, file_list or files.")
+
+    def _listed(self, read: Callable[[str], T]) -> T:
+        """What `read` makes of the list."""
+        try:
+            return read(self.file_list)
+        except (OSError, ValueError) as error:
+            raise self.argument_error(f"file_list: {error}.") from error
+
+    def _root(self) -> str | None:
+        """The directory to which names are relative."""
+        if self.file_root is not None and not os.path.isdir(self.file_root):
+            raise self.argument_error(f"file_root should be a directory, got {self.file_root!r}.")
+        is_of_list = self.files is None and self.file_list is not None and self.file_root is None
+        root: str | None = os.path.dirname(self.file_list) if is_of_list else self.file_root
+        return root
+
+    def _root_of_source(self) -> str:
+        if self.file_root is None or self.files is not None or self.file_list is not None:
+            raise self.argument_error("before a cut it reads a directory: give file_root instead of a list of files.")
+        return str(self.file_root)
+
+
+class File(FileReader):
     """Reads whole files: their bytes (uint8, 1-D), and a label (int32 of shape (1,)).
 
     With `file_root`, every directory in it is a class: classes and files are in the order of their
@@ -163,7 +203,6 @@ class File(Reader):
     version = "2"
     file_root = Constant("str", default=None, doc="the directory that holds a directory for each class")
     file_list = Constant("str", default=None, doc="a text file of lines 'name label'")
-    files = Constant("strs", default=None, doc="paths of files, in the order in which they are numbered")
     labels = Constant("ints", default=None, doc="the label of each of `files`; by default their number")
     file_filters = Constant(
         "strs", default=MEDIA_FILTERS, doc="globs over names of files below file_root; images and sound by default"
@@ -173,10 +212,6 @@ class File(Reader):
 
     def check(self) -> None:
         super().check()
-        if self.files is None and self.file_list is None and self.file_root is None:
-            raise self.argument_error("give file_root, file_list or files.")
-        if self.files is not None and self.file_list is not None:
-            raise self.argument_error("give one of files and file_list.")
         if self.labels is not None and (self.files is None or len(self.labels) != len(self.files)):
             raise self.argument_error(f"labels needs files, and as many of them: {len(self.labels)} labels were given.")
 
@@ -191,18 +226,12 @@ class File(Reader):
 
     def _found(self) -> tuple[list[str], list[str], list[int]]:
         """Names, paths and labels of all files."""
-        if self.file_root is not None and not os.path.isdir(self.file_root):
-            raise self.argument_error(f"file_root should be a directory, got {self.file_root!r}.")
+        root = self._root() or ""
         if self.files is not None:
             labels = range(len(self.files)) if self.labels is None else self.labels.tolist()
-            root = self.file_root or ""
             return list(self.files), [os.path.join(root, name) for name in self.files], list(labels)
         if self.file_list is not None:
-            try:
-                names, listed = read_file_list(self.file_list)
-            except (OSError, ValueError) as error:
-                raise self.argument_error(f"file_list: {error}.") from error
-            root = self.file_root if self.file_root is not None else os.path.dirname(self.file_list)
+            names, listed = self._listed(read_file_list)
             return names, [os.path.join(root, name) for name in names], listed
         names, found = [], []
         for name, label in self._classes.labels.items():
@@ -219,13 +248,12 @@ class File(Reader):
         return Classes(root=self.file_root, globs=self.dir_filters, case_sensitive=self.case_sensitive_filter)
 
     def source(self) -> Source:
-        if self.file_root is None or self.files is not None or self.file_list is not None:
-            raise self.argument_error("before a cut it reads a directory: give file_root instead of a list of files.")
+        root = self._root_of_source()
         vars(self).pop("_classes", None)  # a declaration is of the directories that exist when it is made
         globs = [one if self.case_sensitive_filter else in_any_case(one) for one in self.file_filters]
         classes = ["*"] if self.dir_filters is None else [escaped(one) for one in self._classes.labels]
         pattern = [f"{name}/{glob}" for name in classes for glob in globs]
-        return ClassedFiles(root=self.file_root, pattern=pattern, classes=self._classes)
+        return ClassedFiles(root=root, pattern=pattern, classes=self._classes)
 
     def from_source(self, value: FileContent) -> Sequence[Array]:
         return [np.frombuffer(value.content, np.uint8), np.array([self._classes.label_of(value.path)], np.int32)]
@@ -259,7 +287,7 @@ class FileStore(RecordStore):
         return {"files": digest_of_files(self._names, self._paths, self._labels.tobytes())}
 
 
-class Numpy(Reader):
+class Numpy(FileReader):
     """Reads arrays, one `.npy` file per sample: `a/0.npy, a/1.npy` → two samples.
 
     With `file_root`, files are those below it in the order of their relative names; with `file_list`, a text file with
@@ -267,16 +295,7 @@ class Numpy(Reader):
     """
 
     file_root = Constant("str", default=None, doc="the directory below which files are")
-    file_list = Constant("str", default=None, doc="a text file with a name a line")
-    files = Constant("strs", default=None, doc="paths of files")
     file_filter = Constant("str", default="*.npy", doc="a glob over names of files below file_root")
-
-    def check(self) -> None:
-        super().check()
-        if self.files is None and self.file_list is None and self.file_root is None:
-            raise self.argument_error("give file_root, file_list or files.")
-        if self.files is not None and self.file_list is not None:
-            raise self.argument_error("give one of files and file_list.")
 
     def open(self) -> RecordStore:
         names, paths = self._found()
@@ -286,19 +305,11 @@ class Numpy(Reader):
         return Described([f"{name}@0" for name in names], files, lambda at: [np.load(paths[at], allow_pickle=False)])
 
     def _found(self) -> tuple[list[str], list[str]]:
-        root = self.file_root
-        if root is not None and not os.path.isdir(root):
-            raise self.argument_error(f"file_root should be a directory, got {root!r}.")
+        root = self._root() or ""
         if self.files is not None:
             names = list(self.files)
-            root = root or ""
         elif self.file_list is not None:
-            try:
-                with open(self.file_list, encoding="utf-8") as lines:
-                    names = [line.strip() for line in lines if line.strip()]
-            except OSError as error:
-                raise self.argument_error(f"file_list: {error}.") from error
-            root = root if root is not None else os.path.dirname(self.file_list)
+            names = self._listed(_lines)
         else:
             names = []
             for directory, _, found in os.walk(root):
@@ -310,9 +321,7 @@ class Numpy(Reader):
         return names, [os.path.join(root, *name.split("/")) if root else name for name in names]
 
     def source(self) -> Source:
-        if self.file_root is None or self.files is not None or self.file_list is not None:
-            raise self.argument_error("before a cut it reads a directory: give file_root instead of a list of files.")
-        return Files(self.file_root, pattern=f"**/{self.file_filter}")
+        return Files(self._root_of_source(), pattern=f"**/{self.file_filter}")
 
     def from_source(self, value: FileContent) -> Sequence[Array]:
         return [np.load(io.BytesIO(value.content), allow_pickle=False)]

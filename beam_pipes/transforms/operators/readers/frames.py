@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from beam_pipes.checks import exclusive
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant
 from beam_pipes.graph.reader import Reader, RecordStore
@@ -35,16 +36,10 @@ class Sequence(Reader):
     """
 
     file_root = Constant("str", doc="the directory that holds a directory for each stream")
-    sequence_length = Constant("int", doc="frames of a sequence")
-    step = Constant("int", default=1, doc="frames from the beginning of a sequence to that of the next one")
-    stride = Constant("int", default=1, doc="frames from one frame of a sequence to the next one")
+    sequence_length = Constant("int", doc="frames of a sequence", least=1)
+    step = Constant("int", default=1, doc="frames from the beginning of a sequence to that of the next one", least=1)
+    stride = Constant("int", default=1, doc="frames from one frame of a sequence to the next one", least=1)
     image_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="the colour space of the output")
-
-    def check(self) -> None:
-        super().check()
-        for name in ("sequence_length", "step", "stride"):
-            if self.constants[name] < 1:
-                raise self.argument_error(f"{name} should be at least 1, got {self.constants[name]}.")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec | list[TensorSpec]:
         shape = (self.sequence_length, None, None, CHANNELS.get(self.image_type))
@@ -231,28 +226,27 @@ class Video(Reader):
     filenames = Constant("strs", default=None, doc="the files")
     file_root = Constant("str", default=None, doc="a directory of directories, numbered by name, that hold files")
     labels = Constant("ints", default=None, doc="a label for each of `filenames`, which is an output then")
-    sequence_length = Constant("int", doc="frames of a sequence")
-    step = Constant("int", default=-1, doc="frames from one sequence to the next; -1: as many as it spans")
-    stride = Constant("int", default=1, doc="frames from one frame of a sequence to the next one")
-    pad_mode = Constant("str", default="none", doc=f"what completes the last sequence: none, {', '.join(PADS)}")
+    sequence_length = Constant("int", doc="frames of a sequence", least=1)
+    step = Constant("int", default=-1, doc="frames from one sequence to the next; -1: as many as it spans", least=1)
+    stride = Constant("int", default=1, doc="frames from one frame of a sequence to the next one", least=1)
+    pad_mode = Constant(
+        "str", default="none", doc=f"what completes the last sequence: none, {', '.join(PADS)}", choices=("none", *PADS)
+    )
     fill_value = Constant("ints", default=0, doc="what 'constant' fills in: one value, or one a channel")
-    enable_frame_num = Constant("any", default="none", doc="'scalar': the first number is an output; 'sequence': all")
+    enable_frame_num = Constant(
+        "any",
+        default="none",
+        doc="'scalar': the first number is an output; 'sequence': all",
+        choices=("none", "scalar", "sequence", True, False),
+    )
     enable_timestamps = Constant("bool", default=False, doc="whether times of frames are an output")
 
     def check(self) -> None:
         super().check()
-        if (self.filenames is None) == (self.file_root is None):
-            raise self.argument_error("give one of filenames and file_root.")
+        given = {"filenames": self.filenames, "file_root": self.file_root}
+        exclusive(given, needed=True, error=self.argument_error)
         if self.labels is not None and len(self.labels) != len(self.filenames or ()):
             raise self.argument_error(f"labels needs filenames, and as many of them: {len(self.labels)} were given.")
-        if self.sequence_length < 1 or self.stride < 1 or not (self.step == -1 or self.step > 0):
-            raise self.argument_error("sequence_length, step and stride should be at least 1.")
-        if self.pad_mode not in ("none", *PADS):
-            raise self.argument_error(f"pad_mode should be one of none, {', '.join(PADS)}, got {self.pad_mode!r}.")
-        if self.enable_frame_num not in ("none", "scalar", "sequence", True, False):
-            raise self.argument_error(
-                f"enable_frame_num should be 'none', 'scalar' or 'sequence', got {self.enable_frame_num!r}."
-            )
 
     @property
     def _outputs(self) -> list[TensorSpec]:
