@@ -24,7 +24,7 @@ from beam_pipes.transforms.converters.language_models import (
     PrefixLMFeatureConverter,
     PrefixSuffixLMFeatureConverter,
 )
-from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length
+from beam_pipes.transforms.converters.validation import FeatureSpec, Length, one_length, tokens
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,7 +37,7 @@ class DecoderFeatureConverter(FeatureConverter):
     `LMFeatureConverter`. So a mixture can go from pre-training to fine-tuning without another converter.
     """
 
-    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {"targets": TOKENS}
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("targets")
     MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = PrefixLMFeatureConverter.MODEL_FEATURES
     PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = LMFeatureConverter.PACKING_FEATURE_DTYPES
 
@@ -246,11 +246,10 @@ class PrePackedEncDecFeatureConverter(EncDecFeatureConverter):
     `task_feature_lengths`; they are those of the tokens.
     """
 
-    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = dict.fromkeys(("inputs", "targets", *_LAYOUT), TOKENS)
-    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
-        **EncDecFeatureConverter.MODEL_FEATURES,
-        **dict.fromkeys(EncDecFeatureConverter.PACKING_FEATURE_DTYPES or (), TOKENS),
-    }
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("inputs", "targets", *_LAYOUT)
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens(
+        *EncDecFeatureConverter.MODEL_FEATURES, *(EncDecFeatureConverter.PACKING_FEATURE_DTYPES or ())
+    )
 
     _ROWS_ARE_PACKED: ClassVar[bool] = True
 

@@ -18,7 +18,7 @@ from beam_pipes.tasks.steps.packing import make_autoregressive_inputs
 from beam_pipes.tasks.vocabularies.vocabulary import DType
 from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import data_positions
-from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length
+from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, tokens
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -53,16 +53,13 @@ class EncoderFeatureConverter(FeatureConverter):
     length is an error: their steps correspond one to one.
     """
 
-    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {"inputs": TOKENS, "targets": TOKENS}
-    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
-        "encoder_input_tokens": TOKENS,
-        "encoder_target_tokens": TOKENS,
-        "encoder_loss_weights": TOKENS,
-    }
-    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = {
-        "encoder_segment_ids": TOKENS.dtype,
-        "encoder_positions": TOKENS.dtype,
-    }
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("inputs", "targets")
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens(
+        "encoder_input_tokens", "encoder_target_tokens", "encoder_loss_weights"
+    )
+    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = dict.fromkeys(
+        ("encoder_segment_ids", "encoder_positions"), TOKENS.dtype
+    )
 
     def __init__(self, mask_id: int, pack: bool = True, **kwargs: Unpack[ConverterOptions]) -> None:
         self._mask_id = mask_id
@@ -118,11 +115,7 @@ class EncoderFeatureConverter(FeatureConverter):
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Every model feature is as long as "inputs"; "targets" are aligned with them."""
-        names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self.pack else {})]
-        return {
-            **dict.fromkeys(names, task_feature_lengths["inputs"]),
-            **self._passthrough_lengths(task_feature_lengths),
-        }
+        return self._model_lengths(task_feature_lengths, lambda name: task_feature_lengths["inputs"])
 
     def _checked_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         lengths = super()._checked_lengths(task_feature_lengths)
@@ -167,25 +160,20 @@ def encoder_decoder_features(rows: Features, *, pack: bool = True, bos_id: int =
 class EncDecFeatureConverter(FeatureConverter):
     """`FeatureConverter` for an encoder-decoder: see `encoder_decoder_features` for what goes in and comes out."""
 
-    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {"inputs": TOKENS, "targets": TOKENS}
-    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
-        "encoder_input_tokens": TOKENS,
-        "decoder_target_tokens": TOKENS,
-        "decoder_input_tokens": TOKENS,
-        "decoder_loss_weights": TOKENS,
-    }
-    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = {
-        "encoder_segment_ids": TOKENS.dtype,
-        "decoder_segment_ids": TOKENS.dtype,
-        "encoder_positions": TOKENS.dtype,
-        "decoder_positions": TOKENS.dtype,
-    }
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("inputs", "targets")
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens(
+        "encoder_input_tokens", "decoder_target_tokens", "decoder_input_tokens", "decoder_loss_weights"
+    )
+    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = dict.fromkeys(
+        ("encoder_segment_ids", "decoder_segment_ids", "encoder_positions", "decoder_positions"), TOKENS.dtype
+    )
 
     def _convert_example(self, features: Features) -> dict[str, Array]:
         return encoder_decoder_features(features, pack=self.pack, bos_id=self.bos_id)
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Encoder features are as long as "inputs", decoder features as long as "targets"."""
-        names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self.pack else {})]
-        lengths = {name: task_feature_lengths["inputs" if name.startswith("encoder_") else "targets"] for name in names}
-        return {**lengths, **self._passthrough_lengths(task_feature_lengths)}
+        return self._model_lengths(
+            task_feature_lengths,
+            lambda name: task_feature_lengths["inputs" if name.startswith("encoder_") else "targets"],
+        )

@@ -10,7 +10,7 @@ batches of rows. `__call__` runs it inside a `tf.data.Dataset`, `convert_example
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, TypedDict
 
 import numpy as np
@@ -324,6 +324,13 @@ class FeatureConverter(abc.ABC):
             for name, dtype in (self.PACKING_FEATURE_DTYPES or {}).items():
                 features[name] = Spec(dtype=DType(dtype))
         return {**features, **self._passthrough_features}
+
+    def _model_lengths(
+        self, task_feature_lengths: Mapping[str, Length], length_of: Callable[[str], Length]
+    ) -> dict[str, Length]:
+        """The lengths of the model features, packing features included, and of what is passed through."""
+        names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self._pack else {})]
+        return {**{name: length_of(name) for name in names}, **self._passthrough_lengths(task_feature_lengths)}
 
     def _passthrough_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         return {name: task_feature_lengths[name] for name in self._passthrough_features if name in task_feature_lengths}

@@ -16,7 +16,7 @@ from beam_pipes.tasks.steps.packing import make_autoregressive_inputs, non_paddi
 from beam_pipes.tasks.vocabularies.vocabulary import DType
 from beam_pipes.transforms.converters.feature_converter import Array, ConverterOptions, FeatureConverter, Features
 from beam_pipes.transforms.converters.rows import check_rows, join_segments, parts_with_ends
-from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length
+from beam_pipes.transforms.converters.validation import TOKENS, FeatureSpec, Length, one_length, tokens
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,16 +48,13 @@ def language_model_features(rows: Features, *, pack: bool = True, bos_id: int = 
 class LMFeatureConverter(FeatureConverter):
     """`FeatureConverter` for a language model: see `language_model_features` for what goes in and comes out."""
 
-    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {"targets": TOKENS}
-    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
-        "decoder_target_tokens": TOKENS,
-        "decoder_input_tokens": TOKENS,
-        "decoder_loss_weights": TOKENS,
-    }
-    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = {
-        "decoder_segment_ids": TOKENS.dtype,
-        "decoder_positions": TOKENS.dtype,
-    }
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("targets")
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens(
+        "decoder_target_tokens", "decoder_input_tokens", "decoder_loss_weights"
+    )
+    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = dict.fromkeys(
+        ("decoder_segment_ids", "decoder_positions"), TOKENS.dtype
+    )
 
     def _convert_example(self, features: Features) -> dict[str, Array]:
         return language_model_features(features, pack=self.pack, bos_id=self.bos_id)
@@ -65,8 +62,7 @@ class LMFeatureConverter(FeatureConverter):
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
         """Every model feature is as long as the joined task features: "targets" alone here."""
         length = self._concat_task_feature_lengths(task_feature_lengths)["targets"]
-        names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self.pack else {})]
-        return {**dict.fromkeys(names, length), **self._passthrough_lengths(task_feature_lengths)}
+        return self._model_lengths(task_feature_lengths, lambda name: length)
 
 
 def join_example(example: Features, parts: Sequence[str]) -> dict[str, Array]:
@@ -120,12 +116,10 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
     """
 
     PARTS: ClassVar[Sequence[str]] = ("inputs", "targets")
-    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {"inputs": TOKENS, "targets": TOKENS}
-    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
-        **LMFeatureConverter.MODEL_FEATURES,
-        "decoder_causal_attention": TOKENS,
-    }
-    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = LMFeatureConverter.PACKING_FEATURE_DTYPES
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("inputs", "targets")
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens(
+        *LMFeatureConverter.MODEL_FEATURES, "decoder_causal_attention"
+    )
 
     def __init__(
         self, loss_on_targets_only: bool = True, pack: bool = True, **kwargs: Unpack[ConverterOptions]
@@ -198,11 +192,10 @@ class PrefixSuffixLMFeatureConverter(PrefixLMFeatureConverter):
     """`FeatureConverter` for inputs, targets and suffixes: see `prefix_suffix_language_model_features`."""
 
     PARTS: ClassVar[Sequence[str]] = ("inputs", "targets", "suffixes")
-    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = dict.fromkeys(("inputs", "targets", "suffixes"), TOKENS)
-    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
-        **PrefixLMFeatureConverter.MODEL_FEATURES,
-        "target_suffix_weights": TOKENS,
-    }
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("inputs", "targets", "suffixes")
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens(
+        *PrefixLMFeatureConverter.MODEL_FEATURES, "target_suffix_weights"
+    )
 
     def _convert_example(self, features: Features) -> dict[str, Array]:
         return prefix_suffix_language_model_features(

@@ -52,6 +52,11 @@ class FeatureSpec:
 TOKENS = FeatureSpec(dtype=DType("int32"))
 
 
+def tokens(*names: str) -> dict[str, FeatureSpec]:
+    """Features that are rows of tokens."""
+    return dict.fromkeys(names, TOKENS)
+
+
 Length: TypeAlias = int | list[int | None] | tuple[int | None, ...]  # of a list, one for each axis
 
 
