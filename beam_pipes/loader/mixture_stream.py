@@ -8,13 +8,14 @@ A *segment* starts where a loader last changed the rates (`set_rates`), or where
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from beam_pipes.cache.regions import Located, merged
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, merge_rows
 from beam_pipes.loader.epochs import Shuffle
-from beam_pipes.loader.mixture import Mixture, MixtureSchedule, Rates, integer_rates
+from beam_pipes.loader.mixture import Mixture, MixtureSchedule, Rates, Timeline, integer_rates
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import GatherOptions, Shapes, SplitRows, varying
@@ -32,10 +33,8 @@ from beam_pipes.loader.stream import (
     EffectiveRate,
     EpochSizes,
     Given,
-    OpenSource,
     Places,
     Progress,
-    RowStream,
     Stream,
 )
 
@@ -60,14 +59,6 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class _Arguments(TypedDict):
-    mixture: Mixture
-    options: GatherOptions
-    seed: int
-    shuffle: Shuffle
-    batch_size: int | None
-
-
 class MixtureStream(Stream):
     """The rows of a mixture; places are pairs (source, row)."""
 
@@ -81,56 +72,36 @@ class MixtureStream(Stream):
         seed: int,
         shuffle: Shuffle,
         batch_size: int | None = None,
-        changed: tuple[int, Segment] | None = None,
-        earlier: tuple[EpochSizes, ...] | None = (),
     ) -> None:
-        self._arguments: _Arguments = {
-            "mixture": mixture,
-            "options": options,
-            "seed": seed,
-            "shuffle": shuffle,
-            "batch_size": batch_size,
-        }
-        self._mixture = mixture
         opened: Sequence[Any] = [source for source, _ in mixture.sources]
         super().__init__(opened, options, seed=seed, shuffle=shuffle)
+        self._mixture = mixture
         self.is_limited = mixture.limits is not None
-        # An epoch whose rates changed on the way, and its segment; later epochs have these rates from their start.
-        self.changed_epoch = changed[0] if changed else 0  # 0 if they never changed
-        self._changed: Segment | None = changed[1] if changed else None
-        self._earlier = earlier  # the epochs before that one; None if their rates are not known
-        rates = self._changed.rates if self._changed else mixture.integer_rates
-        if len(rates) != len(opened):
-            raise LoaderError(f"the mixture has {len(opened)} sources, got {len(rates)} rates")
-        streams = (self._changed.streams if self._changed else None) or range(len(opened))
-        self._orders = list(map(self._new_orders, self.sources, streams))
         self._sizes = [rows.size for rows in self.sources]
-        self._whole = Segment(start=0, counts=(0,) * len(opened), rates=rates)
-        self._timeline = mixture.timeline(self._rows_of_unit())
+        timeline = self._timeline = mixture.timeline(_rows_of_unit(mixture, batch_size))
         self._schedules: Callable[[Segment], MixtureSchedule] = functools.lru_cache(maxsize=2)(
-            lambda segment: MixtureSchedule(
-                segment, self._sizes, mixture.exhausted, max_epochs=mixture.limits, timeline=self._timeline
-            )
+            functools.partial(_schedule, mixture, self._sizes, timeline)
         )
+        self._change(0, None, ())
+
+    def _change(self, epoch: int, segment: Segment | None, earlier: tuple[EpochSizes, ...] | None) -> None:
+        """Takes the segment of an epoch whose rates changed on the way; later ones have these rates from their start.
+
+        `earlier` are the epochs before that one; None if their rates are not known.
+        """
+        self.changed_epoch, self._changed, self._earlier = epoch, segment, earlier
+        rates = self._mixture.integer_rates if segment is None else segment.rates
+        if len(rates) != len(self.sources):
+            raise LoaderError(f"the mixture has {len(self.sources)} sources, got {len(rates)} rates")
+        streams = (segment.streams if segment else None) or range(len(self.sources))
+        self._orders = list(map(self._new_orders, self.sources, streams))
+        self._whole = Segment(start=0, counts=(0,) * len(self.sources), rates=rates)
         self.size = self._schedules(self._whole).size
 
-    def _rows_of_unit(self) -> Fraction:
-        """The rows in a unit of the mixture's schedule: a step is a batch of rows, a token part of a row."""
-        schedule = self._mixture.schedule
-        if schedule is None or schedule.unit == "rows":
-            return Fraction(1)
-        if schedule.unit == "steps":
-            assert self._arguments["batch_size"] is not None
-            return Fraction(self._arguments["batch_size"])
-        plans = [source for source, _ in self._mixture.sources]
-        lengths = {tuple(plan.sequence_lengths.values()) if isinstance(plan, PackingPlan) else None for plan in plans}
-        (length, *others) = lengths
-        if others or length is None or len(length) != 1:
-            raise LoaderError(
-                "a schedule in tokens needs sources whose rows have one number of tokens: packing plans of one "
-                "feature, all of the same sequence_length. Pass unit='rows' or 'steps'."
-            )
-        return Fraction(1, length[0])
+    def _replaced(self, epoch: int, segment: Segment | None, earlier: tuple[EpochSizes, ...] | None) -> MixtureStream:
+        made = copy.copy(self)
+        made._change(epoch, segment, earlier)
+        return made
 
     @property
     def located_rows(self) -> int:
@@ -298,7 +269,7 @@ class MixtureStream(Stream):
 
     def restarted(self) -> MixtureStream:
         """The same mixture at its declared rates."""
-        return MixtureStream(**self._arguments)
+        return self._replaced(0, None, ())
 
     def locate(self, epoch: int, positions: Indices) -> Places:
         sources, ordinals = self._schedule(epoch).locate(positions)
@@ -410,14 +381,25 @@ class MixtureStream(Stream):
                 found.append(EpochSizes(count, rows))
         return tuple(found)
 
-    def _replaced(self, epoch: int, segment: Segment, earlier: tuple[EpochSizes, ...] | None) -> MixtureStream:
-        return MixtureStream(**self._arguments, changed=(epoch, segment), earlier=earlier)
+
+def _schedule(mixture: Mixture, sizes: Sequence[int], timeline: Timeline | None, segment: Segment) -> MixtureSchedule:
+    return MixtureSchedule(segment, sizes, mixture.exhausted, max_epochs=mixture.limits, timeline=timeline)
 
 
-def open_stream(
-    source: OpenSource | Mixture, options: GatherOptions, *, seed: int, shuffle: Shuffle, batch_size: int | None = None
-) -> Stream:
-    """The stream of a split, a packing plan or a mixture of them; `batch_size` is the unit of a schedule in steps."""
-    if isinstance(source, Mixture):
-        return MixtureStream(source, options, seed=seed, shuffle=shuffle, batch_size=batch_size)
-    return RowStream(source, options, seed=seed, shuffle=shuffle)
+def _rows_of_unit(mixture: Mixture, batch_size: int | None) -> Fraction:
+    """The rows in a unit of the mixture's schedule: a step is a batch of rows, a token part of a row."""
+    schedule = mixture.schedule
+    if schedule is None or schedule.unit == "rows":
+        return Fraction(1)
+    if schedule.unit == "steps":
+        assert batch_size is not None
+        return Fraction(batch_size)
+    plans = [source for source, _ in mixture.sources]
+    lengths = {tuple(plan.sequence_lengths.values()) if isinstance(plan, PackingPlan) else None for plan in plans}
+    (length, *others) = lengths
+    if others or length is None or len(length) != 1:
+        raise LoaderError(
+            "a schedule in tokens needs sources whose rows have one number of tokens: packing plans of one "
+            "feature, all of the same sequence_length. Pass unit='rows' or 'steps'."
+        )
+    return Fraction(1, length[0])

@@ -29,7 +29,7 @@ from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
 from beam_pipes.loader.epochs import Shuffle, shuffle_label
 from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
 from beam_pipes.loader.mixture import Mixture, RowSource
-from beam_pipes.loader.mixture_stream import open_stream, rates_label
+from beam_pipes.loader.mixture_stream import MixtureStream, rates_label
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result, failed_transform
@@ -150,7 +150,9 @@ class LoaderOptions:
                 source, self.gather(), seed=int(self.seed), shuffle=self.shuffle, token_batches=self.batch_size
             )
         batch_size = int(self.batch_size) if isinstance(self.batch_size, (int, np.integer)) else None
-        return open_stream(source, self.gather(), seed=int(self.seed), shuffle=self.shuffle, batch_size=batch_size)
+        if isinstance(source, Mixture):
+            return MixtureStream(source, self.gather(), seed=self.seed, shuffle=self.shuffle, batch_size=batch_size)
+        return RowStream(source, self.gather(), seed=self.seed, shuffle=self.shuffle)
 
     def steps(self, stream: Stream) -> StepOptions:
         """How rows become global batches, with the current share of this process."""

@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -257,13 +257,6 @@ class EffectiveRate(NamedTuple):
     rate: float
 
 
-class _Arguments(TypedDict):
-    source: OpenSource
-    options: GatherOptions
-    seed: int
-    shuffle: Shuffle
-
-
 class RowStream(Stream):
     """The rows of one split or plan; places are row numbers."""
 
@@ -271,7 +264,7 @@ class RowStream(Stream):
 
     def __init__(self, source: OpenSource, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
         super().__init__([source], options, seed=seed, shuffle=shuffle)
-        self._arguments: _Arguments = {"source": source, "options": options, "seed": seed, "shuffle": shuffle}
+        self.source, self.options = source, options
         self._rows = self.sources[0]
         self._orders = self._new_orders(self._rows, 0)
         self.size = self._rows.size
@@ -297,9 +290,7 @@ class RowStream(Stream):
 
     def with_changes(self, changes: tuple[Addition, ...]) -> RowStream:
         """The same rows, in a run during which some of them were added."""
-        if changes == self.additions:
-            return self
-        return AppendedStream(**self._arguments, additions=changes) if changes else RowStream(**self._arguments)
+        return AppendedStream(self, changes) if changes else self
 
     def restarted(self) -> RowStream:
         return self.with_changes(())
@@ -356,10 +347,10 @@ def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended
 
     Raises `StaleCacheError` if the older records have changed, and `StateMismatchError` for states of other runs.
     """
-    source = stream._arguments["source"]
+    source = stream.source
     older = _split_of(source).as_of(str(state.source.get("manifest")))
     # The run's identity is that of the rows as they were: a state of other records, or of other options, is found here.
-    rows = open_rows(_with_split(source, older), stream._arguments["options"])
+    rows = open_rows(_with_split(source, older), stream.options)
     check_same_sequence(state, dataclasses.replace(now, source=rows.identity()))
     # Part of each addition goes into every later state, so it is kept short; the digest is that of a filter.
     manifest, _, digest = older.manifest_id.partition("?")
@@ -390,19 +381,11 @@ class AppendedStream(RowStream):
     past of the run can be computed like its future. Holds 4 bytes for each older record while such epochs are read.
     """
 
-    def __init__(
-        self,
-        source: OpenSource,
-        options: GatherOptions,
-        *,
-        additions: tuple[Addition, ...],
-        seed: int,
-        shuffle: Shuffle,
-    ) -> None:
-        super().__init__(source, options, seed=seed, shuffle=shuffle)
-        check_appendable(source)
-        self.additions = additions
-        split: Split = _split_of(source)
+    def __init__(self, plain: RowStream, additions: tuple[Addition, ...]) -> None:
+        vars(self).update(vars(plain))
+        check_appendable(self.source)
+        self._plain, self.additions = plain, additions
+        split: Split = _split_of(self.source)
 
         # Older snapshots are opened when an epoch of theirs is read, which in a run that goes on is mostly never.
         def part(
@@ -416,9 +399,8 @@ class AppendedStream(RowStream):
                         "Pass the split, and the condition of split.where, that it was saved with.",
                         differences=(f"rows: {rows} → {len(found)}",),
                     )
-                rows_of_part = open_rows(_with_split(source, found), options)
                 return Opened(
-                    orders=Orders(rows_of_part, seed, shuffle, stream),
+                    orders=self._new_orders(open_rows(_with_split(self.source, found), self.options), stream),
                     rows_of_snapshot=None if whole is None else numbers_in(whole().choice, found.choice),
                     rows=numbers_in(split.choice, found.choice),
                 )
@@ -449,6 +431,9 @@ class AppendedStream(RowStream):
             for number in numbers
         ]
         self._epochs = joined(additions, self._wholes, added)
+
+    def with_changes(self, changes: tuple[Addition, ...]) -> RowStream:
+        return self if changes == self.additions else self._plain.with_changes(changes)
 
     def size_of(self, epoch: int) -> int:
         return self._epochs.size_of(epoch)
