@@ -12,14 +12,14 @@ import contextlib
 import inspect
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NoReturn, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.prefetch import CLOSED, OrderedPrefetcher, not_copied
 from beam_pipes.loader.reader import MAX_GROUP, Batches, BatchReader, Made, PendingBatch
-from beam_pipes.loader.state import StateDict
+from beam_pipes.loader.state import LoaderState, Stateful
 from beam_pipes.loader.steps import Cursor, StepOptions, Steps
 from beam_pipes.loader.world import Share
 
@@ -91,13 +91,12 @@ class IteratedLoader(Protocol):
 
     @property
     def share(self) -> Share: ...
-    def get_state(self) -> bytes: ...
-    def set_state(self, state: bytes | str) -> None: ...
-    def state_dict(self) -> StateDict: ...
-    def load_state_dict(self, state_dict: Mapping[str, object]) -> None: ...
+    @property
+    def state(self) -> LoaderState: ...
+    def restore(self, state: LoaderState) -> None: ...
 
 
-class LoaderIterator:
+class LoaderIterator(Stateful):
     """Yields the batches of a loader and moves its cursor; has the loader's state methods.
 
     Threads may share it: each batch is returned once, in the order of the calls. Closing, exhausting or dropping it
@@ -217,17 +216,14 @@ class LoaderIterator:
         groups = self._groups.ready if isinstance(self._groups, OrderedPrefetcher) else 0
         return len(self._ready) + groups * self._loader._reader.group_length
 
-    def get_state(self) -> bytes:
-        return self._loader.get_state()
+    @property
+    def state(self) -> LoaderState:
+        """The state of the loader, whose cursor this iterator moves."""
+        return self._loader.state
 
-    def set_state(self, state: bytes | str) -> None:
-        self._loader.set_state(state)
-
-    def state_dict(self) -> StateDict:
-        return self._loader.state_dict()
-
-    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        self._loader.load_state_dict(state_dict)
+    def restore(self, state: LoaderState) -> None:
+        """Continues the loader from a state."""
+        self._loader.restore(state)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise not_copied(

@@ -28,13 +28,13 @@ from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
-from beam_pipes.loader.state import LoaderState, StateDict, trackable_state
+from beam_pipes.loader.state import LoaderState, Stateful
 from beam_pipes.loader.steps import Cursor, RowPlace, Run
 from beam_pipes.loader.stream import EffectiveRate, Stream
 from beam_pipes.loader.world import Share
 
 
-class Loader:
+class Loader(Stateful):
     """Batches of a split, a packing plan or a mixture, as dicts of NumPy arrays.
 
     `for batch in Loader("cache/train", batch_size=32, seed=1): …` → {'tokens': int32 (32, 1024), …}
@@ -465,26 +465,6 @@ class Loader:
         if epoch and not position:
             epoch, position = epoch - 1, stream.size_of(epoch - 1) or 0
         return stream.effective_rates(epoch, position)
-
-    def state_dict(self) -> StateDict:
-        """The state as torch's checkpoints take it."""
-        return self.state.to_dict()
-
-    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """`restore` of what `state_dict` gave."""
-        self.restore(LoaderState.from_dict(state_dict))
-
-    def get_state(self) -> bytes:
-        """The state as Grain's checkpoint handler takes it: JSON, UTF-8."""
-        return self.state.to_json().encode()
-
-    def set_state(self, state: bytes | str) -> None:
-        """`restore` of what `get_state` gave."""
-        self.restore(LoaderState.from_json(state))
-
-    def tf_checkpoint(self) -> object:
-        """An object for `tf.train.Checkpoint(loader=loader.tf_checkpoint())` that saves and restores this loader."""
-        return trackable_state(self)
 
     @property
     def _cursor(self) -> Cursor:

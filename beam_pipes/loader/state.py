@@ -5,16 +5,17 @@ than about 30 sources were changed during the run, because it then holds the pos
 to the source more than ten times, because it holds some 40 bytes for each addition. It does not hold the batch
 size, the number of hosts, workers or epochs, nor the choice of features: those may change between saving and restoring,
 but the order of the rows may not. `Identity` names the data, so that a state or a plan of other data is refused.
-`trackable_state` puts a state inside `tf.train.Checkpoint`, and imports TensorFlow when it is called.
+`Stateful` has it in the forms of checkpoints: torch's, Grain's, and TensorFlow's, which is imported then.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import itertools
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -256,23 +257,45 @@ def _flatten(prefix: str, value: object, into: dict[str, object]) -> None:
         into[prefix] = value
 
 
-class HasState(Protocol):
-    """What a checkpoint needs from a loader."""
+class Stateful(abc.ABC):
+    """What has a `LoaderState`, in the forms that checkpoints take."""
 
-    def get_state(self) -> bytes: ...
+    @property
+    @abc.abstractmethod
+    def state(self) -> LoaderState: ...
 
-    def set_state(self, state: bytes | str) -> None: ...
+    @abc.abstractmethod
+    def restore(self, state: LoaderState) -> None:
+        """Continues from a state."""
 
+    def state_dict(self) -> StateDict:
+        """The state as torch's checkpoints take it."""
+        return self.state.to_dict()
 
-def trackable_state(loader: HasState) -> object:
-    """A trackable whose saved value is the loader's state as JSON; restoring the checkpoint restores the loader."""
-    tf = require("tensorflow", purpose="Loader.tf_checkpoint")
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        """`restore` of what `state_dict` gave."""
+        self.restore(LoaderState.from_dict(state_dict))
 
-    class LoaderCheckpoint(tf.train.experimental.PythonState):  # type: ignore[misc, name-defined]
-        def serialize(self) -> str:
-            return loader.get_state().decode()
+    def get_state(self) -> bytes:
+        """The state as Grain's checkpoint handler takes it: JSON, UTF-8."""
+        return self.state.to_json().encode()
 
-        def deserialize(self, string_value: str | bytes) -> None:
-            loader.set_state(string_value)
+    def set_state(self, state: bytes | str) -> None:
+        """`restore` of what `get_state` gave."""
+        self.restore(LoaderState.from_json(state))
 
-    return LoaderCheckpoint()
+    def tf_checkpoint(self) -> object:
+        """An object for `tf.train.Checkpoint(loader=loader.tf_checkpoint())` that saves and restores this loader.
+
+        Its saved value is the state as JSON.
+        """
+        tf = require("tensorflow", purpose="Loader.tf_checkpoint")
+
+        class LoaderCheckpoint(tf.train.experimental.PythonState):  # type: ignore[misc, name-defined]
+            def serialize(of) -> str:
+                return self.get_state().decode()
+
+            def deserialize(of, string_value: str | bytes) -> None:
+                self.set_state(string_value)
+
+        return LoaderCheckpoint()
