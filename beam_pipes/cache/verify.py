@@ -99,6 +99,14 @@ class _Verifier:
             )
         return True
 
+    def checksum_is(self, path: str, expected: int, found: int) -> bool:
+        """Whether a checksum is that of the manifest; reports it otherwise."""
+        if found != expected:
+            self.report(
+                path, None, f"{path}: expected checksum {expected:#010x}, as the manifest says, found {found:#010x}"
+            )
+        return found == expected
+
     def open(self, path: str) -> IO[bytes]:
         raw: Any = self.storage.open_read(path)
         return io.BufferedReader(raw, _BUFFER_BYTES)
@@ -140,12 +148,7 @@ def verify_snapshot(directory: str, manifest: Manifest, *, storage: Storage | No
             with verifier.open(path) as file:
                 while data := file.read(_READ_BYTES):
                     crc = google_crc32c.extend(crc, data)
-            if crc != entry.crc32c:
-                verifier.report(
-                    path,
-                    None,
-                    f"{path}: expected checksum {entry.crc32c:#010x}, as the manifest says, found {crc:#010x}",
-                )
+            verifier.checksum_is(path, entry.crc32c, crc)
     return VerifyReport(
         path=directory,
         shards=verifier.shards,
@@ -199,12 +202,8 @@ def _verify_shard(
                 None,
                 f"{path}: expected {split.records[shard]} records, as the manifest says, found {len(places)}",
             )
-        if len(verifier.problems) == before and crc != split.crc32c[shard]:
-            verifier.report(
-                path,
-                None,
-                f"{path}: expected checksum {split.crc32c[shard]:#010x}, as the manifest says, found {crc:#010x}",
-            )
+        if len(verifier.problems) == before:
+            verifier.checksum_is(path, split.crc32c[shard], crc)
     _verify_index(verifier, index_path(path), split, shard, columns, places, whole=len(verifier.problems) == before)
 
 
@@ -248,13 +247,8 @@ def _verify_index(
     except OSError as error:
         verifier.report(path, None, f"{path}: expected an index, but it cannot be opened: {_reason(error)}")
         return
-    crc = index_checksum(data, expected=split.index_crc32c[shard])
-    if crc != split.index_crc32c[shard]:
-        verifier.report(
-            path,
-            None,
-            f"{path}: expected checksum {split.index_crc32c[shard]:#010x}, as the manifest says, found {crc:#010x}",
-        )
+    crc32c = split.index_crc32c[shard]
+    if not verifier.checksum_is(path, crc32c, index_checksum(data, expected=crc32c)):
         return
     try:
         found = decode_index(data, path=path)
