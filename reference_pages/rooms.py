@@ -76,7 +76,7 @@ ROOMS: dict[str, Room] = {
     ),
     "runners": Room(
         1,
-        4170,
+        4150,
         "who runs a build: local, Flink, Dataflow, job servers",
         ENGINE | SOURCES | {"typed", "analysis", "building", "beam"},
         offers=frozenset({"tasks"}),
@@ -121,7 +121,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        2880,
+        2920,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
@@ -143,7 +143,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3040,
+        3000,
         "the command line",
         ENGINE
         | SOURCES

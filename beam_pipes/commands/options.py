@@ -2,7 +2,8 @@
 runner.
 
 Options of several commands are declared once, as a dataclass: `Running` has those that choose a runner,
-`Building` those of every command that builds, `Declaring` those of every recipe. `with_groups` adds them to a command.
+`Building` those of every command that builds. `with_groups` adds them to a command, and those of recipes, which
+`recipes/options.py` declares.
 
 What the commands for tasks have in common: how tasks are selected and reported.
 """
@@ -18,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union, get_args, ge
 
 import typer
 
-from beam_pipes.building.declaration import Declaration, MaxBad
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import DEFAULT_KEEP
-from beam_pipes.engine.execute import BUILD_POLICIES
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.options import BeamOptions, LocalOptions, arguments_of
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin
     from _typeshed import DataclassInstance
 
     from beam_pipes.recipes.options import Option
-    from beam_pipes.recipes.written import CommonOptions
     from beam_pipes.tasks.caches.cache_tasks import TaskCache
 
 RUNNERS = ("local", "direct", "dataflow", "portable", "prism", "flink")
@@ -141,62 +140,12 @@ class Building(Running):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaring:
-    """The options of every recipe. A field is an option: its name, its help and its default."""
+    """What the commands of recipes have besides the recipes' own options."""
 
     to: Annotated[str | None, typer.Option("--to", help="cache directory")] = None
-    name: Annotated[
-        str | None, typer.Option(help="name of the declaration and of the cache's files [the recipe's]")
-    ] = None
-    split: Annotated[str | None, typer.Option(help="split fractions, such as train=0.99,eval=0.01 [all in train]")] = (
-        None
-    )
-    by: Annotated[
-        str | None, typer.Option(help="keep examples with equal values of this field in one split; also store it")
-    ] = None
-    seed: Annotated[int, typer.Option(help="seed for assigning splits")] = 0
-    on_error: Annotated[str, typer.Option(help=f"how to handle a failing record: {', '.join(BUILD_POLICIES)}")] = "fail"
-    max_bad: Annotated[
-        str | None, typer.Option(help="how many records may fail: a count, a fraction such as 0.5, or all [a tenth]")
-    ] = None
     print_python: Annotated[
         bool, typer.Option("--print-python", help="print the equivalent Python module without building")
     ] = False
-
-    def of_recipe(self, recipe: str) -> CommonOptions:
-        """The arguments of all recipes. Raises `DeclarationError`."""
-        splits = None if self.split is None else _shares(self.split)
-        name = self.name or recipe
-        options: CommonOptions = {"name": name, "splits": splits, "by": self.by, "seed": self.seed}
-        max_bad = "tenth" if self.max_bad is None else _max_bad(self.max_bad)
-        return {**options, "on_error": self.on_error, "max_bad": max_bad}
-
-
-def _max_bad(told: str) -> MaxBad:
-    """`100` → 100, `0.5` → 0.5, `all` → None."""
-    if told == "all":
-        return None
-    try:
-        return int(told) if told.isdecimal() else float(told)
-    except ValueError:
-        raise DeclarationError(
-            f"--max-bad should be a count of records, a fraction such as 0.5, or all; got {told!r}."
-        ) from None
-
-
-def _shares(told: str) -> dict[str, float]:
-    """`train=0.99,eval=0.01` → `{"train": 0.99, "eval": 0.01}`."""
-    shares: dict[str, float] = {}
-    for each in told.split(","):
-        name, _, share = each.partition("=")
-        try:
-            if name.strip() in shares:
-                raise ValueError
-            shares[name.strip()] = float(share)
-        except ValueError:
-            raise DeclarationError(
-                f"--split should be names and shares, such as train=0.99,eval=0.01; got {told!r}."
-            ) from None
-    return shares
 
 
 #: Argument of a recipe → its value, of those that were given; `Annotated[Given, recipe]` in a command.
@@ -204,23 +153,28 @@ Given: TypeAlias = "dict[str, Any]"
 
 
 def _options_of(recipe: Callable[..., object]) -> dict[str, tuple[inspect.Parameter, Option]]:
-    """The arguments of a recipe that are options, as typer takes them."""
+    """The arguments of a recipe that are options, those of all recipes included, as typer takes them."""
+    from beam_pipes.recipes.written import Common, CommonOptions
+
+    own = inspect.signature(recipe).parameters
+    annotations = {name: each.annotation for name, each in own.items() if each.annotation.startswith("Annotated[")}
+    marked = {name: eval(text, getattr(recipe, "__globals__", {})) for name, text in annotations.items()}
+    defaults: dict[str, object] = {name: own[name].default for name in marked}
+    defaults |= {field.name: field.default for field in dataclasses.fields(Common)} | {"name": None}
     found: dict[str, tuple[inspect.Parameter, Option]] = {}
-    for name, parameter in inspect.signature(recipe).parameters.items():
-        if not parameter.annotation.startswith("Annotated["):
-            continue
-        declared, option = get_args(eval(parameter.annotation, getattr(recipe, "__globals__", {})))
-        default = parameter.default
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+    for name, mark in {**marked, **get_type_hints(CommonOptions, include_extras=True)}.items():
+        declared, option = get_args(mark)
+        default = defaults[name]
+        if name in own and own[name].kind is not inspect.Parameter.KEYWORD_ONLY:
             kind: object = Annotated[list[str], typer.Argument(help=option.help)]
         else:
             names = () if option.name is None else (option.name,)
             shown = typer.Option(*names, help=option.help, min=option.least)
-            kinds = [each for each in get_args(declared) or (declared,) if each in (str, int, float, bool, type(None))]
+            kinds = [each for each in get_args(declared) or (declared,) if each in (str, int, float, bool)]
             if option.read is not None or option.repeated:
-                kinds, default = [list[str] if option.repeated else str, type(None)], None
-            kind = Annotated[Union[tuple(kinds)], shown]  # noqa: UP007
-        found[name] = parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=kind, default=default), option
+                kinds, default = [list[str] if option.repeated else str], None
+            kind = Annotated[Union[tuple([*kinds, *[type(None)] * (default is None)])], shown]  # noqa: UP007
+        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default), option
     return found
 
 
@@ -243,7 +197,8 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         group = parameter.annotation
         if inspect.isfunction(recipe := (get_args(group) or (None,))[-1]):
-            recipes[name] = _options_of(recipe)
+            there = {each.name for each in shown}  # a command may be of two recipes
+            recipes[name] = {key: each for key, each in _options_of(recipe).items() if key not in there}
             shown += [option for option, _ in recipes[name].values()]
             continue
         if not isinstance(group, type) or not dataclasses.is_dataclass(group):

@@ -46,7 +46,6 @@ def tokens_command(
 
     Example: beam-pipes tokens notes.txt --tokenizer bytes --print-python > notes.py
     """
-    common = declaring.of_recipe("tokens")
     about = None
     if is_chat or "template" in of_chat:
         ends = {"--no-eos": not given.pop("eos") or None, "--eos-token": given.pop("eos_token", None)}
@@ -54,11 +53,11 @@ def tokens_command(
         _refuse(ends, "the chat template decides which tokens begin and end a text")
         of_texts = {"--min-tokens": given.pop("min_tokens", None), "--backend": given.pop("backend", None)}
         _refuse(of_texts, "it is for texts, not messages")
-        recipe = chat(field=given.pop("text_field", None), **given, **of_chat, **common)
+        recipe = chat(field=given.pop("text_field", None), **given, **of_chat)
     else:
         told = {"--tools-field": of_chat.get("tools_field"), "--only-last": of_chat["only_last"] or None}
         _refuse({**told, "--date": of_chat.get("date")}, "it is for messages: add --chat")
-        recipe = tokens(**given, **common)
+        recipe = tokens(**given)
 
         def about() -> str:
             return _about(recipe, given["tokenizer"], parse_special=bool(given.get("parse_special")))
@@ -96,7 +95,7 @@ def images_command(
 
     Example: beam-pipes images scans --resize 512 --fit pad --by 'patient[0-9]+' --split train=0.8,eval=0.2 --to cache
     """
-    recipe = images(**given, **declaring.of_recipe("images"))
+    recipe = images(**given)
 
     def told(cache: Cache, declaration: Declaration) -> list[str]:
         return [*_counts(cache, declaration), *_classes(recipe, cache)]
@@ -123,7 +122,7 @@ def audio_command(
 
     Example: beam-pipes audio talks/*.tar --keep-field json.speaker --to cache
     """
-    recipe = audio(**given, **declaring.of_recipe("audio"))
+    recipe = audio(**given)
 
     def told(cache: Cache, declaration: Declaration) -> list[str]:
         lines = _counts(cache, declaration, sample_rate=given["sample_rate"])
@@ -147,7 +146,7 @@ def table_command(
 
     Example: beam-pipes table visits/*.parquet --type day=skip --by user --split train=0.9,eval=0.1 --to cache
     """
-    recipe = table(**given, **declaring.of_recipe("table"))
+    recipe = table(**given)
 
     def told(cache: Cache, declaration: Declaration) -> list[str]:
         columns = ", ".join(f"{name} {dtype}" for name, dtype in recipe.names["types"].items())

@@ -10,9 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from beam_pipes.building.declaration import MaxBad
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,3 +76,31 @@ def size_of(told: str) -> tuple[int, int]:
         raise DeclarationError(
             f"--resize should be pixels, such as 224, or 224x320 (height first); got {told!r}."
         ) from None
+
+
+def limit_of(told: str) -> MaxBad:
+    """`100` → 100, `0.5` → 0.5, `all` → None."""
+    if told == "all":
+        return None
+    try:
+        return int(told) if told.isdecimal() else float(told)
+    except ValueError:
+        raise DeclarationError(
+            f"--max-bad should be a count of records, a fraction such as 0.5, or all; got {told!r}."
+        ) from None
+
+
+def shares_of(told: str) -> dict[str, float]:
+    """`train=0.99,eval=0.01` → `{"train": 0.99, "eval": 0.01}`."""
+    shares: dict[str, float] = {}
+    for each in told.split(","):
+        name, _, share = each.partition("=")
+        try:
+            if name.strip() in shares:
+                raise ValueError
+            shares[name.strip()] = float(share)
+        except ValueError:
+            raise DeclarationError(
+                f"--split should be names and shares, such as train=0.99,eval=0.01; got {told!r}."
+            ) from None
+    return shares

@@ -17,10 +17,12 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from beam_pipes.building.declaration import Declaration, MaxBad
+from beam_pipes.engine.execute import BUILD_POLICIES
 from beam_pipes.errors import BeamPipesError, DeclarationError
+from beam_pipes.recipes.options import Option, limit_of, shares_of
 from beam_pipes.tasks.vocabularies import Vocabulary
 
 # With the name in front and the indentation of a call around it, no line is longer than 120 characters.
@@ -80,12 +82,18 @@ class Recipe:
 class CommonOptions(TypedDict, total=False):
     """The keyword arguments that every recipe takes: those of `Common`."""
 
-    name: str
-    splits: Mapping[str, float] | None
-    by: str | None
-    seed: int
-    on_error: str
-    max_bad: MaxBad
+    name: Annotated[str, Option("name of the declaration and of the cache's files [the recipe's]")]
+    splits: Annotated[
+        Mapping[str, float] | None,
+        Option("split fractions, such as train=0.99,eval=0.01 [all in train]", name="--split", read=shares_of),
+    ]
+    by: Annotated[str | None, Option("keep examples with equal values of this field in one split; also store it")]
+    seed: Annotated[int, Option("seed for assigning splits")]
+    on_error: Annotated[str, Option(f"how to handle a failing record: {', '.join(BUILD_POLICIES)}")]
+    max_bad: Annotated[
+        MaxBad,
+        Option("how many records may fail: a count, a fraction such as 0.5, or all [a tenth]", read=limit_of),
+    ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

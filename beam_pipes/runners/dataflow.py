@@ -9,9 +9,9 @@ import contextlib
 import dataclasses
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
@@ -25,9 +25,9 @@ from beam_pipes.runners.options import (
     Sendable,
     Should,
     job_name_of,
-    local_cache,
-    local_input,
+    require_remote,
     should_match,
+    state_of,
 )
 
 if TYPE_CHECKING:
@@ -153,29 +153,8 @@ class DataflowOptions(BeamOptions):
 
     def check(self, plan: Planned, handle: Sendable) -> None:
         """Raises `DeclarationError` for what workers in the cloud cannot see: local files, code of a script."""
-        if local_cache(plan) is not None:
-            raise DeclarationError(
-                f"dataflow: the cache is in {plan.path!r}, which workers in the cloud cannot see. Build to gs://…."
-            )
-        local = local_input(plan)
-        if local is not None:
-            raise DeclarationError(
-                f"dataflow: the input {local!r} is on this machine, where workers in the cloud cannot see "
-                "it. Copy it to gs://… (gcloud storage cp --recursive) and declare that."
-            )
+        require_remote(self.NAME, plan, workers="workers in the cloud")
         handle.require_portable()
-
-
-_STATES: Mapping[str, Literal["starting", "done", "failed", "cancelled"]] = {
-    "QUEUED": "starting",
-    "PENDING": "starting",
-    "STOPPED": "starting",
-    "DONE": "done",
-    "DRAINED": "done",
-    "UPDATED": "done",
-    "FAILED": "failed",
-    "CANCELLED": "cancelled",
-}
 
 
 class DataflowJob:
@@ -199,7 +178,7 @@ class DataflowJob:
                 return JobState(name="gone", words="Dataflow does not know it")
             told = str(error).splitlines()[:1] or ["no message"]
             return JobState(name="unreachable", words=f"Dataflow does not answer: {type(error).__name__}: {told[0]}")
-        return JobState(name=_STATES.get(words, "running"), words=words)
+        return state_of(words)
 
     def told(self) -> str:
         """The error messages of the job."""

@@ -13,12 +13,20 @@ import shutil
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from beam_pipes.errors import BuildError, DeclarationError
-from beam_pipes.runners.options import AT_LEAST_ONE, Argument, JobState, RemoteJob, is_this_machine, should_be_endpoint
+from beam_pipes.runners.options import (
+    AT_LEAST_ONE,
+    Argument,
+    JobState,
+    RemoteJob,
+    is_this_machine,
+    should_be_endpoint,
+    state_of,
+)
 from beam_pipes.runners.portable import PortableJob, PortableOptions, value_of
 from beam_pipes.runners.servers import running_server
 
@@ -186,12 +194,6 @@ class FlinkOptions(PortableOptions):
 
 _ANSWER_SECS = 20.0
 _END_SECS = 60.0
-_ENDED: Mapping[str, Literal["done", "failed", "cancelled"]] = {
-    "FINISHED": "done",
-    "FAILED": "failed",
-    "CANCELED": "cancelled",
-}
-
 
 #: An object of JSON, as the REST interface of a cluster answers with.
 _Answer: TypeAlias = dict[str, Any]
@@ -214,8 +216,7 @@ class FlinkJob(PortableJob):
             with contextlib.suppress(OSError):
                 found = _jobs(self._rest, self._name)
         if found:
-            words = str(found[-1]["state"])
-            return JobState(name=_ENDED.get(words, "running"), words=words)
+            return state_of(str(found[-1]["state"]))
         state = super().state()
         if self._rest is None:
             return state
@@ -264,7 +265,7 @@ def cancel_jobs(rest: str, name: str) -> None:
 
 def _running(rest: str, name: str) -> list[str]:
     """The ids of the jobs of this name that have not ended."""
-    return [str(job["jid"]) for job in _jobs(rest, name) if job["state"] not in _ENDED]
+    return [str(job["jid"]) for job in _jobs(rest, name) if not state_of(job["state"]).ended]
 
 
 def _jobs(rest: str, name: str) -> list[_Answer]:

@@ -107,6 +107,20 @@ class JobState:
         return not self.lives and self.name != "unreachable"
 
 
+# What servers call the states of jobs; with all other words they run.
+_STATES: Mapping[str, Literal["starting", "done", "failed", "cancelled"]] = {
+    **dict.fromkeys(("STOPPED", "STARTING", "QUEUED", "PENDING"), "starting"),
+    **dict.fromkeys(("DONE", "DRAINED", "UPDATED", "FINISHED"), "done"),
+    "FAILED": "failed",
+    **dict.fromkeys(("CANCELLED", "CANCELED"), "cancelled"),
+}
+
+
+def state_of(words: str) -> JobState:
+    """The state that a server of Beam's, Dataflow or Flink has this name for."""
+    return JobState(name=_STATES.get(words, "running"), words=words)
+
+
 class RemoteJob(Protocol):
     """A job on a runner elsewhere, by its id."""
 
@@ -348,9 +362,17 @@ def without_secrets(beam_args: Sequence[str]) -> list[str]:
     return found
 
 
-def local_cache(plan: Planned) -> str | None:
-    """The directory of the cache if it is on this machine, else None."""
-    return None if is_remote(plan.path) else plan.path
+def require_remote(runner: str, plan: Planned, *, workers: str, or_else: str = "") -> None:
+    """Raises `DeclarationError` for a cache or an input on this machine, which `workers` elsewhere cannot see."""
+    if not is_remote(plan.path):
+        raise DeclarationError(
+            f"{runner}: the cache is in {plan.path!r}, which {workers} cannot see. Build to gs://…{or_else}."
+        )
+    if (source := local_input(plan)) is not None:
+        raise DeclarationError(
+            f"{runner}: the input {source!r} is on this machine, where {workers} cannot see it. Copy it to gs://… "
+            f"(gcloud storage cp --recursive) and declare that{or_else}."
+        )
 
 
 def local_input(plan: Planned) -> str | None:

@@ -17,7 +17,7 @@ import dataclasses
 import importlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -33,9 +33,9 @@ from beam_pipes.runners.options import (
     Sendable,
     is_this_machine,
     job_name_of,
-    local_cache,
-    local_input,
+    require_remote,
     should_be_endpoint,
+    state_of,
 )
 
 if TYPE_CHECKING:
@@ -163,21 +163,13 @@ class PortableOptions(BeamOptions):
     def check(self, plan: Planned, handle: Sendable) -> None:
         """Raises `DeclarationError` for what workers elsewhere cannot see: local files, code of a script."""
         if not self.workers_are_here and not self.shared_files:
-            where = (
-                "in containers" if self.environment_type == "DOCKER" and self.server_is_here else "on other machines"
+            is_container = self.environment_type == "DOCKER" and self.server_is_here
+            require_remote(
+                self.NAME,
+                plan,
+                workers=f"workers {'in containers' if is_container else 'on other machines'}",
+                or_else=", or say --shared-files (shared_files=True) where they mount it under the same path",
             )
-            cache, source = local_cache(plan), local_input(plan)
-            what_to_do = "or say --shared-files (shared_files=True) where they mount it under the same path."
-            if cache is not None:
-                raise DeclarationError(
-                    f"{self.NAME}: the cache is in {cache!r}, which workers {where} cannot see. Build to gs://…, "
-                    f"{what_to_do}"
-                )
-            if source is not None:
-                raise DeclarationError(
-                    f"{self.NAME}: the input {source!r} is on this machine, where workers {where} cannot see it. Copy "
-                    f"it to gs://… and declare that, {what_to_do}"
-                )
         handle.require_portable()
 
     def require_server(self) -> None:
@@ -210,6 +202,17 @@ def value_of(name: str, beam_args: Sequence[str]) -> str | None:
 ANSWER_SECS = 20.0
 
 
+@contextlib.contextmanager
+def _asked(endpoint: str, purpose: str) -> Iterator[tuple[JobServiceStub, ModuleType, ModuleType]]:
+    """The job service at HOST:PORT, its messages, and gRPC."""
+    require("apache_beam", purpose=purpose)
+    grpc = importlib.import_module("grpc")  # it has no types, and comes with Beam
+    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+    with grpc.insecure_channel(endpoint) as channel:
+        yield beam_job_api_pb2_grpc.JobServiceStub(channel), beam_job_api_pb2, grpc
+
+
 def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: float = ANSWER_SECS) -> None:
     """Asks the server at HOST:PORT for its options, as Beam does before each job.
 
@@ -222,14 +225,9 @@ def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: f
     Raises:
         BuildError: nothing listens there, it does not answer, or it is not a job server.
     """
-    require("apache_beam", purpose=f"the runner {runner}")
-    grpc = importlib.import_module("grpc")  # it has no types, and comes with Beam
-    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-
-    with grpc.insecure_channel(endpoint) as channel:
+    with _asked(endpoint, f"the runner {runner}") as (service, api, grpc):
         try:
-            stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
-            stub.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=answer_secs)
+            service.DescribePipelineOptions(api.DescribePipelineOptionsRequest(), timeout=answer_secs)
         except grpc.RpcError as error:
             code = error.code()
             if code == grpc.StatusCode.UNIMPLEMENTED:
@@ -244,23 +242,6 @@ def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: f
                 endpoint=endpoint,
             ) from error
 
-
-_STATES: Mapping[str, JobState] = {
-    beam: JobState(name=name, words=beam)  # type: ignore[arg-type]
-    for beam, name in {
-        "STOPPED": "starting",
-        "STARTING": "starting",
-        "RUNNING": "running",
-        "DRAINING": "running",
-        "CANCELLING": "running",
-        "UPDATING": "running",
-        "DONE": "done",
-        "DRAINED": "done",
-        "UPDATED": "done",
-        "FAILED": "failed",
-        "CANCELLED": "cancelled",
-    }.items()
-}
 
 # What the Job API calls the option `job_name`.
 _JOB_NAME = "beam:option:job_name:v1"
@@ -280,33 +261,25 @@ class PortableJob:
         self._job = job
         self._name = name
 
-    @contextlib.contextmanager
-    def _asked(self) -> Iterator[tuple[JobServiceStub, ModuleType, ModuleType]]:
-        """The job service, its messages, and gRPC."""
-        require("apache_beam", purpose="a job on a job server")
-        grpc = importlib.import_module("grpc")
-        from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-
-        with grpc.insecure_channel(self._endpoint) as channel:
-            yield beam_job_api_pb2_grpc.JobServiceStub(channel), beam_job_api_pb2, grpc
-
     def state(self) -> JobState:
         """`gone` if its server does not know the job."""
-        with self._asked() as (service, api, grpc):
+        with _asked(self._endpoint, "jobs of a server") as (service, api, grpc):
             try:
                 jobs = service.GetJobs(api.GetJobsRequest(), timeout=ANSWER_SECS).job_info
             except grpc.RpcError as error:
                 return JobState(name="unreachable", words=f"nobody answers at {self._endpoint} ({error.code().name})")
             for job in jobs:
                 if job.job_id == self._job and job.pipeline_options.fields[_JOB_NAME].string_value == self._name:
-                    name = api.JobState.Enum.Name(job.state)
-                    return _STATES.get(name, JobState(name="running", words=name))
+                    return state_of(api.JobState.Enum.Name(job.state))
         return JobState(name="gone", words=f"the server at {self._endpoint} does not know it")
 
     def told(self) -> str:
         """The error messages of the job, which its server keeps."""
         texts = []
-        with self._asked() as (service, api, grpc), contextlib.suppress(grpc.RpcError):
+        with (
+            _asked(self._endpoint, "jobs of a server") as (service, api, grpc),
+            contextlib.suppress(grpc.RpcError),
+        ):
             request = api.JobMessagesRequest(job_id=self._job)
             for message in service.GetMessageStream(request, timeout=_MESSAGES_SECS):
                 told = message.message_response
@@ -316,5 +289,5 @@ class PortableJob:
 
     def cancel(self) -> None:
         """Cancels it on its server."""
-        with self._asked() as (service, api, _):
+        with _asked(self._endpoint, "jobs of a server") as (service, api, _):
             service.Cancel(api.CancelJobRequest(job_id=self._job), timeout=ANSWER_SECS)
