@@ -13,6 +13,7 @@ is refused: masked values, None, text, dates, complex numbers, `Decimal` and `Fr
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import operator
@@ -116,25 +117,18 @@ def natural_array(value: object) -> Array:
     if not isinstance(value, list | tuple):
         return array_of(value)
     array = np.asarray(value)
-    floats = array.dtype.kind == "f"
-    if not (floats or array.dtype.kind == "O") or (floats and (np.abs(array) < 1 << 53).all()):
+    kind = array.dtype.kind
+    if kind not in "fO" or (kind == "f" and (np.abs(array) < 1 << 53).all()):
         return array
     leaves = np.array(value, object).reshape(-1).tolist()
-    whole = [isinstance(leaf, int | np.integer | np.bool_) for leaf in leaves]
-    if leaves and all(whole):
-        integers = [int(leaf) for leaf in leaves]
-        low, high = min(integers), max(integers)
-        name = next((name for name in ("int64", "uint64") if _holds(name, low) and _holds(name, high)), None)
-        if name is None:
-            index = next(index for index, leaf in enumerate(integers) if not _holds("int64", leaf))
-            place = tuple(int(axis) for axis in np.unravel_index(index, array.shape))
-            raise NotExactError(integers[index], _kind_of_int(integers[index]), place)
-        return np.array(integers, name).reshape(array.shape)
-    for index, (leaf, is_whole) in enumerate(zip(leaves, whole, strict=True)):
-        if floats and is_whole and int(array.flat[index]) != leaf:
-            place = tuple(int(axis) for axis in np.unravel_index(index, array.shape))
-            raise NotExactError(int(leaf), _kind_of_int(int(leaf)), place)
-    return array
+    if leaves and all(isinstance(leaf, int | np.integer | np.bool_) for leaf in leaves):
+        try:
+            return exact_numbers(value, np.dtype(np.int64))
+        except NotExactError as error:
+            with contextlib.suppress(NotExactError):
+                return exact_numbers(value, np.dtype(np.uint64))
+            raise error from None
+    return exact_numbers(value, array.dtype) if kind == "f" else array
 
 
 def _holds(name: str, value: int) -> bool:

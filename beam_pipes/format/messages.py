@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
     from google.protobuf.internal.containers import (
         MessageMap,
         RepeatedCompositeFieldContainer,
@@ -53,27 +54,34 @@ if TYPE_CHECKING:
         feature_lists: FeatureLists
 
 else:
-    _NAMES = (
-        "BytesList",
-        "FloatList",
-        "Int64List",
-        "Feature",
-        "Features",
-        "Example",
-        "FeatureList",
-        "FeatureLists",
-        "SequenceExample",
-    )
+    # Message → its fields, numbered from 1: name, type, and what it is. A map has names as keys.
+    _MESSAGES = {
+        "BytesList": [("value", "bytes", "repeated")],
+        "FloatList": [("value", "float", "repeated")],
+        "Int64List": [("value", "int64", "repeated")],
+        "Feature": [
+            ("bytes_list", "BytesList", "one of"),
+            ("float_list", "FloatList", "one of"),
+            ("int64_list", "Int64List", "one of"),
+        ],
+        "Features": [("feature", "Feature", "map")],
+        "Example": [("features", "Features", "")],
+        "FeatureList": [("feature", "Feature", "repeated")],
+        "FeatureLists": [("feature_list", "FeatureList", "map")],
+        "SequenceExample": [("context", "Features", ""), ("feature_lists", "FeatureLists", "")],
+    }
     _lock = threading.Lock()
 
     def __getattr__(name: str) -> object:
-        if name not in _NAMES:
+        if name not in _MESSAGES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=None)
         with _lock:
             if name not in globals():
-                globals().update(_classes(_NAMES, __name__))
+                globals().update(_classes(_MESSAGES, __name__))
         return globals()[name]
 
+
+Messages = Mapping[str, Sequence[tuple[str, str, str]]]
 
 _PACKAGE = "beam_pipes"
 _TENSORFLOW = "tensorflow"
@@ -96,62 +104,47 @@ def as_message_of(value: Record, cls: type[Record]) -> Message | None:
     return made
 
 
-def _file() -> FileDescriptorProto:
+def _file(messages: Messages) -> FileDescriptorProto:
     from google.protobuf import descriptor_pb2
 
     kinds = descriptor_pb2.FieldDescriptorProto
+    types = {"bytes": kinds.TYPE_BYTES, "float": kinds.TYPE_FLOAT, "int64": kinds.TYPE_INT64, "str": kinds.TYPE_STRING}
     file = descriptor_pb2.FileDescriptorProto(name="beam_pipes/example.proto", package=_PACKAGE, syntax="proto3")
 
-    def message(name: str) -> DescriptorProto:
-        return file.message_type.add(name=name)
+    def add(owner: DescriptorProto, number: int, name: str, type_: str, what: str) -> None:
+        if what == "map":
+            entry_name = "".join(word.capitalize() for word in name.split("_")) + "Entry"
+            entry = owner.nested_type.add(name=entry_name)
+            entry.options.map_entry = True
+            add(entry, 1, "key", "str", "")
+            add(entry, 2, "value", type_, "")
+            type_ = f"{owner.name}.{entry_name}"
+        label = kinds.LABEL_REPEATED if what in ("map", "repeated") else kinds.LABEL_OPTIONAL
+        made = owner.field.add(name=name, number=number, type=types.get(type_, kinds.TYPE_MESSAGE), label=label)
+        if type_ not in types:
+            made.type_name = f".{_PACKAGE}.{type_}"
+        if type_ in ("float", "int64"):
+            made.options.packed = True
+        if what == "one of":
+            made.oneof_index = 0
 
-    def field(
-        owner: DescriptorProto,
-        name: str,
-        number: int,
-        type_: FieldDescriptorProto.Type.ValueType,
-        *,
-        label: FieldDescriptorProto.Label.ValueType = kinds.LABEL_OPTIONAL,
-        of: str = "",
-    ) -> FieldDescriptorProto:
-        made = owner.field.add(name=name, number=number, type=type_, label=label)
-        if of:
-            made.type_name = f".{_PACKAGE}.{of}"
-        return made
-
-    def map_field(owner: DescriptorProto, name: str, entry: str, value: str) -> None:
-        nested = owner.nested_type.add(name=entry)
-        nested.options.map_entry = True
-        field(nested, "key", 1, kinds.TYPE_STRING)
-        field(nested, "value", 2, kinds.TYPE_MESSAGE, of=value)
-        field(owner, name, 1, kinds.TYPE_MESSAGE, label=kinds.LABEL_REPEATED, of=f"{owner.name}.{entry}")
-
-    field(message("BytesList"), "value", 1, kinds.TYPE_BYTES, label=kinds.LABEL_REPEATED)
-    for name, type_ in (("FloatList", kinds.TYPE_FLOAT), ("Int64List", kinds.TYPE_INT64)):
-        field(message(name), "value", 1, type_, label=kinds.LABEL_REPEATED).options.packed = True
-    feature = message("Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(("bytes_list", "float_list", "int64_list"), start=1):
-        of = "".join(word.capitalize() for word in name.split("_"))
-        field(feature, name, number, kinds.TYPE_MESSAGE, of=of).oneof_index = 0
-    map_field(message("Features"), "feature", "FeatureEntry", "Feature")
-    field(message("Example"), "features", 1, kinds.TYPE_MESSAGE, of="Features")
-    field(message("FeatureList"), "feature", 1, kinds.TYPE_MESSAGE, label=kinds.LABEL_REPEATED, of="Feature")
-    map_field(message("FeatureLists"), "feature_list", "FeatureListEntry", "FeatureList")
-    sequence = message("SequenceExample")
-    field(sequence, "context", 1, kinds.TYPE_MESSAGE, of="Features")
-    field(sequence, "feature_lists", 2, kinds.TYPE_MESSAGE, of="FeatureLists")
+    for message_name, fields in messages.items():
+        message = file.message_type.add(name=message_name)
+        for number, field in enumerate(fields, start=1):
+            add(message, number, *field)
+        if fields[0][2] == "one of":
+            message.oneof_decl.add(name="kind")
     return file
 
 
-def _classes(names: tuple[str, ...], module: str) -> dict[str, type[Message]]:
-    """The classes of these names, from a separate descriptor pool; `module` is where pickle finds them."""
+def _classes(messages: Messages, module: str) -> dict[str, type[Message]]:
+    """The classes of these messages, from a separate descriptor pool; `module` is where pickle finds them."""
     from google.protobuf import descriptor_pool, message_factory
 
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(_file())
+    pool.Add(_file(messages))
     classes = {}
-    for name in names:
+    for name in messages:
         classes[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
         classes[name].__module__ = module
     return classes
