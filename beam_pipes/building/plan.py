@@ -30,6 +30,7 @@ from beam_pipes.building.declaration_fingerprint import (
 )
 from beam_pipes.building.leftovers import mark_used, remove_temporaries, writing
 from beam_pipes.building.limits import quarantined_snapshot, remembered
+from beam_pipes.building.progress import every
 from beam_pipes.building.reading import first_errors, graph_runner, read_batches
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.reader import Cache
@@ -337,31 +338,23 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
 SLOW_SECS = 300.0
 
 
-@contextlib.contextmanager
-def _said_when_slow(declaration: Declaration) -> Iterator[None]:
+def _said_when_slow(declaration: Declaration) -> contextlib.AbstractContextManager[None]:
     """Says on standard error, every `SLOW_SECS`, where the stages are: inferring runs them here, without limits."""
-    done, caller, begun = threading.Event(), threading.get_ident(), time.monotonic()
+    caller, begun = threading.get_ident(), time.monotonic()
 
     def look() -> None:
-        while not done.wait(SLOW_SECS):
-            code, line = "a stage", 0
-            if (frame := sys._current_frames().get(caller)) is not None:
-                code, line = os.path.basename(frame.f_code.co_filename), frame.f_lineno
-            print(
-                f"beam-pipes: inferring features from the first records of declaration {declaration.name!r} has taken "
-                f"{time.monotonic() - begun:.0f} s, and is at {code}, line {line}. Limits of records do not apply to "
-                "it: declare features=... to build without it.",
-                file=sys.stderr,
-                flush=True,
-            )
+        code, line = "a stage", 0
+        if (frame := sys._current_frames().get(caller)) is not None:
+            code, line = os.path.basename(frame.f_code.co_filename), frame.f_lineno
+        print(
+            f"beam-pipes: inferring features from the first records of declaration {declaration.name!r} has taken "
+            f"{time.monotonic() - begun:.0f} s, and is at {code}, line {line}. Limits of records do not apply to "
+            "it: declare features=... to build without it.",
+            file=sys.stderr,
+            flush=True,
+        )
 
-    watching = threading.Thread(target=look, name="beam_pipes-inferring", daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watching.join()
+    return every(SLOW_SECS, look, name="inferring")
 
 
 class _Sampled(NamedTuple):

@@ -1,15 +1,19 @@
 """How far a build is, how fast it runs and when it last gave a sign of life, from the files of its snapshot alone.
 
+`every`: looks at what runs in this process, from a thread.
+
 The state of a cache directory from its files alone: published, being built, left unfinished.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import html
 import os
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from beam_pipes.building.completion import Completion, completions_at, split_directory
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
@@ -20,6 +24,27 @@ from beam_pipes.errors import CacheNotFoundError
 from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.storage.local import existing_directory, storage_for
 from beam_pipes.storage.protocol import FileStatus
+
+# A thread that looks may be writing to a standard error that nobody reads.
+_JOIN_SECS = 5.0
+
+
+@contextlib.contextmanager
+def every(secs: float, look: Callable[[], None], *, name: str) -> Iterator[None]:
+    """Calls `look` every `secs` from a thread during the block."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(secs):
+            look()
+
+    thread = threading.Thread(target=watch, name=f"beam_pipes-{name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_JOIN_SECS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ import dataclasses
 import os
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -26,6 +25,7 @@ from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
 from beam_pipes.building.leftovers import remove_temporaries
 from beam_pipes.building.plan import BuildPlan
+from beam_pipes.building.progress import every
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
@@ -315,23 +315,14 @@ def _cancelling(record: LaunchRecord | None, result: PipelineResult) -> Callable
     return result.cancel if remote is None else remote.cancel
 
 
-@contextlib.contextmanager
-def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
+def _on_a_thread(look: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
     """Polls from a thread during the block; a failure to poll does not fail the job."""
-    ended = threading.Event()
 
     def follow_job() -> None:
-        while not ended.wait(LOOK_EVERY_SECS):
-            with contextlib.suppress(BeamPipesError, OSError):
-                look()
+        with contextlib.suppress(BeamPipesError, OSError):
+            look()
 
-    thread = threading.Thread(target=follow_job, name="follow the Beam job", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return every(LOOK_EVERY_SECS, follow_job, name="beam-job")
 
 
 def wait_for_end(result: PipelineResult) -> object:

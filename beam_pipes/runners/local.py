@@ -15,9 +15,8 @@ import contextlib
 import functools
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_pipes.building.analysis.analyse import Analysed, analyse
@@ -25,6 +24,7 @@ from beam_pipes.building.analysis.job import AnalysisJob, AnalysisPool
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask
 from beam_pipes.building.leftovers import remove_temporaries, writing
 from beam_pipes.building.plan import PlannedInput
+from beam_pipes.building.progress import every
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import ShardJob
@@ -49,11 +49,10 @@ def run_local(
     """Runs all tasks on `workers` processes; reports come in the order in which shards finish.
 
     With 1 everything runs in this process, unless records have limits: work that may have to be killed runs in a
-        separate process. A shard that is silent for `stall_secs` is named on standard error.
+    separate process. A shard that is silent for `stall_secs` is named on standard error.
 
     Raises what a shard job raised, or `WorkerDiedError` naming the shard a process died on. Shards committed before
-    that
-    stay committed: the next build continues from them.
+    that stay committed: the next build continues from them.
     """
     workers = min(workers, len(tasks))
     inline = None
@@ -134,10 +133,6 @@ class _Shown(Watcher):
         self._progress.update(self._counts)
 
 
-# The thread that watches may be writing to a standard error that nobody reads.
-_JOIN_SECS = 5.0
-
-
 class StallWatch:
     """Reports each running shard job once when it has been silent for `stall_secs`, and again after its next report.
 
@@ -171,22 +166,9 @@ class StallWatch:
                     f"process {pid} is still working on it."
                 )
 
-    @contextlib.contextmanager
-    def on_a_thread(self) -> Iterator[None]:
+    def on_a_thread(self) -> contextlib.AbstractContextManager[None]:
         """Checks from a thread during the block, for jobs that run in this process."""
-        ended = threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(min(1.0, self._stall_secs / 2)):
-                self.check()
-
-        thread = threading.Thread(target=watch, name="beam-pipes stall watch", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join(_JOIN_SECS)
+        return every(min(1.0, self._stall_secs / 2), self.check, name="stall-watch")
 
 
 def _print(line: str) -> None:
