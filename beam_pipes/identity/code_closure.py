@@ -24,7 +24,7 @@ from typing import NamedTuple, cast
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.identity.canonical import Asset, Canonicalizer, K, function_behind, qualified_name
-from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, code_text
+from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, code_text, names_bound
 from beam_pipes.identity.source_code import (
     assignments,
     class_node,
@@ -308,46 +308,28 @@ def set_attributes(cls: type, node: Node | None) -> dict[str, object]:
     """
     if not isinstance(node, ast.ClassDef) or not is_users(_module_of(cls)):
         return {}
-    written: dict[str, object] = {}
-    others: list[str] = []
+    made: dict[str, list[object]] = {}
     for statement in node.body:
-        name = _assigned(statement)
-        if name is not None and isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            if statement.value is None:
-                continue  # `size: int` sets nothing
-            with contextlib.suppress(ValueError, TypeError):
-                if name not in written:
-                    written[name] = ast.literal_eval(statement.value)
-                    continue
-        others += _names(statement)
-    return {
-        name: value
-        for name, value in sorted(vars(cls).items())
-        if name not in others
-        and is_plain(value)
-        and (repr(value) != repr(written[name]) if name in written else not name.startswith("_"))
-    }
+        if isinstance(statement, ast.AnnAssign) and statement.value is None:
+            continue  # `size: int` sets nothing
+        for name in names_bound(statement):
+            made.setdefault(name, []).append(_literal(statement, name))
+    found = {}
+    for name, value in sorted(vars(cls).items()):
+        written = made.get(name, ())
+        is_other = len(written) == 1 and written[0] is not _MISSING and repr(value) != repr(written[0])
+        if is_plain(value) and (is_other if written else not name.startswith("_")):
+            found[name] = value
+    return found
 
 
-def _assigned(statement: ast.stmt) -> str | None:
-    """The one name that a statement assigns to."""
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-    elif isinstance(statement, ast.AnnAssign):
-        target = statement.target
-    else:
-        return None
-    return target.id if isinstance(target, ast.Name) else None
-
-
-def _names(statement: ast.stmt) -> list[str]:
-    """Every name that a statement of a class's body may make an attribute."""
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [statement.name]
-    nodes = list(ast.walk(statement))
-    imported = [each.asname or each.name for each in nodes if isinstance(each, ast.alias)]
-    defined = [each.name for each in nodes if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
-    return [*imported, *defined, *(each.id for each in nodes if isinstance(each, ast.Name))]
+def _literal(statement: ast.stmt, name: str) -> object:
+    """The plain value that a statement gives to a name; `_MISSING` if it is computed."""
+    value = _value_of(statement, name)
+    try:
+        return _MISSING if value is None else ast.literal_eval(value)
+    except (ValueError, TypeError):
+        return _MISSING
 
 
 def _begins_empty(module: str, name: str) -> bool:

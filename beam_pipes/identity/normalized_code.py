@@ -82,9 +82,16 @@ def _global_names(node: Node) -> set[str]:
         table = waiting.pop()
         waiting += table.get_children()
         for symbol in table.get_symbols():
-            if table is top and symbol.is_referenced() or symbol.is_global():
+            # In the body of a class a name may be read from outside, and then be made the class's own: `LIMIT = LIMIT`.
+            if symbol.is_global() or symbol.is_referenced() and (table is top or table.get_type() == "class"):
                 found.add(symbol.get_name())
     return found
+
+
+def names_bound(statement: ast.stmt) -> list[str]:
+    """The names that a statement makes where it stands: by assigning, importing or defining."""
+    symbols = symtable.symtable(ast.unparse(statement), "<code>", "exec").get_symbols()
+    return [symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()]
 
 
 def _references(node: Node, names: set[str]) -> Iterator[Reference]:

@@ -239,6 +239,7 @@ def test_all_cosmetic_changes_together_keep_the_fingerprint(load):
             "@wrapped(by)\ndef f():\n    import text.words as words\n    return words.clean.it",
             {"wrapped", "by", "text.words:", "text.words:clean.it"},
         ),
+        ("class C:\n    LIMIT = LIMIT", {"LIMIT"}),
         ("def f():\n    try:\n        pass\n    finally:\n        pass", set()),
     ],
 )
