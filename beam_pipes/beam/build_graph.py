@@ -22,7 +22,7 @@ from beam_pipes.beam.shards import PARTS, MergeParts, ReadShards, RunUnit, Shard
 from beam_pipes.building.commit import commit
 from beam_pipes.building.completion import find_completion
 from beam_pipes.building.references import DeclarationHandle
-from beam_pipes.building.shard_task import BuildHeader, ShardTask, TaskReader, remove_tasks, write_tasks
+from beam_pipes.building.shard_task import BuildHeader, ShardTask, tasks_of
 from beam_pipes.building.workers.pool import WorkerPool
 from beam_pipes.building.workers.tasks import Watcher
 
@@ -34,10 +34,10 @@ class _ReadTask(beam.DoFn):  # type: ignore[misc]
         self._header = header
 
     def setup(self) -> None:
-        self._tasks = TaskReader(self._header)
+        self._tasks = tasks_of(self._header)
 
     def process(self, number: int) -> Iterator[ShardTask]:
-        yield self._tasks.task(number)
+        yield self._tasks[number]
 
 
 class _Publish(beam.DoFn):  # type: ignore[misc]
@@ -48,7 +48,7 @@ class _Publish(beam.DoFn):  # type: ignore[misc]
 
     def process(self, keyed: tuple[None, Iterable[int]]) -> Iterator[str]:
         manifest_id = commit(self._header)
-        remove_tasks(self._header)
+        tasks_of(self._header).remove()
         yield manifest_id
 
 
@@ -69,7 +69,7 @@ def build_graph(
 
 def _spread(root: beam.Pipeline, tasks: Sequence[ShardTask], header: BuildHeader) -> beam.PCollection:
     """The tasks, over all workers. The job holds only their numbers; a worker reads the task itself."""
-    write_tasks(header, tasks)
+    tasks_of(header).write(tasks)
     created = root | "Source shards" >> beam.Create(range(len(tasks)), reshuffle=False)
     return created | "Spread source shards" >> beam.Reshuffle() | "Read tasks" >> beam.ParDo(_ReadTask(header))
 

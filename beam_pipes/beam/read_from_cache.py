@@ -23,7 +23,7 @@ from beam_pipes.beam.lower import DEAD_LETTERS, Element, FailedElement, Lowered,
 from beam_pipes.beam.write_to_cache import WriteToCache
 from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, DEFAULT_TARGET_SHARD_BYTES
 from beam_pipes.building.reading import SOURCE, unparsable
-from beam_pipes.building.shard_task import NumberedRows
+from beam_pipes.building.shard_task import Numbered
 from beam_pipes.cache.reader import open_split
 from beam_pipes.cache.split import Split
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
@@ -184,7 +184,7 @@ class ReadFromSource(beam.PTransform):  # type: ignore[misc]
         directory: str | None = None
         if size > _SENT_BYTES and scratch is not None:
             directory = f"{directory_path(scratch)}/{secrets.token_hex(8)}"
-            _rows(directory).write(tasks)
+            _shards(directory).write(self._shards)
         elif size > _LARGEST_REQUEST and type(root.pipeline.runner).__name__ not in _IN_PROCESS:
             raise DeclarationError(
                 f"ReadFromSource: the job's request would hold {size / 1e6:.0f} MB about {len(tasks)} source shards, "
@@ -219,14 +219,20 @@ class _ReadTask(beam.DoFn):  # type: ignore[misc]
         self._directory = directory
 
     def setup(self) -> None:
-        self._rows = None if self._directory is None else _rows(self._directory)
+        self._shards = None if self._directory is None else _shards(self._directory)
 
     def process(self, task: Element) -> Iterator[SourceShard]:
-        yield SourceShard.from_json(task if self._rows is None else self._rows[task])
+        yield SourceShard.from_json(task) if self._shards is None else self._shards[task]
 
 
-def _rows(directory: str) -> NumberedRows:
-    return NumberedRows(directory, what="source shards of the job", error=SourceError)
+def _shards(directory: str) -> Numbered[SourceShard]:
+    return Numbered(
+        directory=directory,
+        what="source shards of the job",
+        error=SourceError,
+        to_json=SourceShard.to_json,
+        from_json=SourceShard.from_json,
+    )
 
 
 class _ReadShard(beam.DoFn):  # type: ignore[misc]

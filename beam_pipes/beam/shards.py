@@ -25,7 +25,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipes.beam.lower import BatchCoder, Element, Mirror, size_of
-from beam_pipes.building.analysis.job import AnalysisJob, AnalysisTaskReader, write_analysis_tasks
+from beam_pipes.building.analysis.job import AnalysisJob, analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.completion import find_completion
 from beam_pipes.building.reading import Part, SourceBatch, graph_runner, read_batches
@@ -233,11 +233,11 @@ class AnalyseShards(beam.DoFn):  # type: ignore[misc]
         self._launch = launch
 
     def setup(self) -> None:
-        self._tasks = AnalysisTaskReader(self._root, self._launch)
+        self._tasks = analysis_tasks(self._root, self._launch)
         self._job = AnalysisJob(self._handle.get(), self._root)
 
     def process(self, number: int) -> Iterator[int]:
-        yield self._job.run(self._tasks.task(number)).index
+        yield self._job.run(self._tasks[number]).index
 
 
 def analysis_graph(
@@ -248,7 +248,7 @@ def analysis_graph(
     Writes the tasks into the cache's `directory`, where workers read those of their `launch`. Only their numbers are
     shuffled.
     """
-    write_analysis_tasks(directory, launch, tasks)
+    analysis_tasks(directory, launch).write(tasks)
     created = root | "Source shards" >> beam.Create(range(len(tasks)), reshuffle=False)
     spread = created | "Spread source shards" >> beam.Reshuffle()
     return spread | "Analyse source shards" >> beam.ParDo(AnalyseShards(handle, directory, launch))

@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from beam_pipes.building.analysis.stored import Stored
 from beam_pipes.building.declaration import Declaration, MaxBad, RecordKind
@@ -34,49 +34,60 @@ ROWS_PER_FILE = 64
 Row = dict[str, JsonValue]
 
 
-class NumberedRows:
-    """Rows below `directory`, written once for a job and read by its workers. Keeps the last files it read.
+T = TypeVar("T")
 
-    `what` names them in messages (`tasks of the build`), and `error` is what is raised where one cannot be read.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Numbered(Generic[T]):
+    """Tasks below `directory`, written once for a job and read by its workers by number. Keeps the last files it read.
+
+    `what` names them in messages (`tasks of the build`), and `error` is what is raised where one cannot be read. Jobs
+    of one work have directories of their own: one that outlives its launcher keeps reading its own tasks while the next
+    one runs.
     """
 
-    def __init__(self, directory: str, *, what: str, error: type[BeamPipesError]) -> None:
-        self._directory = directory
-        self._what = what
-        self._error = error
-        self._rows = functools.lru_cache(maxsize=4)(self._read)
+    directory: str
+    what: str
+    error: type[BeamPipesError]
+    to_json: Callable[[T], Row]
+    from_json: Callable[[Row], T]
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Writes all rows; their numbers are `range(len(rows))`."""
-        storage = storage_for(self._directory)
-        storage.makedirs(self._directory)
+    @functools.cached_property
+    def _rows(self) -> Callable[[int], list[Row]]:
+        return functools.lru_cache(maxsize=4)(self._read)
+
+    def write(self, tasks: Sequence[T]) -> None:
+        """Writes all tasks; their numbers are `range(len(tasks))`."""
+        rows = [self.to_json(task) for task in tasks]
+        storage = storage_for(self.directory)
+        storage.makedirs(self.directory)
         for start in range(0, len(rows), ROWS_PER_FILE):
             data = json.dumps(rows[start : start + ROWS_PER_FILE], separators=(",", ":"))
             storage.replace(self._path(start), data.encode())
 
     def remove(self) -> None:
         """Removes what was written; it is not an error if there is nothing."""
-        storage = storage_for(self._directory)
-        if storage.is_directory(self._directory):
-            storage.delete_tree(self._directory)
+        storage = storage_for(self.directory)
+        if storage.is_directory(self.directory):
+            storage.delete_tree(self.directory)
 
-    def __getitem__(self, number: int) -> Row:
+    def __getitem__(self, number: int) -> T:
         start = number - number % ROWS_PER_FILE
-        return self._rows(start)[number - start]
+        return self.from_json(self._rows(start)[number - start])
 
     def _read(self, start: int) -> list[Row]:
         path = self._path(start)
         try:
             rows: list[Row] = json.loads(storage_for(path).read_bytes(path))
         except (CacheError, OSError, ValueError) as error:
-            raise self._error(
-                f"expected the {self._what} in {path!r}, got {type(error).__name__}: {error}. The job was launched by "
+            raise self.error(
+                f"expected the {self.what} in {path!r}, got {type(error).__name__}: {error}. The job was launched by "
                 "another build, or its files have since been removed: run the build again."
             ) from error
         return rows
 
     def _path(self, start: int) -> str:
-        return f"{self._directory}/{start:08d}.json"
+        return f"{self.directory}/{start:08d}.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,28 +243,15 @@ class ShardReport:
 DIRECTORY = "tasks"
 
 
-def write_tasks(header: BuildHeader, tasks: Sequence[ShardTask]) -> None:
-    """Writes the tasks of a job; their numbers are `range(len(tasks))`."""
-    _rows(header).write([_to_json(task) for task in tasks])
-
-
-def remove_tasks(header: BuildHeader) -> None:
-    """Removes what `write_tasks` wrote; it is not an error if there is nothing."""
-    _rows(header).remove()
-
-
-class TaskReader:
+def tasks_of(header: BuildHeader) -> Numbered[ShardTask]:
     """The tasks of a job by number."""
-
-    def __init__(self, header: BuildHeader) -> None:
-        self._rows = _rows(header)
-
-    def task(self, number: int) -> ShardTask:
-        return _from_json(self._rows[number])
-
-
-def _rows(header: BuildHeader) -> NumberedRows:
-    return NumberedRows(f"{header.directory}/{DIRECTORY}/{header.launch}", what="tasks of the build", error=BuildError)
+    return Numbered(
+        directory=f"{header.directory}/{DIRECTORY}/{header.launch}",
+        what="tasks of the build",
+        error=BuildError,
+        to_json=_to_json,
+        from_json=_from_json,
+    )
 
 
 def _to_json(task: ShardTask) -> dict[str, object]:

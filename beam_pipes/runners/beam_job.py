@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from beam_pipes.building.analysis.job import TASKS as ANALYSIS_TASKS
-from beam_pipes.building.analysis.job import remove_analysis_tasks
+from beam_pipes.building.analysis.job import analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
 from beam_pipes.building.leftovers import remove_temporaries
@@ -495,5 +495,5 @@ def run_analysis_on_beam(
     finally:
         if not records_in(directory):  # a job that goes on reads its tasks
             for each in launches:
-                remove_analysis_tasks(root, each)
+                analysis_tasks(root, each).remove()
     forget(directory, ANALYSIS_TASKS)

@@ -9,7 +9,7 @@ import pytest
 from analysis_declarations import ToText, analysed_lengths_only, lengths
 
 from beam_pipes.building.analysis.analyse import analyse
-from beam_pipes.building.analysis.job import AnalysisTaskReader
+from beam_pipes.building.analysis.job import analysis_tasks
 from beam_pipes.building.plan import plan_input
 from beam_pipes.errors import AnalysisError, WorkerDiedError
 from beam_pipes.runners.build import build
@@ -95,7 +95,7 @@ def test_tasks_that_were_removed_are_missed(tmp_path: Path) -> None:
     with pytest.raises(
         AnalysisError, match=r"expected the tasks of the analysis in '.*00000000.json', got CacheNotFou"
     ):
-        AnalysisTaskReader(str(tmp_path), "0").task(3)
+        analysis_tasks(str(tmp_path), "0")[3]
 
 
 def test_a_job_that_fails_without_an_error_is_told(text_input: Path, tmp_path: Path) -> None:

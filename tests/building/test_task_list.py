@@ -13,7 +13,7 @@ from beam_pipes.beam import build_graph
 from beam_pipes.building.limits import Quarantined
 from beam_pipes.building.plan import make_plan
 from beam_pipes.building.references import DeclarationHandle, load_declaration
-from beam_pipes.building.shard_task import ROWS_PER_FILE, Prior, ShardTask, TaskReader, remove_tasks, write_tasks
+from beam_pipes.building.shard_task import ROWS_PER_FILE, Prior, ShardTask, tasks_of
 from beam_pipes.errors import BuildError
 
 REFERENCE = "sample_declarations:words"
@@ -30,20 +30,20 @@ def test_tasks_come_back_as_they_were(text_input: Path, tmp_path: Path) -> None:
     record = Quarantined(ordinal=4, unit="SplitWords", cause="timeout", limit=0.5)
     tasks[70] = dataclasses.replace(tasks[70].quarantining([record]), prior=prior)
 
-    write_tasks(plan.header, tasks)
-    reader = TaskReader(plan.header)
+    tasks_of(plan.header).write(tasks)
+    reader = tasks_of(plan.header)
 
-    assert [reader.task(number) for number in range(len(tasks))] == tasks
+    assert [reader[number] for number in range(len(tasks))] == tasks
 
 
 def test_tasks_that_are_gone_are_an_error_that_says_so(text_input: Path, tmp_path: Path) -> None:
     plan = make_plan(load_declaration(REFERENCE), tmp_path / "cache")
-    write_tasks(plan.header, plan.tasks)
-    remove_tasks(plan.header)
-    remove_tasks(plan.header)
+    tasks_of(plan.header).write(plan.tasks)
+    tasks_of(plan.header).remove()
+    tasks_of(plan.header).remove()
 
     with pytest.raises(BuildError, match=r"expected the tasks of the build in '.*00000000.json'.*run the build again"):
-        TaskReader(plan.header).task(0)
+        tasks_of(plan.header)[0]
 
 
 def test_the_request_of_a_job_hardly_grows_with_its_tasks(text_input: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import shard_records, source_batch
 from beam_pipes.building.references import DeclarationHandle
-from beam_pipes.building.shard_task import NumberedRows
+from beam_pipes.building.shard_task import Numbered
 from beam_pipes.building.workers.process import WorkerProcess
 from beam_pipes.building.workers.tasks import Running, Workers, now_and_then, worker_died
 from beam_pipes.engine.execute import GraphRunner
@@ -184,31 +184,15 @@ def _where(shard: SourceShard) -> str:
     return f"source shard {shard.index} ({', '.join(files[:3])}{'…' if len(files) > 3 else ''})"
 
 
-def write_analysis_tasks(root: str, launch: str, tasks: Sequence[AnalysisTask]) -> None:
-    """Writes the tasks of a round; their numbers are `range(len(tasks))`.
-
-    `launch` distinguishes jobs: one that outlives its launcher keeps reading its own tasks while the next one runs.
-    """
-    _rows(root, launch).write([task.to_json() for task in tasks])
-
-
-def remove_analysis_tasks(root: str, launch: str) -> None:
-    """Removes what `write_analysis_tasks` wrote; it is not an error if there is nothing."""
-    _rows(root, launch).remove()
-
-
-class AnalysisTaskReader:
-    """The tasks of a round by number."""
-
-    def __init__(self, root: str, launch: str) -> None:
-        self._rows = _rows(root, launch)
-
-    def task(self, number: int) -> AnalysisTask:
-        return AnalysisTask.from_json(self._rows[number])
-
-
-def _rows(root: str, launch: str) -> NumberedRows:
-    return NumberedRows(f"{root}/{DIRECTORY}/{TASKS}/{launch}", what="tasks of the analysis", error=AnalysisError)
+def analysis_tasks(root: str, launch: str) -> Numbered[AnalysisTask]:
+    """The tasks of a round by number; `launch` distinguishes jobs."""
+    return Numbered(
+        directory=f"{root}/{DIRECTORY}/{TASKS}/{launch}",
+        what="tasks of the analysis",
+        error=AnalysisError,
+        to_json=AnalysisTask.to_json,
+        from_json=AnalysisTask.from_json,
+    )
 
 
 def merge(planned: PlannedAnalyzer) -> Stored | None:
