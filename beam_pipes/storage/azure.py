@@ -20,7 +20,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, ClassVar, TypedDict
 
@@ -33,7 +33,7 @@ from beam_pipes.storage.requests import (
     Refusal,
     RequestOptions,
     answer_of,
-    environment,
+    per_process,
     pieces,
     require_range,
 )
@@ -60,11 +60,6 @@ if TYPE_CHECKING:
     class _IfMatch(TypedDict, total=False):
         etag: str
         match_condition: MatchConditions
-
-    class _Get(_IfMatch, total=False):
-        offset: int
-        length: int
-        raw_response_hook: Callable[[Any], object]
 
 
 # How often the client sends a block again: what it gives up is begun anew, all of it.
@@ -167,7 +162,7 @@ class AzureStorage(ObjectStorage):
 
     def _account(self, path: str) -> BlobServiceClient:
         found = self._PATH.fullmatch(path)
-        return _account(self.options, found[1] if found else None, os.getpid(), environment(*_VARIABLES))
+        return _account(self.options, found[1] if found else None)
 
     def _blob(self, path: str) -> BlobClient:
         return self._account(path).get_blob_client(*self.split_path(path))
@@ -183,12 +178,16 @@ class AzureStorage(ObjectStorage):
             dates.append(response.http_response.headers["Date"])
             _require_asked_range(path, response)
 
-        wanted: _Get = {"raw_response_hook": look_at, **_if_match(version)}  # type: ignore[typeddict-item]
-        if size is not None:
-            wanted["offset"], wanted["length"] = start, size
         try:
             # In requests of 4 MiB, the most that the service sends an MD5 of, bound to the ETag of the first.
-            answer = self._blob(path).download_blob(validate_content=True, max_concurrency=1, **wanted)
+            answer = self._blob(path).download_blob(
+                offset=None if size is None else start,
+                length=size,
+                validate_content=True,
+                max_concurrency=1,
+                raw_response_hook=look_at,
+                **_if_match(version),
+            )
             data = answer.readall()
         except Exception as error:
             if version is None and self.CODES.get(answer_of(error)[0]) is Kind.CHANGED:
@@ -303,16 +302,11 @@ def _is_unknown_host(error: BaseException | None) -> bool:
     return False
 
 
-_VARIABLES = (_CONNECTION, _ACCOUNT, _KEY, _SAS)
-
-
-@functools.lru_cache(maxsize=8)
-def _account(
-    options: RequestOptions, name: str | None, pid: int, environment: tuple[str | None, ...]
-) -> BlobServiceClient:
-    """The client of this process for one account; a forked child gets its own: connections cannot be shared."""
+@per_process(_CONNECTION, _ACCOUNT, _KEY, _SAS)
+def _account(options: RequestOptions, name: str | None) -> BlobServiceClient:
+    """The client for one account, or for that of the environment."""
     make: type[BlobServiceClient] = _package().BlobServiceClient
-    connection, default_name, key, sas = environment
+    connection, default_name, key, sas = map(os.environ.get, (_CONNECTION, _ACCOUNT, _KEY, _SAS))
     pause_secs = min(1.0, options.most_backoff_secs)
     how: _Client = {
         "transport": _transport(options),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import functools
 import os
 import struct
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from beam_pipes.storage.requests import (
     answer_of,
     body_of,
     in_short,
+    per_process,
 )
 from beam_pipes.storage.transfer import ObjectStatus, Page
 
@@ -71,18 +71,14 @@ class Session(NamedTuple):
     who: str
 
 
+@per_process(EMULATOR)
 def session_for(options: RequestOptions) -> Session:
-    """The session of this process; a forked child gets one of its own, because connections cannot be shared."""
-    return _session(options, os.getpid(), os.environ.get(EMULATOR))
-
-
-@functools.lru_cache(maxsize=8)
-def _session(options: RequestOptions, pid: int, emulator: str | None) -> Session:
+    """The session of this process."""
     storage = require("google.cloud.storage", purpose="gs:// paths")
     from google.auth.transport.requests import AuthorizedSession
     from requests.adapters import HTTPAdapter
 
-    anonymous = options.anonymous or bool(emulator)
+    anonymous = options.anonymous or bool(os.environ.get(EMULATOR))
     credentials, project = _credentials(anonymous=anonymous)
     authorized: Callable[[object], requests.Session] = AuthorizedSession
     http = authorized(credentials)
@@ -246,7 +242,8 @@ class GcsStorage(ObjectStorage):
                 client=self._session.client,
                 timeout=self._session.timeout,
                 checksum=None,
-                retry=policy.with_deadline(options.deadline_secs).with_delay(
+                # Of a chunk; what the client gives up is begun anew, until the deadline.
+                retry=policy.with_deadline(options.attempt_timeout_secs).with_delay(
                     FIRST_BACKOFF_SECS, options.most_backoff_secs
                 ),
             )

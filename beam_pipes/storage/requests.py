@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import os
 import random
 import re
 import time
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
 
 from beam_pipes.errors import (
     BeamPipesError,
@@ -33,6 +34,8 @@ from beam_pipes.errors import (
 _log = logger("beam_pipes.cache")
 
 OptionsT = TypeVar("OptionsT", bound="RequestOptions")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,9 +98,26 @@ class RequestOptions:
         return cls(**found)  # type: ignore[arg-type]
 
 
-def environment(*names: str) -> tuple[str | None, ...]:
-    """What a client depends on besides its options: one made before these variables were set would not see them."""
-    return tuple(map(os.environ.get, names))
+def per_process(*variables: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorates what makes a client: the same arguments give the same client, in one process and one environment.
+
+    A forked child gets clients of its own, because connections cannot be shared, and the locks and threads of its
+    parent's do not work there. A client made before one of the `variables` was set would not see it.
+    """
+
+    def kept(make: Callable[P, T]) -> Callable[P, T]:
+        @functools.lru_cache(maxsize=8)
+        def made(process: tuple[object, ...], *args: P.args, **options: P.kwargs) -> T:
+            return make(*args, **options)
+
+        @functools.wraps(make)
+        def get(*args: P.args, **options: P.kwargs) -> T:
+            process = (os.getpid(), *map(os.environ.get, variables))
+            return made(process, *args, **options)  # type: ignore[arg-type]  # what a client is made of has a hash
+
+        return get
+
+    return kept
 
 
 class Incomplete(ConnectionError):
@@ -190,8 +210,6 @@ FIRST_BACKOFF_SECS = 0.2
 # After this share of the deadline (10 s of 300) a line says what is being waited for.
 TOLD_AFTER = 1 / 30
 _PIECE_BYTES = 256 << 10
-
-T = TypeVar("T")
 
 
 class Requests(ABC):

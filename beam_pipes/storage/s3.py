@@ -15,15 +15,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import functools
-import os
 import zlib
 from typing import IO, TYPE_CHECKING, ClassVar
 
 from beam_pipes.errors import BucketNotFoundError, StorageError, StorageForbiddenError
 from beam_pipes.extras import require
 from beam_pipes.storage.objects import Answer, ObjectStorage, date_of, status_by_etag
-from beam_pipes.storage.requests import Incomplete, Kind, Refusal, RequestOptions, body_of, environment
+from beam_pipes.storage.requests import Incomplete, Kind, Refusal, RequestOptions, body_of, per_process
 from beam_pipes.storage.transfer import ObjectStatus, Page
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ class S3Storage(ObjectStorage):
 
     @property
     def _client(self) -> BaseClient:
-        return _client(self.options, 1, os.getpid(), environment(*_VARIABLES))
+        return _client(self.options, 1)
 
     def _head(self, path: str, /) -> tuple[str, ObjectStatus]:
         found = self._client.head_object(**_named(path))
@@ -129,8 +127,7 @@ class S3Storage(ObjectStorage):
         return made
 
     def _send(self, path: str, file: IO[bytes], size: int, crc32c: int, /) -> None:
-        sending = _client(self.options, _PART_ATTEMPTS, os.getpid(), environment(*_VARIABLES))
-        sending.upload_fileobj(
+        _client(self.options, _PART_ATTEMPTS).upload_fileobj(
             file, *_named(path).values(), ExtraArgs=_CHECKED, Config=_parts(self.options.chunk_bytes, above=0)
         )
         if (found := self._head(path)[1].size) != size:
@@ -172,7 +169,6 @@ def _crc32(data: bytes) -> str:
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
 
 
-_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE")
 _CHECKED = {"ChecksumAlgorithm": "CRC32"}  # of a whole copy, also where the source was made of parts
 
 
@@ -195,12 +191,9 @@ def _parts(part_bytes: int, *, above: int) -> object:
     return made
 
 
-@functools.lru_cache(maxsize=8)
-def _client(options: RequestOptions, attempts: int, pid: int, environment: tuple[str | None, ...]) -> BaseClient:
-    """The client of this process; a forked child gets one of its own, because connections cannot be shared.
-
-    Requests are sent once by it, and again by `retrying`, which has a deadline; only uploads send their parts again.
-    """
+@per_process("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE")
+def _client(options: RequestOptions, attempts: int) -> BaseClient:
+    """A client that sends a request so often: once, for `retrying` has a deadline; parts of uploads more than once."""
     boto3 = require("boto3", purpose="s3:// paths")
     import botocore
     from botocore.config import Config
