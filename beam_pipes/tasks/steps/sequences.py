@@ -78,6 +78,8 @@ class TokenColumn:
 
 def rank_of(value: Any) -> int | None:
     """The number of axes of a tensor, an array, a column or a text; None where TensorFlow does not know it."""
+    if isinstance(value, np.ndarray):  # first, as most are
+        return value.ndim
     if isinstance(value, bytes):
         return 0
     shape = getattr(value, "shape", None)
@@ -242,10 +244,11 @@ def check_is_sequence(name: str, rank: int | None) -> None:
 
 def with_end(name: str, value: Any, entry: int) -> Any:
     """Appends an entry to the last axis: `[[8], [9]]`, 1 → `[[8, 1], [9, 1]]`."""
-    if isinstance(value, TokenColumn):
-        return value.with_end(entry)
-    if not isinstance(getattr(value, "shape", ()), tuple):  # of TensorFlow
-        return _tensor_with_end(value, entry)
+    if not isinstance(value, np.ndarray):
+        if isinstance(value, TokenColumn):
+            return value.with_end(entry)
+        if not isinstance(getattr(value, "shape", ()), tuple):  # of TensorFlow
+            return _tensor_with_end(value, entry)
     array = np.asarray(value)
     check_is_sequence(name, array.ndim)
     return np.concatenate([array, np.full((*array.shape[:-1], 1), entry, array.dtype)], axis=-1)
