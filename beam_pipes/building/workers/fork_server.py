@@ -31,7 +31,7 @@ _END_SECS = 5.0
 _ENDED_SECS = 1.0
 _KILLED_SECS = 60.0
 
-# It ends without clearing up, which nobody needs and everybody would wait for.
+# It ends without clearing up, for which the parent would wait.
 _START = "import os; from beam_pipes.building.workers.fork_server import main; main(); os._exit(0)"
 _NUMBER = struct.Struct("<q")
 _MOST_FILES = 16
@@ -123,7 +123,7 @@ class ForkedProcess:
             if not poll.poll(None if timeout is None else 1000 * timeout):
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
             told = os.read(self._end, _NUMBER.size)
-            if not told:  # somebody has killed the server: nobody can know any more how its forks end
+            if not told:  # the server was killed, so how its forks end cannot be known any more
                 self.kill()
             self._code = _NUMBER.unpack(told)[0] if told else -signal.SIGKILL
             os.close(self._end)
@@ -158,7 +158,7 @@ def main() -> None:
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     watched: list[socket.socket | int] = [control, ended]
-    telling: dict[int, int] = {}  # process → where its end is to be told
+    telling: dict[int, int] = {}  # process → the pipe for its exit code
     while True:
         ready, _, _ = select.select(watched, [], [])
         if ended in ready:
@@ -213,5 +213,5 @@ def _tell_ends(telling: dict[int, int]) -> None:
         try:
             os.write(file, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
         except BrokenPipeError:
-            pass  # nobody asks any more
+            pass  # the parent has stopped waiting for it
         os.close(file)

@@ -74,7 +74,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessFigures:
-    """Memory and waiting time of a process (of its main thread); 0 if the system does not tell, or it is gone."""
+    """Memory and waiting time of a process (of its main thread); 0 if the system does not say, or it is gone."""
 
     def __init__(self, pid: int) -> None:
         self._memory = _open(f"/proc/{pid}/statm")
@@ -201,7 +201,7 @@ def new_cell() -> tuple[WorkerCell, int]:
 _WHERE_SIGNAL = signal.SIGUSR1
 _WHERE_SECS = 0.5
 
-# From this file on down, a traceback tells nothing about a stage.
+# Frames from this file on down are not the stage's.
 _CALLER = "/beam_pipes/engine/execute.py"
 
 _START = "from beam_pipes.building.workers.process import main; main()"
@@ -384,7 +384,7 @@ def serve(connection: int, lifeline: int, cell: int, where: int) -> None:
     for file in (connection, lifeline, cell, where):
         os.set_inheritable(file, False)  # a program that a stage starts may live longer than the worker
     threading.Thread(target=_follow, args=(lifeline,), daemon=True).start()
-    # All threads: the signal may reach one that is none of Python's.
+    # All threads: the signal may reach one that Python did not start.
     faulthandler.register(_WHERE_SIGNAL, file=where, all_threads=True)
     _cell = WorkerCell(cell)
     os.close(cell)
