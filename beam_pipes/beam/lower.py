@@ -26,6 +26,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from google.protobuf.message import Message
 
 from beam_pipes.beam.letters import fields_of, text_of_element
+from beam_pipes.checks import integer
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner, OnError, UnitRunner
 from beam_pipes.engine.graph import Graph, Signature, Stage, brief, describe, graph_of, mismatch
@@ -111,8 +112,7 @@ def lower(
         )
     graph = graph_of(pipeline, default_output="train")
     for option, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise DeclarationError(f"lower: {option} should be an integer of at least 1, got {value!r}.")
+        integer(value, least=1, what=f"lower: {option}")
     names = [unit.name for unit in graph.units]
     for name in resource_hints or {}:
         if name not in names:

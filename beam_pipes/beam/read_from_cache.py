@@ -26,6 +26,7 @@ from beam_pipes.building.reading import SOURCE, unparsable
 from beam_pipes.building.shard_task import Numbered
 from beam_pipes.cache.reader import open_split
 from beam_pipes.cache.split import Split
+from beam_pipes.checks import choice
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import Failure
@@ -167,10 +168,7 @@ class ReadFromSource(beam.PTransform):  # type: ignore[misc]
             raise DeclarationError(
                 f"ReadFromSource: expected a source, such as TextLines('texts'), got {brief(source)}."
             )
-        if on_error not in BUILD_POLICIES:
-            raise DeclarationError(
-                f"ReadFromSource: on_error should be one of {', '.join(BUILD_POLICIES)}, got {on_error!r}."
-            )
+        choice(on_error, of=BUILD_POLICIES, what="ReadFromSource: on_error")
         self._shards = source.plan(target_shard_bytes=target_shard_bytes, digests=DigestCache()).shards
         self._scratch = scratch
         self._reads = _ReadShard(source, with_ids=with_ids, on_error=on_error)

@@ -66,6 +66,7 @@ from beam_pipes.building.reading import Part
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.checks import integer
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import OnError
 from beam_pipes.errors import CacheBusyError, DeclarationError, ReconciliationError
@@ -165,8 +166,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             raise DeclarationError(
                 "WriteToCache: features describe examples, while proto names messages. Give only one of them."
             )
-        if isinstance(num_shards, bool) or not isinstance(num_shards, int) or num_shards < 1:
-            raise DeclarationError(f"WriteToCache: num_shards should be an integer of at least 1, got {num_shards!r}.")
+        integer(num_shards, least=1, what="WriteToCache: num_shards")
         self._key_name = key if isinstance(key, str) else None
         self._key = Key(key)
         self._num_shards = num_shards

@@ -19,6 +19,7 @@ from beam_pipes.analysis.analyzer import Analyzer
 from beam_pipes.building.analysis.declared import check_analyzers, held_results
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import RecordLimits, record_limits
+from beam_pipes.checks import choice, integer
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
 from beam_pipes.engine.graph import (
     Graph,
@@ -232,11 +233,7 @@ class Declaration:
                 raise DeclarationError(
                     f"{option} is used in file names: only letters, digits, '_', '.' and '-'; got {value!r}."
                 )
-        if self.on_error not in BUILD_POLICIES:
-            raise DeclarationError(
-                f"declaration {self.name!r}: on_error should be one of {', '.join(BUILD_POLICIES)}, "
-                f"got {self.on_error!r}."
-            )
+        choice(self.on_error, of=BUILD_POLICIES, what=f"declaration {self.name!r}: on_error")
         bad = self.max_bad
         if (
             bad is not None
@@ -247,10 +244,7 @@ class Declaration:
                 f"declaration {self.name!r}: max_bad should be a count (int), a fraction (float, 0 to 1), 'tenth' or "
                 f"None, got {bad!r}."
             )
-        if self.target_shard_bytes < 1:
-            raise DeclarationError(
-                f"declaration {self.name!r}: target_shard_bytes should be positive, got {self.target_shard_bytes}."
-            )
+        integer(self.target_shard_bytes, least=1, what=f"declaration {self.name!r}: target_shard_bytes")
         for expectation in self.expectations:
             if not isinstance(expectation, Expectation):
                 raise DeclarationError(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import Any, Literal, get_args
 
+from beam_pipes.checks import choice
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief
 from beam_pipes.engine.ownership import taken
@@ -54,11 +55,8 @@ class UnitRunner:
         self.name = unit.name
         self.prefix = prefix
         self.on_error: OnError = getattr(stage, "on_error", None) or on_error
-        if self.on_error not in get_args(OnError):
-            raise DeclarationError(
-                f"stage {unit.name!r}: on_error should be one of {', '.join(BUILD_POLICIES)}, got {self.on_error!r}.",
-                stage=unit.name,
-            )
+        if self.on_error != "raise":
+            choice(self.on_error, of=BUILD_POLICIES, what=f"stage {unit.name!r}: on_error", stage=unit.name)
         place = f"{path}/{unit.name}" if path else unit.name
         self._context = RecordContext(seed=seed, unit=place, epoch=epoch, stage=stage)
         self._stage = stage
