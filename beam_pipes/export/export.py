@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from beam_pipes.cache.reader import Cache
+from beam_pipes.checks import choice
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
 from beam_pipes.export.tables import rows_of_files, write_croissant, write_parquet
 from beam_pipes.export.training_formats import write_arrayrecord, write_mds, write_megatron, write_webdataset
@@ -135,8 +136,7 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
         OutputError: the target cannot be written.
         MissingExtraError: the library of the format is not installed.
     """
-    if format not in FORMATS:
-        raise ExportError(f"unknown format {format!r}; choose one of: {', '.join(sorted(FORMATS))}.")
+    choice(format, of=sorted(FORMATS), what="format", error=ExportError)
     target = os.path.expanduser(os.fspath(to))
     if is_remote(target):
         raise ExportError(f"exports are written to a local directory, got {target!r}. Export, then copy it there.")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
+from beam_pipes.checks import integer
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
@@ -86,8 +87,10 @@ class CSV(LineSource):
             if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in "\r\n":
                 raise SourceError(f"{option} should be one ASCII character, got {value!r}")
         most = self.max_quoted_lines
-        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
-            raise SourceError(f"max_quoted_lines should be a positive int, or None for no limit, got {most!r}")
+        if most is not None:
+            advice = "None is no limit."
+            most = integer(most, least=1, what="max_quoted_lines", error=SourceError, advice=advice)
+            object.__setattr__(self, "max_quoted_lines", most)
         if self.delimiter == self.quote:
             raise SourceError(f"delimiter and quote should differ, both are {self.quote!r}")
         if self.columns is not None:

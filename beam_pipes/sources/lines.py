@@ -18,6 +18,7 @@ from typing import IO, ClassVar, NamedTuple
 
 import numpy as np
 
+from beam_pipes.checks import choice, integer
 from beam_pipes.errors import SourceError
 from beam_pipes.format.spec import Record
 from beam_pipes.lineage.lineage import DIGEST_BYTES
@@ -157,8 +158,7 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def check_max_line_bytes(max_line_bytes: int) -> None:
-    if not isinstance(max_line_bytes, int) or max_line_bytes < READ_BYTES:
-        raise SourceError(f"max_line_bytes should be an int of at least {READ_BYTES}, got {max_line_bytes!r}")
+    integer(max_line_bytes, least=READ_BYTES, what="max_line_bytes", error=SourceError)
 
 
 def overlong_error(file: str, block: LineBlock, max_line_bytes: int) -> SourceError:
@@ -376,8 +376,7 @@ class TextLines(LineSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.errors not in ERRORS:
-            raise SourceError(f"errors should be one of {', '.join(map(repr, ERRORS))}, got {self.errors!r}")
+        choice(self.errors, of=ERRORS, what="errors", error=SourceError)
 
     @property
     def output_type(self) -> type:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from beam_pipes.checks import integer
 from beam_pipes.errors import SourceError
 from beam_pipes.format.spec import owned
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values, is_message, value_bytes
@@ -68,8 +69,8 @@ class Memory(Source):
                 f"values should be a list, got {type(self.values).__qualname__}; pass list(values)", values=self.values
             )
         object.__setattr__(self, "values", tuple(self.values))
-        if not isinstance(self.records_per_shard, int) or self.records_per_shard < 1:
-            raise SourceError(f"records_per_shard should be a positive int, got {self.records_per_shard!r}")
+        records = integer(self.records_per_shard, least=1, what="records_per_shard", error=SourceError)
+        object.__setattr__(self, "records_per_shard", records)
         if not self.values and self.value_type is None:
             raise SourceError("an empty list has no type: pass value_type, the class of its values")
         expected = self.output_type

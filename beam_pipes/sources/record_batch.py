@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
+from beam_pipes.checks import integer
 from beam_pipes.errors import SourceError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.spec import Record
@@ -436,8 +437,7 @@ class Batcher:
 
     def __init__(self, *, batch_records: int, batch_bytes: int) -> None:
         for name, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):
-            if not isinstance(value, int) or value < 1:
-                raise SourceError(f"{name} should be a positive int, got {value!r}")
+            integer(value, least=1, what=name, error=SourceError)
         self.left_out = Counter[str]()
         self.next_ordinal = 0
         self.batch_records = batch_records

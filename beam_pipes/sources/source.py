@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
+from beam_pipes.checks import integer
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.record_batch import Piece, RecordBatch
 from beam_pipes.storage.checked_json import JsonObject
@@ -216,11 +217,13 @@ class Source(ABC):
 
 
 def check_target(target_shard_bytes: int) -> None:
-    if not isinstance(target_shard_bytes, int) or target_shard_bytes < 1:
-        raise SourceError(
-            f"target_shard_bytes should be a positive number of bytes, got {target_shard_bytes!r}",
-            target_shard_bytes=target_shard_bytes,
-        )
+    integer(
+        target_shard_bytes,
+        least=1,
+        what="target_shard_bytes",
+        error=SourceError,
+        target_shard_bytes=target_shard_bytes,
+    )
 
 
 @dataclass(frozen=True, eq=False)

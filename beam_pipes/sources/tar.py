@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from beam_pipes.checks import integer
 from beam_pipes.errors import SourceError, TaskError
 from beam_pipes.format.spec import FeatureValue
 from beam_pipes.sources.byte_stream import (
@@ -101,8 +102,8 @@ class Tar(FileSource):
         super().__post_init__()
         if not isinstance(self.decode, bool):
             raise SourceError(f"decode should be True or False, got {self.decode!r}")
-        if not isinstance(self.max_record_bytes, int) or self.max_record_bytes < 1:
-            raise SourceError(f"max_record_bytes should be a positive int, got {self.max_record_bytes!r}")
+        most = integer(self.max_record_bytes, least=1, what="max_record_bytes", error=SourceError)
+        object.__setattr__(self, "max_record_bytes", most)
 
     def _inputs(self) -> Paths:
         return self.paths

@@ -10,6 +10,7 @@ from typing import IO
 
 from google.protobuf.message import DecodeError, Message
 
+from beam_pipes.checks import integer
 from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
 from beam_pipes.format.codec import ExampleCodec
 from beam_pipes.format.framing import FRAME_BYTES, HEADER_BYTES, Frame, frames, headers, masked_crc32c
@@ -57,8 +58,8 @@ class TFRecords(FileSource):
             raise SourceError(
                 f"message should be None (for bytes), a proto class or an ExampleSpec, got {self.message!r:.100}"
             )
-        if not isinstance(self.max_record_bytes, int) or self.max_record_bytes < 1:
-            raise SourceError(f"max_record_bytes should be a positive int, got {self.max_record_bytes!r}")
+        most = integer(self.max_record_bytes, least=1, what="max_record_bytes", error=SourceError)
+        object.__setattr__(self, "max_record_bytes", most)
 
     __hash__ = FileSource.__hash__
 

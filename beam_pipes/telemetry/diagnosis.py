@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from beam_pipes.checks import integer, number
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, TrackedLoader
@@ -87,22 +88,20 @@ def diagnose_loader(
     Afterwards a native loader is back where it was. Iterables that allow one pass are used up. Raises `LoaderError` if
     a loader gives no batch, and for numbers out of range.
     """
-    if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
-        raise LoaderError(f"batches should be an integer of at least 1, got {batches!r}")
-    if step_ms is not None and not 0 <= step_ms < math.inf:
-        raise LoaderError(f"step_ms should be None or a number of at least 0, got {step_ms!r}")
-    if not max_secs > 0:
-        raise LoaderError(f"max_secs should be above 0, got {max_secs!r}")
+    batches = integer(batches, least=1, what="batches", error=LoaderError)
+    if step_ms is not None:
+        number(step_ms, least=0, below=math.inf, what="step_ms", error=LoaderError)
+    number(max_secs, above=0, what="max_secs", error=LoaderError)
     state = _state_of(loader)
     stage_ms = _measured_stages(stages_of(loader), batches, max_secs)
     telemetry, measured = Telemetry(loader), 0
     before = telemetry.totals()
     started = time.perf_counter()
-    for number, _ in enumerate(telemetry):
-        if number < WARM_UP:
+    for place, _ in enumerate(telemetry):
+        if place < WARM_UP:
             before, started = telemetry.totals(), time.perf_counter()
         else:
-            measured = number - WARM_UP + 1
+            measured = place - WARM_UP + 1
         if measured >= batches or (measured and time.perf_counter() - started > max_secs):
             break
         if step_ms:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.references import DeclarationHandle, declared_by, load_declaration
-from beam_pipes.errors import DeclarationError
+from beam_pipes.checks import integer, known, number
 from beam_pipes.storage.locks import ANALYSIS_LABELS, LABELS, VARIABLE
 from beam_pipes.testing.sample import (
     BuildOrder,
@@ -332,12 +332,9 @@ class _Check:
 def _check_options(
     *, max_records: int, batch_sizes: Sequence[int], kill_at: Sequence[str], timeout_secs: float
 ) -> None:
-    if max_records < 1 or any(size < 1 for size in batch_sizes):
-        raise DeclarationError(
-            f"max_records and batch_sizes should be positive, got {max_records} and {tuple(batch_sizes)}."
-        )
-    if not timeout_secs > 0:
-        raise DeclarationError(f"timeout_secs should be positive, got {timeout_secs}.")
-    unknown = [label for label in kill_at if label.partition("#")[0] not in {**LABELS, **ANALYSIS_LABELS}]
-    if unknown:
-        raise DeclarationError(f"kill_at names no step {unknown[0]!r}; choose among: {', '.join(LABELS)}.")
+    integer(max_records, least=1, what="max_records")
+    for size in batch_sizes:
+        integer(size, least=1, what="each of batch_sizes")
+    number(timeout_secs, above=0, what="timeout_secs")
+    steps = [label.partition("#")[0] for label in kill_at]
+    known(*steps, among={**LABELS, **ANALYSIS_LABELS}, what="step", where="kill_at")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import SpecError
 from beam_pipes.extras import TfTensor, require
 from beam_pipes.format.dtypes import BOOL, INTEGERS
@@ -66,8 +67,7 @@ class RawFeatures:
     """
 
     def __init__(self, features: Sequence[RawFeature], *, varying: Varying = "sparse") -> None:
-        if varying not in get_args(Varying):
-            raise SpecError(f"varying should be one of {', '.join(get_args(Varying))}, got {varying!r}")
+        choice(varying, of=get_args(Varying), what="varying", error=SpecError)
         self.features = tuple(sorted(features, key=lambda feature: feature.name))
         self.varying: Varying = varying
 

@@ -16,6 +16,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import number
 from beam_pipes.errors import LoaderError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.batches import LENGTHS, Batch, ranges
@@ -144,11 +145,6 @@ class _Drawn:
         return np.array(ids, dtype)
 
 
-def _check_rate(owner: str, name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise LoaderError(f"{owner} expects {name} to be a number from 0 to 1, got {value!r}")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FillInTheMiddle(_Drawn):
     """Documents cut into prefix, middle and suffix, the middle moved to the end (Bavarian et al., 2022).
@@ -181,8 +177,8 @@ class FillInTheMiddle(_Drawn):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_rate("FillInTheMiddle", "rate", self.rate)
-        _check_rate("FillInTheMiddle", "spm_rate", self.spm_rate)
+        for name in ("rate", "spm_rate"):
+            number(getattr(self, name), least=0, most=1, what=f"FillInTheMiddle: {name}", error=LoaderError)
         if len({self.prefix_id, self.suffix_id, self.middle_id}) < _SENTINELS:
             raise LoaderError(
                 "FillInTheMiddle needs three sentinels that differ, got "
@@ -285,12 +281,9 @@ class SpanCorruption(_Drawn):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_rate("SpanCorruption", "noise_density", self.noise_density)
-        if not self.mean_noise_span_length >= 1:
-            raise LoaderError(
-                "SpanCorruption expects mean_noise_span_length to be a number of at least 1, got "
-                f"{self.mean_noise_span_length!r}"
-            )
+        number(self.noise_density, least=0, most=1, what="SpanCorruption: noise_density", error=LoaderError)
+        what = "SpanCorruption: mean_noise_span_length"
+        number(self.mean_noise_span_length, least=1, what=what, error=LoaderError)
 
     def of_rows(self, batch: Batch, keys: RowKeys) -> Batch:
         """`batch` with inputs and targets in place of `feature`; `keys` (rows,) uint64 says which rows they are."""

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from beam_pipes.checks import choice
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import (
     Graph,
@@ -86,8 +87,7 @@ class DAGPipeline(Pipeline):
     def __init__(
         self, dag: Mapping[Any, object], pipeline_name: str = "DAGPipeline", *, join: Join = "product"
     ) -> None:
-        if join not in ("product", "zip"):
-            raise InvalidDAGException(f"{pipeline_name}: join should be 'product' or 'zip', got {join!r}.")
+        choice(join, of=("product", "zip"), what=f"{pipeline_name}: join", error=InvalidDAGException)
         edges = _expand(dag)
         _check_edges(edges)
         pipelines = [edge.destination for edge in edges if isinstance(edge.destination, Pipeline)]

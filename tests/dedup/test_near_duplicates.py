@@ -348,31 +348,31 @@ def test_clusters_are_named_by_their_least_number(unions: list[tuple[int, int]])
     [
         pytest.param(
             lambda: NearDuplicates("near", threshold=0.0),
-            "analyzer 'near': threshold is a similarity above 0 and up to 1, got 0.0.",
+            "analyzer 'near': threshold should be a number above 0 and of at most 1, got 0.0.",
             id="threshold",
         ),
         pytest.param(
             lambda: NearDuplicates("near", bands=0),
-            "analyzer 'near': bands is a count of at least 1, got 0.",
+            "analyzer 'near': bands should be an integer of at least 1, got 0.",
             id="bands",
         ),
         pytest.param(
             lambda: NearDuplicates("near", max_compared=2.5),  # type: ignore[arg-type]
-            "analyzer 'near': max_compared is a count of at least 1, got 2.5.",
+            "analyzer 'near': max_compared should be an integer of at least 1, got 2.5.",
             id="max_compared",
         ),
         pytest.param(
             lambda: NearDuplicates("near", shingles=5),  # type: ignore[arg-type]
-            "analyzer 'near': shingles should be Shingles('words', 5) or similar, got 5.",
+            "analyzer 'near': shingles should be Shingles, such as Shingles('words', 5), got int 5.",
             id="shingles",
         ),
         pytest.param(
             lambda: Shingles("letters", 3),  # type: ignore[arg-type]
-            "shingles consist of words or characters, got 'letters'.",
+            "the unit of shingles should be one of words, characters, got 'letters'.",
             id="unit",
         ),
         pytest.param(
-            lambda: Shingles("words", 0), "the width of shingles should be a count of at least 1, got 0.", id="width"
+            lambda: Shingles("words", 0), "the width of shingles should be an integer of at least 1, got 0.", id="width"
         ),
         pytest.param(
             lambda: NearDuplicates("near", normalize=len).accumulator().add(["to be"], ["a.txt@0"]),

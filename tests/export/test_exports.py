@@ -186,7 +186,7 @@ def test_what_is_taken_down_is_not_exported(cache: Cache, tmp_path: Path) -> Non
         (
             "out",
             "arrow",
-            "unknown format 'arrow'; choose one of: arrayrecord, croissant, mds, megatron, parquet, tfx, webdata",
+            "format should be one of arrayrecord, croissant, mds, megatron, parquet, tfx, webdata",
         ),
         ("cache", "parquet", "is there already. Name a directory that is not, or remove it first."),
         ("gs://bucket/out", "parquet", "exports are written to a local directory, got 'gs://bucket/out'."),

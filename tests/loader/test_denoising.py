@@ -222,10 +222,13 @@ def test_a_row_that_a_mixture_repeats_is_drawn_anew(document_split, other_split)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fim(rate=2), "expects rate to be a number from 0 to 1, got 2"),
+        (lambda: fim(rate=2), "rate should be a number from 0 to 1, got 2"),
         (lambda: FillInTheMiddle(prefix_id=1, suffix_id=1, middle_id=2), "three sentinels that differ, got 1, 1 and 2"),
-        (lambda: SpanCorruption(vocabulary_size=9, noise_density=-1), "expects noise_density to be a number from 0 to"),
-        (lambda: SpanCorruption(vocabulary_size=9, mean_noise_span_length=0), "to be a number of at least 1, got 0"),
+        (lambda: SpanCorruption(vocabulary_size=9, noise_density=-1), "noise_density should be a number from 0 to"),
+        (
+            lambda: SpanCorruption(vocabulary_size=9, mean_noise_span_length=0),
+            "span_length should be a number of at least 1, got 0",
+        ),
         (lambda: fim()({"tokens": np.zeros((2, 3), int)}), "which only a loader knows"),
         (lambda: fim(feature="x")({"y": np.zeros(0)}), "reads the feature 'x', and the rows have: y"),
         (lambda: fim()({"tokens": np.zeros((0, 3))}), "is float64 of shape"),

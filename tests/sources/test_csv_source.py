@@ -265,7 +265,7 @@ def test_a_wrong_header_is_an_error_of_the_file(path, content, options, message)
         ({"columns": ["a"], "schema": {"b": int}}, "columns should hold all columns of the schema"),
         ({"delimiter": ",,"}, "delimiter should be one ASCII character, got ',,'"),
         ({"quote": "\n"}, "quote should be one ASCII character"),
-        ({"max_quoted_lines": 0}, "max_quoted_lines should be a positive int, or None for no limit, got 0"),
+        ({"max_quoted_lines": 0}, "max_quoted_lines should be an integer of at least 1, got 0"),
         ({"quote": ","}, "delimiter and quote should differ"),
         ({"schema": {"a": list}}, "column 'a': expected a type, one of int, float, str, bool, bytes"),
         ({"schema": {"a": "int33"}}, "got 'int33'"),

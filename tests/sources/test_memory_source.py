@@ -66,7 +66,7 @@ def test_the_type_is_that_of_the_values():
         ([1, True], {}, "all values should be int, got bool at index 1"),
         ("abc", {}, r"values should be a list, got str; pass list\(values\)"),
         (iter([1]), {}, "values should be a list, got list_iterator"),
-        ([1], {"records_per_shard": 0}, "records_per_shard should be a positive int, got 0"),
+        ([1], {"records_per_shard": 0}, "records_per_shard should be an integer of at least 1, got 0"),
     ],
 )
 def test_options_are_checked(values, options, message):

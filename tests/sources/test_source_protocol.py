@@ -285,7 +285,7 @@ def test_an_unknown_name_lists_the_sources():
 
 @pytest.mark.parametrize("target", [0, -1, 1.5, "1"])
 def test_a_target_that_is_no_size_is_refused(target):
-    with pytest.raises(SourceError, match=f"target_shard_bytes should be a positive number of bytes, got {target!r}"):
+    with pytest.raises(SourceError, match=f"target_shard_bytes should be an integer of at least 1, got {target!r}"):
         Memory(["a"]).plan(target_shard_bytes=target)
 
 
@@ -294,5 +294,5 @@ def test_limits_of_a_batch_are_positive(root, option):
     source = sources(root)["text"]
     shard = source.plan(target_shard_bytes=1000).shards[0]
 
-    with pytest.raises(SourceError, match=f"{option} should be a positive int, got 0"):
+    with pytest.raises(SourceError, match=f"{option} should be an integer of at least 1, got 0"):
         next(source.read(shard, **{option: 0}))

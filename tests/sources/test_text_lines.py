@@ -245,8 +245,8 @@ def test_blocks_do_not_depend_on_where_chunks_end(lengths, cuts, final):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"errors": "ignore"}, "errors should be one of 'dead_letter', 'replace', got 'ignore'"),
-        ({"max_line_bytes": 10}, "max_line_bytes should be an int of at least 1048576, got 10"),
+        ({"errors": "ignore"}, "errors should be one of dead_letter, replace, got 'ignore'"),
+        ({"max_line_bytes": 10}, "max_line_bytes should be an integer of at least 1048576, got 10"),
     ],
 )
 def test_options_are_checked(options, message):

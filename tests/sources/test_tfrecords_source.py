@@ -197,7 +197,7 @@ def test_any_bytes_give_records_or_our_own_error(tmp_path_factory, content, targ
     [
         ({"message": dict}, "message should be None .for bytes., a proto class or an ExampleSpec, got <class 'dict'>"),
         ({"message": Example()}, "message should be None"),
-        ({"max_record_bytes": 0}, "max_record_bytes should be a positive int, got 0"),
+        ({"max_record_bytes": 0}, "max_record_bytes should be an integer of at least 1, got 0"),
     ],
 )
 def test_options_are_checked(options, message):

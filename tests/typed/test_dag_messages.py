@@ -296,7 +296,7 @@ def test_an_output_is_named_by_a_string(name: Any) -> None:
 
 
 def test_join_is_product_or_zip() -> None:
-    with pytest.raises(InvalidDAGException, match=says("D: join should be 'product' or 'zip', got 'cross'.")):
+    with pytest.raises(InvalidDAGException, match=says("D: join should be one of product, zip, got 'cross'.")):
         DAGPipeline({Output("o"): Input(str)}, "D", join="cross")  # type: ignore[arg-type]
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.analysis.analyzer import Values
+from beam_pipes.checks import number
 from beam_pipes.errors import SpecError
 from beam_pipes.transforms.analyzers.numbers import NUMBERS, NumberBlocks
 
@@ -134,8 +135,7 @@ class QuantileSketch:
 
     def quantile(self, fraction: float) -> float:
         """The number that `fraction` of all do not exceed: 0 gives the smallest, 1 the largest; NaN for no numbers."""
-        if not 0 <= fraction <= 1:
-            raise SpecError(f"a quantile's fraction should be between 0 and 1, got {fraction!r}.")
+        number(fraction, least=0, most=1, what="a quantile's fraction", error=SpecError)
         if not self.count:
             return float("nan")
         if fraction in (0, 1):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.analysis.analyzer import Values
+from beam_pipes.checks import choice, integer
 from beam_pipes.errors import DeclarationError, SpecError
 from beam_pipes.extras import require
 from beam_pipes.transforms.analyzers.counts import FAN_IN
@@ -188,8 +189,7 @@ class KeyedSample(Analyzer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_bytes < 1:
-            raise DeclarationError(f"analyzer {self.name!r}: max_bytes should be at least 1, got {self.max_bytes}.")
+        integer(self.max_bytes, least=1, what=f"analyzer {self.name!r}: max_bytes")
 
     def accumulator(self) -> Accumulator:
         return SampleOfShard(max_bytes=self.max_bytes, seed=self.seed)
@@ -318,10 +318,7 @@ class TokenizersModel(Analyzer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind not in KINDS:
-            raise DeclarationError(
-                f"analyzer {self.name!r}: unknown kind {self.kind!r}; choose one of: {', '.join(KINDS)}."
-            )
+        choice(self.kind, of=KINDS, what=f"analyzer {self.name!r}: kind")
         if self.kind != "byte_bpe" and not self.special_tokens:
             raise DeclarationError(
                 f"analyzer {self.name!r}: the kind {self.kind!r} needs a token for what is unknown, the first of "

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.checks import integer
 from beam_pipes.errors import DeclarationError, SpecError
 from beam_pipes.transforms.analyzers.counts import (
     COUNTED,
@@ -125,8 +126,7 @@ class Vocabulary(Analyzer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.min_count < 1:
-            raise DeclarationError(f"analyzer {self.name!r}: min_count should be at least 1, got {self.min_count}.")
+        integer(self.min_count, least=1, what=f"analyzer {self.name!r}: min_count")
         if self.size is not None and self.size <= len(self.reserved):
             raise DeclarationError(
                 f"analyzer {self.name!r}: size should exceed the {len(self.reserved)} reserved tokens, got {self.size}."
@@ -236,8 +236,7 @@ class TopK(Analyzer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.k < 1:
-            raise DeclarationError(f"analyzer {self.name!r}: k should be at least 1, got {self.k}.")
+        integer(self.k, least=1, what=f"analyzer {self.name!r}: k")
 
     def accumulator(self) -> Accumulator:
         return ValueCounts()

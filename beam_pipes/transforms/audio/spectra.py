@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from beam_pipes.checks import choice, integer
 from beam_pipes.errors import DatasetError
 from beam_pipes.extras import require
 
@@ -33,12 +34,11 @@ class StftOptions:
     def __post_init__(self) -> None:
         for name in ("n_fft", "win_length", "hop_length"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise DatasetError(f"STFT needs {name} to be an int of at least 1, got {value!r}")
+            if value is not None or name == "n_fft":
+                object.__setattr__(self, name, integer(value, least=1, what=f"STFT: {name}", error=DatasetError))
         if self.window_size > self.n_fft:
             raise DatasetError(f"STFT needs win_length <= n_fft={self.n_fft}, got {self.win_length}")
-        if self.pad_mode not in PAD_MODES:
-            raise DatasetError(f"STFT needs pad_mode to be one of: {', '.join(PAD_MODES)}; got {self.pad_mode!r}")
+        choice(self.pad_mode, of=PAD_MODES, what="STFT: pad_mode", error=DatasetError)
 
     @property
     def window_size(self) -> int:
@@ -195,8 +195,7 @@ def triangles(
 
 
 def _check_scale(scale: str) -> None:
-    if scale not in SCALES:
-        raise DatasetError(f"mel scale should be one of: {', '.join(SCALES)}; got {scale!r}")
+    choice(scale, of=SCALES, what="mel scale", error=DatasetError)
 
 
 Samples = npt.NDArray[np.float64]
@@ -209,8 +208,7 @@ def resample(wave: np.ndarray, from_rate: int, to_rate: int) -> Samples:
     lower Nyquist frequency are kept, those above it are removed. Raises `MissingExtraError` without the package soxr.
     """
     for name, rate in (("from_rate", from_rate), ("to_rate", to_rate)):
-        if isinstance(rate, bool) or not isinstance(rate, (int, np.integer)) or rate < 1:
-            raise DatasetError(f"resample needs {name} to be a whole number of Hz of at least 1, got {rate!r}")
+        integer(rate, least=1, what=f"resample: {name}, in Hz,", error=DatasetError)
     samples: Samples = np.asarray(wave, dtype=np.float64)
     if from_rate == to_rate or not len(samples):
         return np.array(samples)

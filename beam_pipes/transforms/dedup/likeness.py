@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from beam_pipes.errors import DeclarationError
+from beam_pipes.checks import choice, integer
 
 Array = np.ndarray
 
@@ -154,10 +154,8 @@ class Shingles:
     width: int = 5
 
     def __post_init__(self) -> None:
-        if self.of not in UNITS:
-            raise DeclarationError(f"shingles consist of {' or '.join(UNITS)}, got {self.of!r}.")
-        if not isinstance(self.width, int) or isinstance(self.width, bool) or self.width < 1:
-            raise DeclarationError(f"the width of shingles should be a count of at least 1, got {self.width!r}.")
+        choice(self.of, of=UNITS, what="the unit of shingles")
+        object.__setattr__(self, "width", integer(self.width, least=1, what="the width of shingles"))
 
 
 def shingle_hashes(texts: Sequence[str], shingles: Shingles) -> Iterator[tuple[Array, Array]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.analysis.analyzer import Values
+from beam_pipes.checks import instance, integer, number
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup.comparison import ROWS_AT_ONCE, Clusters, Comparison, Signatures, pair_parts
@@ -90,18 +91,11 @@ class NearDuplicates(Analyzer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.threshold <= 1:
-            raise DeclarationError(
-                f"analyzer {self.name!r}: threshold is a similarity above 0 and up to 1, got {self.threshold!r}."
-            )
+        where = f"analyzer {self.name!r}"
+        number(self.threshold, above=0, most=1, what=f"{where}: threshold")
         for option in ("bands", "rows", "max_compared"):
-            count = getattr(self, option)
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise DeclarationError(f"analyzer {self.name!r}: {option} is a count of at least 1, got {count!r}.")
-        if not isinstance(self.shingles, Shingles):
-            raise DeclarationError(
-                f"analyzer {self.name!r}: shingles should be Shingles('words', 5) or similar, got {self.shingles!r}."
-            )
+            object.__setattr__(self, option, integer(getattr(self, option), least=1, what=f"{where}: {option}"))
+        instance(self.shingles, Shingles, what=f"{where}: shingles", expected="Shingles, such as Shingles('words', 5)")
 
     def accumulator(self) -> Accumulator:
         return _Signatures(self)

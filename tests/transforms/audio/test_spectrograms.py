@@ -164,10 +164,12 @@ def test_unit_magnitude_is_decibels_between_zero_and_one():
 @pytest.mark.parametrize(
     ("use", "words"),
     [
-        pytest.param(lambda: StftOptions(n_fft=0), "STFT needs n_fft to be an int of at least 1, got 0", id="n_fft"),
+        pytest.param(
+            lambda: StftOptions(n_fft=0), "STFT: n_fft should be an integer of at least 1, got 0.", id="n_fft"
+        ),
         pytest.param(
             lambda: StftOptions(n_fft=8, hop_length=2.5),
-            "STFT needs hop_length to be an int of at least 1, got 2.5",
+            "STFT: hop_length should be an integer of at least 1, got 2.5.",
             id="hop",
         ),
         pytest.param(
@@ -175,7 +177,7 @@ def test_unit_magnitude_is_decibels_between_zero_and_one():
         ),
         pytest.param(
             lambda: StftOptions(n_fft=8, pad_mode="wrap"),
-            "STFT needs pad_mode to be one of: constant, edge, reflect, symmetric; got 'wrap'",
+            "STFT: pad_mode should be one of constant, edge, reflect, symmetric, got 'wrap'.",
             id="pad_mode",
         ),
         pytest.param(
@@ -210,7 +212,7 @@ def test_unit_magnitude_is_decibels_between_zero_and_one():
             id="empty",
         ),
         pytest.param(
-            lambda: hz_to_mel(1, scale="bark"), "mel scale should be one of: htk, slaney; got 'bark'", id="scale"
+            lambda: hz_to_mel(1, scale="bark"), "mel scale should be one of htk, slaney, got 'bark'.", id="scale"
         ),
         pytest.param(
             lambda: LogMagnitude(min=0), "LogMagnitude needs a min above 0, the logarithm's domain; got 0", id="log_min"

@@ -100,12 +100,12 @@ def test_resampling_keeps_a_constant_and_a_copy():
     [
         pytest.param(
             lambda path: resample(np.ones(3), 0, 5),
-            "resample needs from_rate to be a whole number of Hz of at least 1, got 0",
+            "resample: from_rate, in Hz, should be an integer of at least 1, got 0.",
             id="from",
         ),
         pytest.param(
             lambda path: resample(np.ones(3), 5, 2.5),
-            "resample needs to_rate to be a whole number of Hz of at least 1, got 2.5",
+            "resample: to_rate, in Hz, should be an integer of at least 1, got 2.5.",
             id="to",
         ),
         pytest.param(
