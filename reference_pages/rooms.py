@@ -42,7 +42,7 @@ ROOMS: dict[str, Room] = {
         1, 250, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3550, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
-    "format": Room(1, 3600, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
+    "format": Room(1, 3480, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1000, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),

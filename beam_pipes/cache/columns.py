@@ -13,12 +13,13 @@ import numpy as np
 
 from beam_pipes.cache.regions import Located, MappedRegion
 from beam_pipes.cache.shard_files import Places, ShardFiles
+from beam_pipes.checks import brief
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
 from beam_pipes.format import dtypes
 from beam_pipes.format.codec import ExampleCodec
 from beam_pipes.format.decoding import text_value
 from beam_pipes.format.dtypes import Array
-from beam_pipes.format.exact import NotExactError, NotNumbersError, brief, exact_number
+from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.format.feature_values import restored
 from beam_pipes.format.framing import HEADER_BYTES
 from beam_pipes.format.layout import MAX_PAYLOAD_BYTES, Field

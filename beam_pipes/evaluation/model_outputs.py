@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from beam_pipes.checks import brief
 from beam_pipes.errors import EvaluationError
-from beam_pipes.format.exact import brief
 from beam_pipes.format.spec import owned
 from beam_pipes.tasks.steps.examples import Example
 from beam_pipes.tasks.steps.features import Feature

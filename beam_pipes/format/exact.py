@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.checks import brief
 from beam_pipes.format import dtypes
 from beam_pipes.format.dtypes import Array
 
@@ -397,12 +398,3 @@ def packed(leaves: Sequence[object], dtype: np.dtype) -> Array:
 
 def _kind_of_int(value: int) -> str:
     return next((name for name in ("int64", "uint64") if _holds(name, value)), "int")
-
-
-def brief(value: object) -> str:
-    """`repr` on one line of at most 80 characters; NumPy's scalars as the numbers they are."""
-    try:
-        text = " ".join((str(value) if isinstance(value, np.number) else repr(value)).split())
-    except ValueError:  # an int of more digits than Python converts
-        text = f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -10,18 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from beam_pipes.checks import brief
 from beam_pipes.errors import SpecError
 from beam_pipes.format import dtypes
 from beam_pipes.format.dtypes import Array
-from beam_pipes.format.exact import (
-    NotExactError,
-    NotNumbersError,
-    Numbers,
-    brief,
-    cast_exactly,
-    exact_numbers,
-    packed,
-)
+from beam_pipes.format.exact import NotExactError, NotNumbersError, Numbers, cast_exactly, exact_numbers, packed
 from beam_pipes.format.spec import FeatureSpec
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from beam_pipes.checks import brief, choice
 from beam_pipes.errors import SpecError
 from beam_pipes.format.dtypes import (
     BYTES,
@@ -21,7 +22,7 @@ from beam_pipes.format.dtypes import (
     narrowest_integer,
     numpy_dtype,
 )
-from beam_pipes.format.exact import NotExactError, brief, natural_array
+from beam_pipes.format.exact import NotExactError, natural_array
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -129,8 +130,7 @@ class FeatureSpec:
                 raise SpecError(f"classes should be a list of different names, got {self.classes!r}")
             object.__setattr__(self, "classes", tuple(names))
         object.__setattr__(self, "shape", _checked_shape(self.shape))
-        if self.encoding not in ENCODINGS:
-            raise SpecError(f"encoding should be one of {', '.join(ENCODINGS)}, got {self.encoding!r}")
+        choice(self.encoding, of=ENCODINGS, what="encoding", error=SpecError)
         self._check_range()
         if self.encoding == "list":
             self._check_list()

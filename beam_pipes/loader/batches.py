@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import brief
 from beam_pipes.errors import LoaderError
 from beam_pipes.format.dtypes import Array
-from beam_pipes.format.exact import NotExactError, NotNumbersError, brief, exact_number
+from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.format.spec import FeatureSpec
 
 Batch = dict[str, Array]

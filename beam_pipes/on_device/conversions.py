@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from beam_pipes.checks import brief
 from beam_pipes.errors import ConversionError, LoaderError
-from beam_pipes.format.exact import NotExactError, brief, cast_exactly
+from beam_pipes.format.exact import NotExactError, cast_exactly
 
 if TYPE_CHECKING:
     import tensorflow as tf

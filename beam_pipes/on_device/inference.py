@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from beam_pipes.checks import brief
 from beam_pipes.errors import SpecError
 from beam_pipes.extras import TfSpec, require
-from beam_pipes.format.exact import brief
 from beam_pipes.on_device.values import (
     STRING,
     UnfitValueError,

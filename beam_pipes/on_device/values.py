@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.format.exact import NotExactError, NotNumbersError, array_of, brief, cast_exactly, exact_numbers
+from beam_pipes.checks import brief
+from beam_pipes.format.exact import NotExactError, NotNumbersError, array_of, cast_exactly, exact_numbers
 
 INT32 = np.iinfo(np.int32)
 STRING = np.dtype(object)  # arrays of `bytes`

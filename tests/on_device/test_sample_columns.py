@@ -134,7 +134,7 @@ def test_no_sample_is_nothing_to_infer_from():
         ),
         pytest.param(2**53 + 1, np.complex128, True, "9007199254740993 has no exact float64", id="no rounded complex"),
         pytest.param(2**64, np.uint64, True, "18446744073709551616 does not fit uint64 (0 to", id="beyond uint64"),
-        pytest.param(10**400, np.float64, True, "000... has no exact float64", id="a huge int"),
+        pytest.param(10**400, np.float64, True, "000… has no exact float64", id="a huge int"),
         pytest.param([0.5, 2**24 + 1], np.float32, False, "16777217 has no exact float32", id="an int beside a float"),
         pytest.param([0.5, 2**53 + 1], np.float64, True, "9007199254740993 has no exact float64", id="and in float64"),
         pytest.param([0.5, 1e300], np.float32, True, "1e+300 overflows float32", id="a float beside a float"),

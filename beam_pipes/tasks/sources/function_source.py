@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeGuard
 
+from beam_pipes.checks import brief
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset
-from beam_pipes.format.exact import brief
 from beam_pipes.format.spec import owned
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.steps.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised

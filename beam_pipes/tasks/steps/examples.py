@@ -14,10 +14,11 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import brief
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfSpec, TfTensor, tensorflow
 from beam_pipes.format.dtypes import Array
-from beam_pipes.format.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
+from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_numbers, natural_array
 from beam_pipes.tasks.steps.features import Feature
 from beam_pipes.tasks.vocabularies.vocabulary import DType
 
