@@ -22,6 +22,7 @@ from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
 
+from beam_pipes.checks import number
 from beam_pipes.errors import (
     BeamPipesError,
     CacheNotFoundError,
@@ -68,9 +69,8 @@ class RequestOptions:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name != "anonymous" and not value > 0:
-                raise StorageError(f"{field.name} should be positive, got {value!r}.")
+            if field.name != "anonymous":
+                number(getattr(self, field.name), above=0, what=field.name, error=StorageError)
         if self.chunk_bytes % (256 << 10):
             raise StorageError(f"chunk_bytes should be a multiple of {256 << 10} (256 KiB), got {self.chunk_bytes}.")
 

@@ -241,7 +241,7 @@ def test_options_come_from_the_environment_and_are_checked(monkeypatch):
         GcsOptions.from_environment()
     with pytest.raises(StorageError, match="chunk_bytes should be a multiple of 262144"):
         GcsOptions(chunk_bytes=1000)
-    with pytest.raises(StorageError, match="lease_secs should be positive, got 0"):
+    with pytest.raises(StorageError, match="lease_secs should be a number above 0, got 0"):
         GcsOptions(lease_secs=0)
 
 
