@@ -70,7 +70,7 @@ def declare(**options: Any) -> Declaration:
         pytest.param(
             {"target_shard_bytes": 0},
             DeclarationError,
-            "target_shard_bytes should be positive, got 0",
+            "target_shard_bytes should be an integer of at least 1, got 0",
             id="target_shard_bytes",
         ),
         pytest.param(
