@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
@@ -245,8 +246,7 @@ def audio(
 
     Raises `DeclarationError` if there are no sound files, the manifest names others, or it has no such field.
     """
-    if dtype not in SOUND_DTYPES:
-        raise DeclarationError(f"dtype should be one of {', '.join(SOUND_DTYPES)}, got {dtype!r}.")
+    choice(dtype, of=SOUND_DTYPES, what="dtype")
     if isinstance(sample_rate, bool) or sample_rate < 1:
         raise DeclarationError(f"sample_rate is a number of Hz, such as 16000, got {sample_rate!r}.")
     given = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])

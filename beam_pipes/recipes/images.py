@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.analysis import Result
+from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import Array
@@ -449,9 +450,8 @@ def _assign_folders(
 
 
 def _check_images(size: tuple[int, int] | None, *, fit: str, encode: str, quality: int, by: str | None) -> None:
-    for option, value, known in (("fit", fit, FITS), ("encode", encode, ENCODINGS)):
-        if value not in known:
-            raise DeclarationError(f"{option} should be one of {', '.join(known)}, got {value!r}.")
+    choice(fit, of=FITS, what="fit")
+    choice(encode, of=ENCODINGS, what="encode")
     if size is not None and (len(size) != 2 or min(size) < 1):
         raise DeclarationError(f"resize should be a number of pixels, or height and width, got {size!r}.")
     if size is None and encode == "pixels":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, TaskError, without_stop
 from beam_pipes.recipes.column_types import types_of_partitions
 from beam_pipes.recipes.options import DELIMITER_HELP, FIELDS_HELP, Option, fields_of
@@ -386,8 +387,8 @@ def _check(
     if there is not None and (absent := [name for name in keep if name not in there]):
         has = "a line of text has no fields" if kind == "text" else "a file has only the field 'path'"
         raise DeclarationError(f"the field {absent[0]!r} cannot be kept: {has}. Leave it out, or give rows.")
-    if dedup is not None and dedup not in DEDUP:
-        raise DeclarationError(f"dedup should be one of {', '.join(DEDUP)}, got {dedup!r}.")
+    if dedup is not None:
+        choice(dedup, of=DEDUP, what="dedup")
     for option, value in (("min_tokens", min_tokens), ("max_tokens", max_tokens)):
         if value is not None and value < 1:
             raise DeclarationError(f"{option} is a number of tokens, 1 or more, got {value}.")
