@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from beam_pipes.checks import exclusive, integer
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.extras import require
 from beam_pipes.graph.basic import ToHost
@@ -54,9 +55,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
     ) -> None:
         start: Callable[..., None] = super().__init__
         start(pipe, output_map, ragged=ragged, pad_value=pad_value, **of_dali)
-        if isinstance(device_buffer, bool) or not isinstance(device_buffer, int) or device_buffer < 1:
-            raise OperatorArgumentError(f"device_buffer should be at least 1, got {device_buffer!r}.")
-        self._device_buffer = device_buffer
+        self._device_buffer = integer(device_buffer, least=1, what="device_buffer", error=OperatorArgumentError)
         self.program = DeviceProgram(self.pipe.plan(), self.backend())
         self._kept = set(self.program.host_inputs)
 
@@ -458,8 +457,7 @@ def _factory(
     devices: Sequence[jax.Device] | None,
     options: Mapping[str, object],
 ) -> Callable[..., Any]:
-    if sharding is not None and devices is not None:
-        raise OperatorArgumentError("give one of sharding and devices.")
+    exclusive({"sharding": sharding, "devices": devices}, error=OperatorArgumentError)
     if pipeline_fn is None:
         return lambda function: _factory(kind, function, output_map, sharding, devices, options)
     define = pipeline_def(pipeline_fn)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.checks import choice, nearest
+from beam_pipes.checks import choice, instance, nearest
 from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
 from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.graph.experimental import DebugPipeline
@@ -330,10 +330,8 @@ class DALIGenericIterator:
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         **without_effect: object,
     ) -> None:
-        if auto_reset not in (False, None, "no", True, "yes"):
-            raise OperatorArgumentError(f"auto_reset should be False, 'no', True or 'yes', got {auto_reset!r}.")
-        if not isinstance(last_batch_policy, LastBatchPolicy):
-            raise OperatorArgumentError(f"last_batch_policy is one of LastBatchPolicy, got {last_batch_policy!r:.40}.")
+        choice(auto_reset, of=(False, None, "no", True, "yes"), what="auto_reset", error=OperatorArgumentError)
+        instance(last_batch_policy, LastBatchPolicy, what="last_batch_policy", error=OperatorArgumentError)
         pipes = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines)
         if len({pipe.batch_size for pipe in pipes}) != 1:
             sizes = ", ".join(str(pipe.batch_size) for pipe in pipes) or "none"

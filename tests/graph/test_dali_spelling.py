@@ -142,8 +142,8 @@ def test_a_reader_that_does_not_say_what_an_epoch_is_is_refused_by_name(files_ro
 
 def test_what_dali_shaped_iterators_refuse(files_root: str) -> None:
     for options, words in (
-        ({"auto_reset": "maybe"}, "auto_reset should be False, 'no', True or 'yes', got 'maybe'"),
-        ({"last_batch_policy": "drop"}, "last_batch_policy is one of LastBatchPolicy, got 'drop'"),
+        ({"auto_reset": "maybe"}, "auto_reset should be one of False, None, no, True, yes, got 'maybe'"),
+        ({"last_batch_policy": "drop"}, "last_batch_policy should be a LastBatchPolicy, got str 'drop'"),
         ({"prefetch": 2}, "an iterator has no option 'prefetch'"),
     ):
         with pytest.raises(OperatorArgumentError, match=words):

@@ -277,7 +277,7 @@ def test_the_device_buffer_holds_at_least_one_batch() -> None:
     pipe = Pipeline(batch_size=2)
     with pipe:
         pipe.set_outputs(fn.random.coin_flip())
-    with pytest.raises(OperatorArgumentError, match="device_buffer should be at least 1, got 0"):
+    with pytest.raises(OperatorArgumentError, match="device_buffer should be an integer of at least 1, got 0"):
         JaxGraphIterator(pipe, device_buffer=0)
 
 

@@ -68,18 +68,7 @@ class Rotate(Operator):
             raise ValueError(f"the angle should be a number of degrees, got {angle}")
         target = output_size(size, own if self.keep_size else rotation_canvas(*own, angle))
         matrix = rotation_map(angle, own, target)
-        return on_hwc(
-            image,
-            names,
-            lambda one: warped(
-                one,
-                matrix,
-                target,
-                interpolation=self.interp_type,
-                fill_value=self.fill_value,
-                dtype=image.dtype if self.dtype is None else self.dtype,
-            ),
-        )
+        return warped_image(self, image, names, matrix, target)
 
     def run_arrays(self, xp: Namespace, images: Value, *, angle: Value, size: Row | None) -> Value:
         if size is None and not self.keep_size:
@@ -150,18 +139,7 @@ class WarpAffine(Operator):
         names = layout_of(self._layout, image.ndim)
         mapped = self._map(matrix if matrix_input is None else matrix_input)
         target = output_size(size, (image.shape[names.index("H")], image.shape[names.index("W")]))
-        return on_hwc(
-            image,
-            names,
-            lambda one: warped(
-                one,
-                mapped,
-                target,
-                interpolation=self.interp_type,
-                fill_value=self.fill_value,
-                dtype=image.dtype if self.dtype is None else self.dtype,
-            ),
-        )
+        return warped_image(self, image, names, mapped, target)
 
     def run_arrays(
         self, xp: Namespace, images: Value, matrix_input: Value | None = None, *, matrix: Value, size: Row | None
@@ -198,6 +176,15 @@ def known_size(operator: Rotate | WarpAffine, spec: TensorSpec, layout: str) -> 
     if spec.shape is None:
         return None, None
     return spec.shape[layout.index("H")], spec.shape[layout.index("W")]
+
+
+def warped_image(
+    operator: Rotate | WarpAffine, image: Array, names: str, matrix: Array, target: tuple[int, int]
+) -> Array:
+    """A warp of one image, or of each of its frames."""
+    dtype = image.dtype if operator.dtype is None else operator.dtype
+    options = {"interpolation": operator.interp_type, "fill_value": operator.fill_value, "dtype": dtype}
+    return on_hwc(image, names, lambda one: warped(one, matrix, target, **options))
 
 
 def warped_arrays(
