@@ -131,6 +131,10 @@ class ClassedFiles(Files):
 
     classes: Classes
 
+    def fingerprint_config(self) -> Mapping[str, object]:
+        # Labels count in digests of files.
+        return {name: value for name, value in super().fingerprint_config().items() if name != "classes"}
+
     def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
         plan = super().plan(target_shard_bytes=target_shard_bytes, digests=digests)
         shards = [
