@@ -28,7 +28,7 @@ from beam_pipes.beam.lower import BatchCoder, Element, Mirror, size_of
 from beam_pipes.building.analysis.job import AnalysisJob, analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.completion import find_completion
-from beam_pipes.building.reading import Part, SourceBatch, graph_runner, read_batches
+from beam_pipes.building.reading import EncodedRun, SourceBatch, graph_runner, read_batches
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
@@ -111,7 +111,7 @@ beam.coders.registry.register_coder(ShardBatch, ShardBatchCoder)
 PARTS = "parts"
 
 # A part of a shard, or (None) the number of batches that its end mark bore.
-PartOrEnd = tuple[ShardTask, Part | None, int]
+PartOrEnd = tuple[ShardTask, EncodedRun | None, int]
 
 
 class WriteShards(beam.DoFn):  # type: ignore[misc]

@@ -62,7 +62,7 @@ from beam_pipes.building.leftovers import (
     say_written,
     writing,
 )
-from beam_pipes.building.reading import Part
+from beam_pipes.building.reading import EncodedRun
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
@@ -370,7 +370,7 @@ class _Parts:
         self.count = 0
         self.digest = 0
 
-    def part(self, records: Sequence[Encoded], sequence: int) -> Part:
+    def part(self, records: Sequence[Encoded], sequence: int) -> EncodedRun:
         """The next part, for `ShardOutput.write`."""
         written: dict[str, list[tuple[bytes, int, IndexRow]]] = {split: [] for split in self._declaration.splits}
         letters: list[DeadLetter] = []
@@ -395,7 +395,7 @@ class _Parts:
                 letters.append(letter(record, file, self._position, ordinal))
         lineage = LineageWriter()
         lineage.add(places, fates, bytes(digests))
-        return Part(
+        return EncodedRun(
             first_sequence=sequence,
             next_sequence=sequence + 1,
             records=written,

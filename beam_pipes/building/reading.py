@@ -26,7 +26,7 @@ from beam_pipes.sources.source import SourceShard
 
 
 @dataclasses.dataclass(slots=True)
-class Part:
+class EncodedRun:
     """The encoded records of the batches `first_sequence … next_sequence - 1` of one source shard.
 
     `records` maps each split to (payload, source ordinal, index row) in order. `lineage` says where each source record

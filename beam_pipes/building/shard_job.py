@@ -28,7 +28,7 @@ from beam_pipes.building.completion import (
 )
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
-from beam_pipes.building.reading import READ, SOURCE, Part, StageClock, graph_runner, shard_records, source_batch
+from beam_pipes.building.reading import READ, SOURCE, EncodedRun, StageClock, graph_runner, shard_records, source_batch
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, Prior, ShardReport, ShardTask
 from beam_pipes.engine.account import Account, InexactDifferenceError, exchange
@@ -120,9 +120,9 @@ class ReplayOutput(ShardOutput):
             reached = units.index(letter.stage) if letter.stage in units else len(units) if letter.stage == WRITE else 0
             if task.prior.changed.intersection(units[:reached]):
                 raise CannotReplayError("a stage before the one that failed has changed")
-        self._parts: list[Part] = []
+        self._parts: list[EncodedRun] = []
 
-    def write(self, part: Part) -> None:
+    def write(self, part: EncodedRun) -> None:
         self._parts.append(part)
         self.next_sequence = part.next_sequence
 
@@ -136,7 +136,7 @@ class ReplayOutput(ShardOutput):
             exchange(account, old=self._booked_before(), new=new)
         except InexactDifferenceError as error:
             raise CannotReplayError(f"the statistic {error} cannot be taken apart") from error
-        last = Part(
+        last = EncodedRun(
             first_sequence=0,
             next_sequence=1,
             records={split: [] for split in self._before.entries},
@@ -177,13 +177,13 @@ class ReplayOutput(ShardOutput):
             booked.merge_from(account)
         return booked
 
-    def _merged_letters(self, parts: list[Part]) -> list[DeadLetter]:
+    def _merged_letters(self, parts: list[EncodedRun]) -> list[DeadLetter]:
         again = {letter.ordinal for letter, _ in replayed_letters(self._declaration, self._letters)}
         kept = [letter for letter in self._letters if letter.ordinal not in again]
         made = [letter for part in parts for letter in part.dead_letters]
         return sorted([*kept, *made], key=lambda letter: letter.ordinal)
 
-    def _merged_lineage(self, parts: list[Part]) -> LineageWriter:
+    def _merged_lineage(self, parts: list[EncodedRun]) -> LineageWriter:
         before = _lineage_before(self._prior)
         if before.digests is None:
             raise CannotReplayError("it was built by a version that kept no digests of records")
@@ -200,7 +200,7 @@ class ReplayOutput(ShardOutput):
         merged.add(places, unwritten, digests.tobytes())
         return merged
 
-    def _write_split(self, split: str, parts: list[Part]) -> None:
+    def _write_split(self, split: str, parts: list[EncodedRun]) -> None:
         """Appends the records of a split, old and new, in the order of their source records."""
         made = [record for part in parts for record in part.records.get(split, ())]
         merged = heapq.merge(self._records_before(split), made, key=operator.itemgetter(1))

@@ -8,7 +8,7 @@ from beam_pipes.building.commit import letters_in_short, num_bad, too_many_bad
 from beam_pipes.building.completion import DEAD_LETTERS, Completion, write_completion, write_lineage
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
-from beam_pipes.building.reading import ERRORS_TOLD, SOURCE, Part, SourceBatch, first_errors
+from beam_pipes.building.reading import ERRORS_TOLD, SOURCE, EncodedRun, SourceBatch, first_errors
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.engine.account import NO_OUTPUT, Account
 from beam_pipes.engine.records import Failure
@@ -50,7 +50,7 @@ class ShardOutput:
         self._dropped_errors: tuple[str, ...] = ()
         self._lineage = LineageWriter()
 
-    def encode(self, batch: SourceBatch, sequence: int) -> Part:
+    def encode(self, batch: SourceBatch, sequence: int) -> EncodedRun:
         """What a batch that went through all units adds to the shard, encoded; books what is written and what fails.
 
         Raises `StageError` if a value does not fit its features and the declaration does not allow failures.
@@ -86,7 +86,7 @@ class ShardOutput:
         account.written = written
         account.dead = len(dead_letters)
         account.dropped = account.read - written - account.dead
-        return Part(
+        return EncodedRun(
             first_sequence=sequence,
             next_sequence=sequence + 1,
             records=records,
@@ -96,7 +96,7 @@ class ShardOutput:
             dropped_errors=first_errors(self._declaration, batch, only_dropped=True),
         )
 
-    def write(self, part: Part) -> None:
+    def write(self, part: EncodedRun) -> None:
         """Appends a part; parts come in order, without gaps."""
         assert part.first_sequence == self.next_sequence, (part.first_sequence, self.next_sequence)
         with writing(self._header.root):
@@ -112,9 +112,9 @@ class ShardOutput:
         self.next_sequence = part.next_sequence
         self._check_max_bad()
 
-    def to_part(self) -> Part:
+    def to_part(self) -> EncodedRun:
         """Everything written so far as one part, read back from the uncommitted files."""
-        return Part(
+        return EncodedRun(
             first_sequence=0,
             next_sequence=self.next_sequence,
             records={split: writer.read_back() for split, writer in self._writers.items()},

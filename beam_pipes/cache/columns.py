@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from beam_pipes.cache.regions import Located, MappedRegion
-from beam_pipes.cache.shard_files import Places, ShardFiles
+from beam_pipes.cache.regions import ArenaValues, MappedRegion
+from beam_pipes.cache.shard_files import RecordAddresses, ShardFiles
 from beam_pipes.checks import brief
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
 from beam_pipes.format import dtypes
@@ -80,7 +80,7 @@ class ColumnReader:
             )
         return found
 
-    def stacked(self, feature: str, places: Places) -> Array | None:
+    def stacked(self, feature: str, places: RecordAddresses) -> Array | None:
         """(n, *shape) where all records have the same shape; None if it varies, and of scalar texts."""
         plan = self._plan(feature)
         if plan is None:
@@ -94,7 +94,7 @@ class ColumnReader:
         made = self._files.data.rows(addresses, row_bytes).view(storage).reshape(len(places), *shape)
         return made if storage is declared else restored(feature, self._specs[feature], made)
 
-    def located(self, feature: str, places: Places) -> Located | None:
+    def located(self, feature: str, places: RecordAddresses) -> ArenaValues | None:
         """Where the values are that `stacked` or `runs` copies; None if they are handed out in another form."""
         region = self._files.data
         if not isinstance(region, MappedRegion):
@@ -108,9 +108,9 @@ class ColumnReader:
         if not row_bytes or storage is not declared:
             return None
         addresses = self._stacked_addresses(feature, places, start, row_bytes)
-        return Located(addresses, row_bytes, storage, shape, (region,))
+        return ArenaValues(addresses, row_bytes, storage, shape, (region,))
 
-    def _located_runs(self, feature: str, places: Places, region: MappedRegion) -> Located | None:
+    def _located_runs(self, feature: str, places: RecordAddresses, region: MappedRegion) -> ArenaValues | None:
         spec, field = self.spec(feature), self._fields[feature]
         if spec.is_text or spec.has_shape_feature or not field.direct:
             return None
@@ -121,9 +121,9 @@ class ColumnReader:
         row_bytes = storage.itemsize * math.prod(shape)
         lengths, addresses = self.lengths(feature, places), self._addresses(field, places)
         self._files.check_inside(places, addresses, lengths * row_bytes, alignment=storage.itemsize)
-        return Located(addresses, row_bytes, storage, shape, (region,), lengths)
+        return ArenaValues(addresses, row_bytes, storage, shape, (region,), lengths)
 
-    def _stacked_addresses(self, feature: str, places: Places, start: int | None, row_bytes: int) -> Array:
+    def _stacked_addresses(self, feature: str, places: RecordAddresses, start: int | None, row_bytes: int) -> Array:
         addresses: Array = places.payloads + (
             start if start is not None else self._files.column(f"start/{feature}", places)
         )
@@ -153,7 +153,7 @@ class ColumnReader:
             shape = (num_bytes // field.row_bytes, *shape[1:])
         return start, num_bytes, storage, shape, declared
 
-    def _addresses(self, field: Field, places: Places) -> Array:
+    def _addresses(self, field: Field, places: RecordAddresses) -> Array:
         """Where the bytes of a direct field start, for each record."""
         layout = self._files.layout
         if layout is not None:
@@ -161,7 +161,7 @@ class ColumnReader:
         start = self._codec.constant_starts.get(field.name)
         return places.payloads + (self._files.column(f"start/{field.name}", places) if start is None else start)
 
-    def lengths(self, feature: str, places: Places) -> Array:
+    def lengths(self, feature: str, places: RecordAddresses) -> Array:
         """(n,) int64: the leading dimension of each record; bytes of a text."""
         spec, field = self.spec(feature), self._fields[feature]
         if not spec.ragged and not field.kind == "text":
@@ -182,7 +182,7 @@ class ColumnReader:
         one = self.lengths(feature, self._files.place([0] if self._files.num_records else []))
         return np.repeat(one, self._files.num_records) if len(one) else one
 
-    def shapes(self, feature: str, places: Places) -> Array:
+    def shapes(self, feature: str, places: RecordAddresses) -> Array:
         """(n, rank) int64: the shapes of a feature that varies in more than its leading dimension."""
         field = self._fields[feature + SHAPE_SUFFIX]
         rank = len(self.spec(feature).shape)
@@ -202,7 +202,7 @@ class ColumnReader:
             )
         return made
 
-    def runs(self, feature: str, places: Places) -> tuple[Array, Array]:
+    def runs(self, feature: str, places: RecordAddresses) -> tuple[Array, Array]:
         """The values of all records one after the other, and the leading dimension of each.
 
         Values are (sum of lengths, *rest); one-dimensional where the rest varies too; the bytes (uint8) of a text.
@@ -229,7 +229,7 @@ class ColumnReader:
             values = values.reshape(-1, *rest)
         return values if field.kind == "text" else restored(feature, spec, values, copy=False), lengths
 
-    def texts(self, feature: str, places: Places) -> Array:
+    def texts(self, feature: str, places: RecordAddresses) -> Array:
         """(n,) objects: the bytes or str of a scalar text feature."""
         spec = self.spec(feature)
         values, lengths = self.runs(feature, places)
@@ -241,7 +241,7 @@ class ColumnReader:
             made[row] = text_value(feature, spec, data[start:end])
         return made
 
-    def padded(self, feature: str, places: Places, *, box: Sequence[int | None], value: object) -> Array:
+    def padded(self, feature: str, places: RecordAddresses, *, box: Sequence[int | None], value: object) -> Array:
         """(n, *box), where None is the longest: short records end in `value`."""
         spec = self.spec(feature)
         if spec.has_shape_feature:
@@ -294,7 +294,9 @@ class ColumnReader:
         )
         return made
 
-    def _padded_boxes(self, feature: str, places: Places, *, box: Sequence[int | None], value: object) -> Array:
+    def _padded_boxes(
+        self, feature: str, places: RecordAddresses, *, box: Sequence[int | None], value: object
+    ) -> Array:
         values, _ = self.runs(feature, places)
         shapes = self.shapes(feature, places)
         longest = shapes.max(axis=0, initial=0).tolist()
@@ -339,7 +341,7 @@ class ColumnReader:
         """The shape, with 0 if a dimension varies."""
         return tuple(size or 0 for size in spec.shape)
 
-    def _parsed_runs(self, feature: str, places: Places) -> tuple[Array, Array]:
+    def _parsed_runs(self, feature: str, places: RecordAddresses) -> tuple[Array, Array]:
         parsed = [np.asarray(self._codec.decode(payload)[feature]) for payload in self._files.chosen_payloads(places)]
         spec = self.spec(feature)
         lengths = np.array([len(value) if spec.shape else 1 for value in parsed], np.int64)
@@ -377,7 +379,7 @@ class DecodedColumns(ColumnReader):
             )
         return found
 
-    def _values(self, feature: str, places: Places) -> list[FeatureValue]:
+    def _values(self, feature: str, places: RecordAddresses) -> list[FeatureValue]:
         self.spec(feature)
         known: dict[int, dict[str, object]] = getattr(self._latest, "examples", {})
         indices = places.indices.tolist()
@@ -392,10 +394,10 @@ class DecodedColumns(ColumnReader):
             self._latest.examples = known
         return [known[index][feature] for index in indices]
 
-    def located(self, feature: str, places: Places) -> None:
+    def located(self, feature: str, places: RecordAddresses) -> None:
         return None
 
-    def stacked(self, feature: str, places: Places) -> Array | None:
+    def stacked(self, feature: str, places: RecordAddresses) -> Array | None:
         spec = self.spec(feature)
         if spec.ragged or (spec.is_text and not spec.shape):
             return None
@@ -405,7 +407,7 @@ class DecodedColumns(ColumnReader):
             made[row] = value
         return made
 
-    def lengths(self, feature: str, places: Places) -> Array:
+    def lengths(self, feature: str, places: RecordAddresses) -> Array:
         spec = self.spec(feature)
         if not spec.shape and not spec.is_text:
             raise SpecError(
@@ -428,12 +430,12 @@ class DecodedColumns(ColumnReader):
         lengths: Array = self._lengths[feature].copy()
         return lengths
 
-    def shapes(self, feature: str, places: Places) -> Array:
+    def shapes(self, feature: str, places: RecordAddresses) -> Array:
         values = self._values(feature, places)
         rank = len(self.spec(feature).shape)
         return np.array([np.shape(value) for value in values], np.int64).reshape(len(values), rank)
 
-    def runs(self, feature: str, places: Places) -> tuple[Array, Array]:
+    def runs(self, feature: str, places: RecordAddresses) -> tuple[Array, Array]:
         spec = self.spec(feature)
         values = self._values(feature, places)
         if spec.is_text and not spec.shape:
@@ -444,7 +446,7 @@ class DecodedColumns(ColumnReader):
         flat = [np.asarray(value, spec.numpy_dtype).reshape(-1, *rest) for value in values]
         return np.concatenate([np.empty((0, *rest), spec.numpy_dtype), *flat]), lengths
 
-    def texts(self, feature: str, places: Places) -> Array:
+    def texts(self, feature: str, places: RecordAddresses) -> Array:
         made = np.empty(len(places), object)
         made[:] = self._values(feature, places)
         return made

@@ -24,7 +24,7 @@ from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
-    from beam_pipes.cache.shard_files import Places
+    from beam_pipes.cache.shard_files import RecordAddresses
 
 # Of columns, or of a column and a value: one boolean per record.
 _Compare = Callable[[Any, Any], Array]
@@ -130,7 +130,7 @@ class Condition:
             raise SpecError(f"where({text!r}): this is not a condition: {why}. {_ALLOWED}.") from error
         self._test = self._truth(tree.body)
 
-    def of(self, columns: ColumnReader, places: Places) -> Array:
+    def of(self, columns: ColumnReader, places: RecordAddresses) -> Array:
         """(n,) bool: which of these records meet it."""
         made = {column: _values(column, columns, places) for column in self.columns}
         truth: Array = np.broadcast_to(np.asarray(self._test(made), bool), (len(places),))
@@ -334,7 +334,7 @@ def _comparable(made: _Made, operand: _Operand) -> Array | _Value:
     return values.objects() if isinstance(values, _Texts) else values
 
 
-def _values(column: _Column, columns: ColumnReader, places: Places) -> Array | _Texts:
+def _values(column: _Column, columns: ColumnReader, places: RecordAddresses) -> Array | _Texts:
     if column.length and column.characters:
         # Bytes 0x80 to 0xBF continue a character of UTF-8.
         data, lengths = columns.runs(column.feature, places)

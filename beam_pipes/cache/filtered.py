@@ -30,7 +30,7 @@ from beam_pipes.publication.publish import OlderShards
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
-    from beam_pipes.cache.shard_files import Places
+    from beam_pipes.cache.shard_files import RecordAddresses
 
 
 #: Records whose columns are held at once: 8 MB for a feature of 8 bytes. A multiple of 8.
@@ -38,7 +38,7 @@ RECORDS_AT_ONCE = 1 << 20
 
 
 def rows_where(
-    condition: Condition, columns: ColumnReader, records: Array | int, place: Callable[[Array], Places]
+    condition: Condition, columns: ColumnReader, records: Array | int, place: Callable[[Array], RecordAddresses]
 ) -> Array:
     """(k,), ascending: those of `records` (numbers, or how many from 0 on) that meet a condition.
 

@@ -64,7 +64,7 @@ def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype) -> A
     return taken
 
 
-class Located(NamedTuple):
+class ArenaValues(NamedTuple):
     """Values that are in an arena just as they are handed out, those of one record at each address.
 
     Of a ragged feature, `lengths` are the leading dimensions, and `row_bytes` and `shape` those of one of its entries.
@@ -84,7 +84,7 @@ class Located(NamedTuple):
         return made
 
 
-def merged(parts: Sequence[Located], order: Array) -> Located | None:
+def merged(parts: Sequence[ArenaValues], order: Array) -> ArenaValues | None:
     """The records of several splits as one: record `order[i]` is the i-th of all parts. None if one call cannot."""
     first = parts[0]
     regions = tuple(region for part in parts for region in part.regions)
@@ -93,7 +93,7 @@ def merged(parts: Sequence[Located], order: Array) -> Located | None:
         return None
     addresses = np.empty(len(order), np.int64)
     addresses[order] = np.concatenate([part.addresses for part in parts])
-    return Located(addresses, *first[1:4], regions)
+    return ArenaValues(addresses, *first[1:4], regions)
 
 
 Check = Callable[[int, Array], None]  # (file, its bytes): raises where they are not what they should be

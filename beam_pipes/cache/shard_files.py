@@ -35,7 +35,7 @@ from beam_pipes.storage.locks import Hold, hold
 _INT64 = np.dtype(np.int64)
 
 
-class Places:
+class RecordAddresses:
     """Some records of a split: the shard of each, its position within, and the address of its payload."""
 
     __slots__ = ("_begins", "_files", "_indices", "_payloads", "_positions", "shards")
@@ -156,7 +156,7 @@ class ShardFiles:
         if columns != self.columns:
             raise corrupt_index(path, f"expected the columns {list(self.columns)}, found {list(columns)}")
 
-    def place(self, indices: npt.ArrayLike) -> Places:
+    def place(self, indices: npt.ArrayLike) -> RecordAddresses:
         """The records of the given indices; negative ones count from the end.
 
         Raises `ExampleIndexError` for an index outside the split.
@@ -167,7 +167,7 @@ class ShardFiles:
         # Negative numbers are the largest as unsigned ones: one search finds them and those beyond the end.
         shards = self._unsigned_ends.searchsorted(wanted.view(np.uint64), side="right")
         try:
-            return Places(self, wanted, shards, self.begins[shards])
+            return RecordAddresses(self, wanted, shards, self.begins[shards])
         except IndexError:
             pass
         outside = (wanted < -self.num_records) | (wanted >= self.num_records)
@@ -175,7 +175,7 @@ class ShardFiles:
             raise self._outside(int(wanted[np.argmax(outside)]))
         wanted = np.where(wanted < 0, wanted + self.num_records, wanted)
         shards = self._ends.searchsorted(wanted, side="right")
-        return Places(self, wanted, shards, self.begins[shards])
+        return RecordAddresses(self, wanted, shards, self.begins[shards])
 
     def _as_indices(self, wanted: Array, given: object) -> Array:
         if wanted.ndim == 1 and (wanted.dtype.kind in "iu" or wanted.size == 0):
@@ -213,7 +213,7 @@ class ShardFiles:
             index=index,
         )
 
-    def payload_addresses(self, places: Places, indices: Array) -> Array:
+    def payload_addresses(self, places: RecordAddresses, indices: Array) -> Array:
         """Where the payload of each record starts; opens its shard."""
         self.data.prepare(places.shards)
         if self.layout is not None:
@@ -222,7 +222,7 @@ class ShardFiles:
         addresses: Array = self.data.bases[places.shards] + self.column(OFFSET, places) + HEADER_BYTES
         return addresses
 
-    def column(self, name: str, places: Places) -> Array:
+    def column(self, name: str, places: RecordAddresses) -> Array:
         """One column of the index for the given records, as int64."""
         dtype = column_dtype(name)
         self._index.prepare(places.shards)
@@ -257,7 +257,9 @@ class ShardFiles:
         self._held = None
         self._column_starts.clear()
 
-    def check_inside(self, places: Places, addresses: Array, sizes: Array | int, *, alignment: int = 1) -> None:
+    def check_inside(
+        self, places: RecordAddresses, addresses: Array, sizes: Array | int, *, alignment: int = 1
+    ) -> None:
         """Raises `CorruptIndexError` if a read would leave its file: no index is trusted that far."""
         if self.layout is not None:
             return  # arithmetic on a manifest that was checked when it was read
@@ -273,7 +275,7 @@ class ShardFiles:
         """The payload of one record, both checksums checked."""
         return self._payload(*self.place_one(index))
 
-    def chosen_payloads(self, places: Places) -> list[bytes]:
+    def chosen_payloads(self, places: RecordAddresses) -> list[bytes]:
         """The payloads of the given records, both checksums checked."""
         pairs = zip(places.shards.tolist(), places.positions.tolist(), strict=True)
         return [self._payload(shard, position) for shard, position in pairs]

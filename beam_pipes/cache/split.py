@@ -21,8 +21,8 @@ from beam_pipes.cache.filtered import (
     rows_where,
 )
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
-from beam_pipes.cache.regions import Located
-from beam_pipes.cache.shard_files import Places, ShardFiles
+from beam_pipes.cache.regions import ArenaValues
+from beam_pipes.cache.shard_files import RecordAddresses, ShardFiles
 from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
 from beam_pipes.format.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.format.dtypes import Array
@@ -389,7 +389,7 @@ class Split:
     def _lineage(self) -> Lineage:
         return Lineage(self._root, self._directory, self._manifest, storage=self._storage)
 
-    def _place(self, indices: Sequence[int] | Array) -> Places:
+    def _place(self, indices: Sequence[int] | Array) -> RecordAddresses:
         """The records to be read for these indices."""
         if self.choice is not None:
             return self._files.place(self.choice.rows[self.stand_ins(indices)])
@@ -486,7 +486,7 @@ class Split:
                 batch[name] = columns.padded(name, places, box=shape, value=value)
         return batch
 
-    def located(self, indices: Sequence[int] | Array, features: Sequence[str]) -> dict[str, Located] | None:
+    def located(self, indices: Sequence[int] | Array, features: Sequence[str]) -> dict[str, ArenaValues] | None:
         """Where `gather` copies these features from; None if one of them must be made or read first."""
         places, found = self._place(indices), {}
         for name in features:

@@ -11,11 +11,10 @@ Where records were added to a split during a run, an epoch may read only a part 
                   epoch 1  old and new records            epoch 1  old and new records
                                                                                └ where the state was saved
 
-`Part` is epochs over some rows of the present source, such as the old ones, with the stand-ins that these had. `joined`
-makes of the parts one run, which says for every epoch, past or future, how many rows it has and which ones: in an epoch
-that an addition divides, the old and the new rows come in proportion to what is left of them, as two sources of a
-mixture do.
-"""
+`EpochRange` is epochs over some rows of the present source, such as the old ones, with the stand-ins that these had.
+`joined` makes of the parts one run, which says for every epoch, past or future, how many rows it has and which ones:
+in an epoch that an addition divides, the old and the new rows come in proportion to what is left of them, as two
+sources of a mixture do."""
 
 from __future__ import annotations
 
@@ -113,7 +112,7 @@ class Opened:
     rows: Indices | None = None
 
 
-class Part:
+class EpochRange:
     """Epochs over a part of the source, which snapshot number `snapshot` of the run was the first to read."""
 
     def __init__(self, size: int, snapshot: int, opened: Callable[[], Opened]) -> None:
@@ -173,7 +172,7 @@ def by_snapshot(places: Indices, of_snapshot: Callable[[int, Indices], Indices])
 class _Joined:
     """The epochs of `before`, then those of `after`; `added` rows join the last one before if the addition says so."""
 
-    def __init__(self, before: Epochs, added: Part, after: Epochs, addition: Addition) -> None:
+    def __init__(self, before: Epochs, added: EpochRange, after: Epochs, addition: Addition) -> None:
         self._before, self._added, self._after = before, added, after
         self._addition = addition
 
@@ -223,10 +222,10 @@ class _Joined:
             part.approach(epoch, count)
 
 
-Epochs: TypeAlias = Part | _Joined
+Epochs: TypeAlias = EpochRange | _Joined
 
 
-def joined(additions: Sequence[Addition], wholes: Sequence[Part], added: Sequence[Part]) -> Epochs:
+def joined(additions: Sequence[Addition], wholes: Sequence[EpochRange], added: Sequence[EpochRange]) -> Epochs:
     """The epochs of a run. `wholes` are all rows before each addition and after the last; `added` those of each one."""
     epochs: Epochs = wholes[0]
     for addition, more, whole in zip(additions, added, wholes[1:], strict=True):

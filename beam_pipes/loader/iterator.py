@@ -21,7 +21,7 @@ from beam_pipes.loader.prefetch import CLOSED, OrderedPrefetcher, not_copied
 from beam_pipes.loader.reader import MAX_GROUP, Batches, BatchReader, Made, PendingBatch
 from beam_pipes.loader.state import LoaderState, Stateful
 from beam_pipes.loader.steps import Cursor, StepOptions, Steps
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 
 _BEFORE_WORLD = (
     "this iterator began before the processes that train together were initialised, and so it gives each of them the "
@@ -90,7 +90,7 @@ class IteratedLoader(Protocol):
     _progress: Progress
 
     @property
-    def share(self) -> Share: ...
+    def share(self) -> HostSlice: ...
     @property
     def state(self) -> LoaderState: ...
     def restore(self, state: LoaderState) -> None: ...

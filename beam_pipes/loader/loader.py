@@ -31,7 +31,7 @@ from beam_pipes.loader.rows import Columns
 from beam_pipes.loader.state import LoaderState, Stateful
 from beam_pipes.loader.steps import Cursor, RowPlace, Run
 from beam_pipes.loader.stream import EffectiveRate, Stream
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 
 
 class Loader(Stateful):
@@ -144,7 +144,7 @@ class Loader(Stateful):
         return self._steps.share.count
 
     @property
-    def share(self) -> Share:
+    def share(self) -> HostSlice:
         """This process's slice of each global batch, and whether it was given or taken from the world."""
         return self._steps.share
 
@@ -310,7 +310,7 @@ class Loader(Stateful):
 
     # Our share
 
-    def take_share(self, share: Share) -> None:
+    def take_share(self, share: HostSlice) -> None:
         """Reads another slice of each global batch from now on; the cursor stays, batches prepared ahead are dropped.
 
         Raises `LoaderError` if a global batch has fewer rows than there are slices.
@@ -499,7 +499,7 @@ class Loader(Stateful):
 def _rebuilt(
     kind: type[Loader],
     options: LoaderOptions,
-    share: Share,
+    share: HostSlice,
     cursor: Cursor,
     restored: Cursor | None,
     changes: Any,

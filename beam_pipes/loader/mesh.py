@@ -35,7 +35,7 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.batches import Batch, ranges
 from beam_pipes.loader.order import Indices
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 
 SequenceOrder = Literal["contiguous", "zigzag", "segments"]
 ORDERS: tuple[SequenceOrder, ...] = get_args(SequenceOrder)
@@ -187,7 +187,7 @@ class MeshShare:
     `mesh` names the mesh and the place in it, for messages: "dp=1 of 2, cp=0 of 2 of torch's DeviceMesh".
     """
 
-    share: Share
+    share: HostSlice
     sequence: SequenceShare | None
     mesh: str
 
@@ -235,10 +235,10 @@ class _Axes(NamedTuple):
         """The number of parts of a dimension over these axes."""
         return math.prod(self.sizes[name] for name in names)
 
-    def share(self, names: Sequence[str], chosen_by: Literal["mesh", "sharding"]) -> Share:
+    def share(self, names: Sequence[str], chosen_by: Literal["mesh", "sharding"]) -> HostSlice:
         """This process's share of batches whose rows are divided over these axes."""
         of_all = [self.parts(names, each) for each in self.of_all]
-        return Share.of_parts(self.parts(names), of_all, chosen_by=chosen_by)
+        return HostSlice.of_parts(self.parts(names), of_all, chosen_by=chosen_by)
 
     def sequence(self, names: Sequence[str], order: SequenceOrder) -> SequenceShare:
         """This process's parts of rows that are divided over these axes."""
@@ -296,7 +296,7 @@ def mesh_share(
     return MeshShare(share=share, sequence=part, mesh=_named(axes, [*rows, *sequence]))
 
 
-def share_of_sharding(sharding: JaxSharding) -> Share:
+def share_of_sharding(sharding: JaxSharding) -> HostSlice:
     """This process's share of the rows of arrays with this sharding."""
     return _axes(sharding.mesh).share(_names((*sharding.spec, None)[0]), "sharding")
 

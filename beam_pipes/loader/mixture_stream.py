@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache.regions import Located, merged
+from beam_pipes.cache.regions import ArenaValues, merged
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, merge_rows
 from beam_pipes.loader.epochs import Shuffle
@@ -310,7 +310,7 @@ class MixtureStream(Stream):
             parts.append((mine, self.sources[source].gather(places[mine, 1], shapes)))
         return merge_rows(parts, len(places), self.fills, shapes)
 
-    def located(self, places: Places) -> Mapping[str, Located] | None:
+    def located(self, places: Places) -> Mapping[str, ArenaValues] | None:
         sources = [rows for rows in self.sources if isinstance(rows, SplitRows)]
         if len(sources) < len(self._orders):
             return None

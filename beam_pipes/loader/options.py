@@ -39,7 +39,7 @@ from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
 from beam_pipes.loader.stream import Appended, OpenSource, RowStream, Stream, check_appendable, over_newer
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
-from beam_pipes.loader.world import EVERYTHING, Share
+from beam_pipes.loader.world import EVERYTHING, HostSlice
 from beam_pipes.publication.publish import manifest_with_id
 from beam_pipes.storage.local import storage_for
 
@@ -156,7 +156,9 @@ class LoaderOptions:
 
     def steps(self, stream: Stream) -> StepOptions:
         """How rows become global batches, with the current share of this process."""
-        share = Share.of_options(self.host_index, self.host_count) if self.mesh_share is None else self.mesh_share.share
+        share = (
+            HostSlice.of_options(self.host_index, self.host_count) if self.mesh_share is None else self.mesh_share.share
+        )
         if isinstance(stream, BucketStream):
             steps: StepOptions = stream.steps(epochs=self.epochs, last=self.last, share=share)
             check_batch_size(steps.smallest_batch, EVERYTHING if share.is_preliminary else share)
@@ -306,7 +308,7 @@ def _name_older_snapshot(error: StateMismatchError, split: object, state: Loader
             )
 
 
-def check_batch_size(batch_size: object, share: Share) -> None:
+def check_batch_size(batch_size: object, share: HostSlice) -> None:
     """Raises `LoaderError` if a global batch has fewer rows than there are slices."""
     world = share.world
     if world is None:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo, padded_shape
-from beam_pipes.cache.regions import Located
+from beam_pipes.cache.regions import ArenaValues
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.format import dtypes
 from beam_pipes.format.dtypes import Array
@@ -216,12 +216,12 @@ class SplitRows(Rows):
         batch: Batch = self.split.gather(rows, **options)
         return batch
 
-    def located(self, rows: Indices) -> Mapping[str, Located] | None:
+    def located(self, rows: Indices) -> Mapping[str, ArenaValues] | None:
         """Where the features of these rows are in memory; None if a batch is more than a copy of them."""
         locate = getattr(self.split, "located", None)
         if locate is None or any(self.split.spec[name].ragged for name in self.features):
             return None
-        found: Mapping[str, Located] | None = locate(rows, self.features)
+        found: Mapping[str, ArenaValues] | None = locate(rows, self.features)
         return found
 
 

@@ -18,7 +18,7 @@ from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.stream import Stream
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 
 
 class Cursor(NamedTuple):
@@ -59,7 +59,7 @@ class Steps(NamedTuple):
             yield self.some(index, 1)
 
 
-class Placed(NamedTuple):
+class StepOfRow(NamedTuple):
     """The step of an epoch that contains a row, its first position, its rows, and those of a full one."""
 
     step: int
@@ -82,7 +82,7 @@ class StepOptions:
     batch_size: int
     epochs: int | None
     last: Last
-    share: Share
+    share: HostSlice
 
     even: ClassVar[bool] = True  # whether all batches but the last one of an epoch have as many rows
 
@@ -102,11 +102,11 @@ class StepOptions:
         """The position at which a step of an epoch begins."""
         return step * self.batch_size
 
-    def placed(self, epoch: int, position: int, rows: int | None) -> Placed:
+    def placed(self, epoch: int, position: int, rows: int | None) -> StepOfRow:
         """The step that contains a position, in an epoch of that many rows (None: endless)."""
         step, size = position // self.batch_size, self.batch_size
         start = step * size
-        return Placed(step, start, size if rows is None else min(size, rows - start), size)
+        return StepOfRow(step, start, size if rows is None else min(size, rows - start), size)
 
     @property
     def smallest_batch(self) -> int:

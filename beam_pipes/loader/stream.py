@@ -30,7 +30,7 @@ from beam_pipes.cache.split import Split
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader.batches import Batch, Fills
 from beam_pipes.loader.columns import StoredSplit, read_consistently, stored_split
-from beam_pipes.loader.epochs import Opened, Orders, Part, Shuffle, are_of_present, by_snapshot, joined
+from beam_pipes.loader.epochs import EpochRange, Opened, Orders, Shuffle, are_of_present, by_snapshot, joined
 from beam_pipes.loader.mixture import Rates
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
@@ -390,7 +390,7 @@ class AppendedStream(RowStream):
         # Older snapshots are opened when an epoch of theirs is read, which in a run that goes on is mostly never.
         def part(
             rows: int, stream: int, snapshot: int, chosen: Callable[[], Split], whole: Callable[[], Split] | None = None
-        ) -> Part:
+        ) -> EpochRange:
             def opened() -> Opened:
                 found = chosen()
                 if len(found) != rows:
@@ -405,7 +405,7 @@ class AppendedStream(RowStream):
                     rows=numbers_in(split.choice, found.choice),
                 )
 
-            return Part(rows, snapshot, opened)
+            return EpochRange(rows, snapshot, opened)
 
         def before(number: int) -> Split:
             """The records before an addition; all of them after the last one."""
@@ -418,7 +418,7 @@ class AppendedStream(RowStream):
         numbers = range(len(additions))
         self._wholes = [part(sizes[number], 0, number + 1, functools.partial(before, number)) for number in numbers]
         # Epochs that begin after the last addition are those of any stream: same order, no table of numbers.
-        self._wholes.append(Part(self.size, 0, lambda: Opened(orders=self._orders)))
+        self._wholes.append(EpochRange(self.size, 0, lambda: Opened(orders=self._orders)))
         # Orders of their own: what was added is permuted by itself, whatever was read before it.
         added = [
             part(

@@ -38,9 +38,9 @@ from beam_pipes.loader.order import (
 from beam_pipes.loader.row_source import SplitLike
 from beam_pipes.loader.rows import GatherOptions, Shapes, SplitRows
 from beam_pipes.loader.state import Addition
-from beam_pipes.loader.steps import Cursor, Last, Placed, StepOptions, Steps
+from beam_pipes.loader.steps import Cursor, Last, StepOfRow, StepOptions, Steps
 from beam_pipes.loader.stream import OpenSource, Places, RowStream
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 
 _LISTED_BOUNDARIES = 16
 _ROUNDED_TO = 8  # boundaries that are chosen here suit tensor cores
@@ -283,7 +283,7 @@ class BucketStream(RowStream):
         )
         self._orders.of_epoch = self._order_of
 
-    def steps(self, *, epochs: int | None, last: Last, share: Share) -> BucketSteps:
+    def steps(self, *, epochs: int | None, last: Last, share: HostSlice) -> BucketSteps:
         """How the rows of this stream become batches: the largest one has `batch_size` rows."""
         return BucketSteps(
             batch_size=int(self.buckets.rows_per_batch.max()),
@@ -367,11 +367,11 @@ class BucketSteps(StepOptions):
         starts = self.order_of(epoch).starts
         return int(starts[min(step, len(starts) - 1)])
 
-    def placed(self, epoch: int, position: int, rows: int | None) -> Placed:
+    def placed(self, epoch: int, position: int, rows: int | None) -> StepOfRow:
         order = self.order_of(epoch)
         step = int(np.searchsorted(order.starts, position, side="right")) - 1
         start, end = order.starts[step : step + 2].tolist()
-        return Placed(step, start, end - start, self._full_rows(order, step))
+        return StepOfRow(step, start, end - start, self._full_rows(order, step))
 
     def next_steps(self, cursor: Cursor, size_of: Callable[[int], int | None], *, most: int = 1) -> Steps | None:
         epoch, position = cursor

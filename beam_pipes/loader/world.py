@@ -67,7 +67,7 @@ def known_world() -> World | None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Share:
+class HostSlice:
     """Slice `index` of the `count` slices of every global batch.
 
     chosen_by: the "options" of a loader, a "mesh" or a "sharding", so that the world is not asked; else the "world".
@@ -85,7 +85,7 @@ class Share:
     @classmethod
     def of_parts(
         cls, mine: Collection[int], of_all: Iterable[Collection[int]], *, chosen_by: Literal["mesh", "sharding"]
-    ) -> Share:
+    ) -> HostSlice:
         """The share of a process that holds the parts `mine` of a batch, where all processes hold `of_all`.
 
         Processes with the same parts have the same share. {0, 2} of {0, 2} and {1, 3} → slice 0 of 2.
@@ -107,7 +107,7 @@ class Share:
         return 1 + max(max(parts) for parts in self.slices) if self.slices else self.count
 
     @classmethod
-    def of_options(cls, host_index: int | None, host_count: int | None) -> Share:
+    def of_options(cls, host_index: int | None, host_count: int | None) -> HostSlice:
         """The share in the options of a loader, or else that of the world.
 
         Raises `LoaderError` if one of them is missing, or if TensorFlow may also divide the rows.
@@ -128,7 +128,7 @@ class Share:
         return cls.of_world(known_world())
 
     @classmethod
-    def of_world(cls, world: World | None) -> Share:
+    def of_world(cls, world: World | None) -> HostSlice:
         """The share of this process in a world; everything without a world."""
         if world is None:
             return cls(index=0, count=1)
@@ -141,7 +141,7 @@ class Share:
             )
         return cls(index=world.index, count=world.count, world=world)
 
-    def now(self) -> Share:
+    def now(self) -> HostSlice:
         """This share, or that of a world that was initialised after it was taken.
 
         Raises `LoaderError` in a different world than the one it was taken in.
@@ -156,7 +156,7 @@ class Share:
                 f"this loader took its share as {self.world}, and this is {world} now. Create the loader again, and "
                 "restore its state: load_state_dict(state) continues exactly, on any number of processes."
             )
-        return Share.of_world(world)
+        return HostSlice.of_world(world)
 
     def refuse_copies(self) -> None:
         """Raises `LoaderError` within a worker process of torch's DataLoader: each would give all of these batches.
@@ -174,7 +174,7 @@ class Share:
             "its sampler deals out. host_count=1 gives every worker all batches."
         )
 
-    def is_same_slice(self, other: Share) -> bool:
+    def is_same_slice(self, other: HostSlice) -> bool:
         """Whether both are the same slice, whatever their origin."""
         return (self.index, self.count, self.slices) == (other.index, other.count, other.slices)
 
@@ -203,7 +203,7 @@ class Share:
         return f"parts {', '.join(map(str, self.slices[self.index]))} of {self.parts}"
 
 
-EVERYTHING = Share(index=0, count=1)
+EVERYTHING = HostSlice(index=0, count=1)
 
 
 def ranges_in_words(rows: npt.NDArray[np.int64]) -> str:

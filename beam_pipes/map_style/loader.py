@@ -2,7 +2,7 @@
 
     batch sampler ──indices──► examples (here, on threads or in processes) ──collate_fn──► batch
 
-`DataLoader` hands out the batches and counts them in its `Place`; `dump_state` and `load_state` turn that into JSON
+`DataLoader` hands out the batches and counts them in its `Position`; `dump_state` and `load_state` turn that into JSON
 and back, and refuse a state that belongs to another order.
 """
 
@@ -40,19 +40,19 @@ VERSION = 1
 
 
 @dataclasses.dataclass
-class Place:
+class Position:
     """`position` batches of `epoch` have been handed out."""
 
     epoch: int
     position: int
 
 
-def dump_state(place: Place, order: Mapping[str, object]) -> dict[str, object]:
+def dump_state(place: Position, order: Mapping[str, object]) -> dict[str, object]:
     """Returns the state as JSON values: `order` is what the sequence of batches depends on."""
     return {"version": VERSION, "epoch": place.epoch, "position": place.position, "order": dict(order)}
 
 
-def load_state(state: JsonObject, order: Mapping[str, object]) -> Place:
+def load_state(state: JsonObject, order: Mapping[str, object]) -> Position:
     """Returns the place in `state`, or raises `StateMismatchError` naming each difference from `order`."""
     missing = [key for key in ("version", "epoch", "position", "order") if key not in state]
     if missing:
@@ -72,7 +72,7 @@ def load_state(state: JsonObject, order: Mapping[str, object]) -> Place:
             f"the state belongs to another order of batches: {'; '.join(differences)}. Build the loader as it was, or "
             "start again with set_epoch"
         )
-    return Place(int(state["epoch"]), int(state["position"]))
+    return Position(int(state["epoch"]), int(state["position"]))
 
 
 def _leaves(tree: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
@@ -189,7 +189,7 @@ class DataLoader:
         self.worker_init_fn = worker_init_fn
         self.timeout = timeout or None
         self.return_list = return_list
-        self._place = Place(getattr(self.batch_sampler, "epoch", 0), 0)
+        self._place = Position(getattr(self.batch_sampler, "epoch", 0), 0)
         self._begun = False  # whether an iterator already continues from self._place
         self._seen_epochs = self._sampler_epochs()
         self._idle_pools: list[WorkerPool] = []
@@ -212,7 +212,7 @@ class DataLoader:
         check_count(epoch, "epoch", "DataLoader", at_least=0)
         self._seen_epochs = self._sampler_epochs()
         if self._begun or self._place.epoch != epoch:
-            self._place, self._begun = Place(epoch, 0), False
+            self._place, self._begun = Position(epoch, 0), False
 
     def __iter__(self) -> Iterator[Collated]:
         self._check_world()
@@ -220,7 +220,7 @@ class DataLoader:
             if epoch != seen:
                 self.set_epoch(epoch)
         if self._begun:
-            self._place = Place(self._place.epoch + 1, 0)
+            self._place = Position(self._place.epoch + 1, 0)
         self._begun = True
         place = self._place
         if hasattr(self.batch_sampler, "set_epoch"):
@@ -289,7 +289,7 @@ class DataLoader:
     def _order(self) -> dict[str, object]:
         return {"num_examples": len(self.dataset), **describe_sampler(self.batch_sampler)}
 
-    def _iterate(self, place: Place, batches: Iterator[list[int]]) -> Generator[object, None, None]:
+    def _iterate(self, place: Position, batches: Iterator[list[int]]) -> Generator[object, None, None]:
         loaded = self._load(place.epoch, batches)
         try:
             for indices, examples in loaded:
@@ -322,7 +322,7 @@ class DataLoader:
             raise
         self._idle_pools.append(pool)
 
-    def _collate(self, place: Place, indices: list[int], examples: list[object]) -> object:
+    def _collate(self, place: Position, indices: list[int], examples: list[object]) -> object:
         try:
             batch = self.collate_fn(examples)
         except Exception as error:

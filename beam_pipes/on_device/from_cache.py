@@ -27,7 +27,7 @@ from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.rows import row_bytes
 from beam_pipes.loader.state import StateDict
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 from beam_pipes.on_device.conversions import aligned_copy
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
 from beam_pipes.on_device.python_source import taken_apart
@@ -366,7 +366,7 @@ class CacheSource:
         return records.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def _check_same_share(made_with: Share, now: Share) -> None:
+def _check_same_share(made_with: HostSlice, now: HostSlice) -> None:
     """tf.data knows the shapes that batches had when the pipeline was made."""
     if not now.is_same_slice(made_with):
         raise LoaderError(

@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from beam_pipes.errors import ConversionError, LoaderError
 from beam_pipes.loader import Loader
 from beam_pipes.loader.mesh import SequenceShare, part_words, sequence_of_sharding, share_of_sharding
-from beam_pipes.loader.world import Share, ranges_in_words
+from beam_pipes.loader.world import HostSlice, ranges_in_words
 
 T = TypeVar("T")
 
@@ -45,9 +45,9 @@ class GlobalRows:
     sequence: the parts of each row that the loader hands out; None for whole rows.
     """
 
-    share: Share
+    share: HostSlice
     batch_size: int | None = None
-    read: Share | None = None
+    read: HostSlice | None = None
     sequence: SequenceShare | None = None
 
     def array(self, sharding: NamedSharding, local: np.ndarray, key: str) -> jax.Array:
@@ -250,7 +250,7 @@ def _num_slices(sharding: NamedSharding) -> int:
     return math.prod(sharding.mesh.shape[name] for name in names)
 
 
-def _even_share(sharding: NamedSharding) -> Share:
+def _even_share(sharding: NamedSharding) -> HostSlice:
     """This process's part if every process contributes its own batches, all with the same number of rows."""
     share = share_of_sharding(sharding)
     if share.slices:

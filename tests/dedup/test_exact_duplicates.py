@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from beam_pipes.errors import CorruptCacheError, DeclarationError
 from beam_pipes.transforms.dedup import Duplicate, Duplicates, ExactDuplicates, lower, squeeze_whitespace
 from beam_pipes.transforms.dedup.exact import KeyGroups, group_starts, merge_exact
-from beam_pipes.transforms.dedup.row_file import BLOCK_ROWS, Column, Places, RowFile, RowWriter
+from beam_pipes.transforms.dedup.row_file import BLOCK_ROWS, Column, RowFile, RowFiles, RowWriter
 
 WORDS = st.text("abé", max_size=2)
 SHARDS = st.lists(st.lists(WORDS, max_size=20), max_size=5)
@@ -160,7 +160,7 @@ def test_rows_come_back_by_block_by_value_and_one_by_one(tmp_path: Path, count: 
     assert np.array_equal(np.concatenate([np.empty((0, 5)), *file.blocks("w")]), wide)
     assert np.array_equal(np.concatenate([np.empty((0, 3)), *file.blocks("t")]), transposed)
     assert np.array_equal(np.concatenate([np.empty(0), *file.blocks("t", value=1)]), transposed[:, 1])
-    places = Places([str(tmp_path / "rows")])
+    places = RowFiles([str(tmp_path / "rows")])
     wanted = rng.permutation(count)[:100]
     files, positions = places.of(wanted)
     names = {number: name for name, number in places.names.items()}

@@ -29,7 +29,7 @@ from beam_pipes.transforms.dedup.likeness import (
     shingle_hashes,
 )
 from beam_pipes.transforms.dedup.near import merge_near, signatures_of
-from beam_pipes.transforms.dedup.row_file import Places
+from beam_pipes.transforms.dedup.row_file import RowFiles
 
 TEXTS = st.text("ab é\n", max_size=12)
 KINDS = st.builds(Shingles, st.sampled_from(["words", "characters"]), st.integers(1, 4))
@@ -227,7 +227,7 @@ def test_in_groups_of_any_size_all_pairs_are_compared(seed: int, cuts: list[int]
     found, expected = Clusters(50), Clusters(50)
     with tempfile.TemporaryDirectory() as directory:
         result_file(near, [texts[:20], texts[20:]], Path(directory))
-        places = Places([f"{directory}/accumulator-0", f"{directory}/accumulator-1"])
+        places = RowFiles([f"{directory}/accumulator-0", f"{directory}/accumulator-1"])
         with Signatures(places, count=32) as signatures:
             comparison = Comparison(signatures, found, least=16, rows_at_once=rows_at_once)
             assert comparison.groups(np.arange(50), starts, max_compared=1000) == 0

@@ -270,12 +270,12 @@ def test_the_time_of_a_record_is_without_that_in_which_its_worker_waited_for_a_c
 
 
 def test_a_journal_that_was_cut_off_holds_what_was_written_in_full(tmp_path: Path) -> None:
-    from beam_pipes.building.reading import Part
+    from beam_pipes.building.reading import EncodedRun
     from beam_pipes.engine.account import Account
     from beam_pipes.lineage.lineage import LineageWriter
 
     parts = [
-        Part(
+        EncodedRun(
             first_sequence=number,
             next_sequence=number + 1,
             records={"train": [(b"x" * number, number, ())]},

@@ -33,7 +33,7 @@ from beam_pipes.errors import (
     TransformError,
 )
 from beam_pipes.loader import BlockShuffle, Loader, Mixture, pack
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 
 
 def ids(batches, count=None):
@@ -487,7 +487,7 @@ def test_a_copy_of_a_mixture_keeps_the_rates_that_were_set(row_split):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_copy_keeps_the_share_that_its_devices_need(row_split, way):
     whole, loader = ids(Loader(row_split, batch_size=8, seed=4)), Loader(row_split, batch_size=8, seed=4)
-    loader.take_share(Share(index=1, count=2, chosen_by="sharding"))
+    loader.take_share(HostSlice(index=1, count=2, chosen_by="sharding"))
 
     copied = WAYS[way](loader)
 

@@ -13,7 +13,7 @@ from world_processes import run_world, worlds
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.loader.mesh import MeshShare, SequenceShare, mesh_share
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 
 ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 # The places of a row of 64 in the parts of two.
@@ -349,7 +349,7 @@ def test_places_that_do_not_divide_are_refused():
 
 
 def of_part(part, count=2, order="segments"):
-    share = Share(index=0, count=1, chosen_by="mesh")
+    share = HostSlice(index=0, count=1, chosen_by="mesh")
     return MeshShare(share=share, sequence=SequenceShare(first=part, last=part + 1, count=count, order=order), mesh="")
 
 

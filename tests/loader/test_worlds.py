@@ -15,7 +15,7 @@ from world_processes import run_world
 
 from beam_pipes.errors import DatasetError, LoaderError
 from beam_pipes.loader import Loader, Mixture, pack
-from beam_pipes.loader.world import Share, known_world
+from beam_pipes.loader.world import HostSlice, known_world
 from beam_pipes.map_style import DistributedSampler
 
 ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
@@ -437,7 +437,7 @@ def test_shares_of_parts_hold_every_row_and_know_who_holds_it(data):
     rows = len(devices) * data.draw(st.integers(1, 3))
 
     for parts in held.values():
-        share = Share.of_parts(parts, held.values(), chosen_by="mesh")
+        share = HostSlice.of_parts(parts, held.values(), chosen_by="mesh")
         places = share.places_of(rows).tolist()
 
         assert share.parts == len(devices) or not share.slices
@@ -453,6 +453,6 @@ def test_a_loader_in_use_takes_another_share_from_its_cursor_on(row_split):
     loader = rows(row_split, workers=1)
     iterator = iter(loader)
     next(iterator)
-    loader.take_share(Share(index=1, count=2))
+    loader.take_share(HostSlice(index=1, count=2))
 
     assert [batch["id"].tolist() for batch in iterator] == in_slices(alone, 1)[1:]

@@ -33,7 +33,7 @@ from beam_pipes.cache import (
 )
 from beam_pipes.errors import CacheNotFoundError, LoaderError, SpecError, StateMismatchError, TransformError
 from beam_pipes.loader import Loader, Mixture, pack
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 from beam_pipes.on_device import DataLoader, JaxDataLoader, TorchDataLoader
 from beam_pipes.on_device.from_cache import Passes
 from beam_pipes.telemetry import Telemetry, diagnose_loader
@@ -686,7 +686,7 @@ def test_a_pipeline_of_tf_data_keeps_the_share_it_was_made_with(fixed):
     mapped = DataLoader.from_cache(loader).map(lambda batch: batch["id"])
     assert len(next(iter(mapped))) == 8
 
-    loader.take_share(Share(index=1, count=2))
+    loader.take_share(HostSlice(index=1, count=2))
 
     with pytest.raises(
         LoaderError,

@@ -21,7 +21,7 @@ from loading_tasks import LENGTHS, SIZES, cached_tasks_to_load, global_rows, tex
 
 from beam_pipes import tasks
 from beam_pipes.errors import LoaderError, TaskError
-from beam_pipes.loader.world import Share
+from beam_pipes.loader.world import HostSlice
 from beam_pipes.telemetry import Telemetry
 from beam_pipes.transforms.converters import (
     DecoderFeatureConverter,
@@ -495,7 +495,7 @@ def test_hosts_are_refused_rows_whose_length_is_known_when_they_are_read(caches)
         loader({}, 2)
     everything = loader({}, 1)
     with pytest.raises(LoaderError, match="Give 'inputs' a length"):
-        everything.take_share(Share(index=0, count=2, chosen_by="sharding"))
+        everything.take_share(HostSlice(index=0, count=2, chosen_by="sharding"))
     assert (everything.host_index, everything.host_count) == (0, 1)
 
 

@@ -22,7 +22,7 @@ import time
 
 from beam_pipes.building.completion import find_completion
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.reading import READ, Part, SourceBatch, StageClock, graph_runner, source_batch
+from beam_pipes.building.reading import READ, EncodedRun, SourceBatch, StageClock, graph_runner, source_batch
 from beam_pipes.building.shard_job import CannotReplayError, Tell, task_output, task_records
 from beam_pipes.building.shard_output import WRITE
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
@@ -76,7 +76,7 @@ class ShardJournal:
         self._end = 0
         self.parts = dict(self._read())
 
-    def _read(self) -> list[tuple[int, tuple[int, Part]]]:
+    def _read(self) -> list[tuple[int, tuple[int, EncodedRun]]]:
         found = []
         while len(head := os.pread(self._file, _HEAD.size, self._end)) == _HEAD.size:
             size, first, count = _HEAD.unpack(head)
@@ -87,7 +87,7 @@ class ShardJournal:
             self._end += _HEAD.size + size
         return found
 
-    def add(self, part: Part, *, first_ordinal: int, num_records: int, secs: float) -> None:
+    def add(self, part: EncodedRun, *, first_ordinal: int, num_records: int, secs: float) -> None:
         """Records a part that took `secs` to make, if that is worthwhile."""
         records = [payload for each in part.records.values() for payload, _, _ in each]
         cost = _COST_SECS + len(records) * _COST_SECS_A_RECORD + sum(map(len, records)) * _COST_SECS_A_BYTE

@@ -194,7 +194,7 @@ def _stem(path: str) -> str:
 # Pieces.
 
 
-class Piece(NamedTuple):
+class Excerpt(NamedTuple):
     """What a row is about: seconds `start` to `end` of a file, to its end if that is None; one channel, or all.
 
     Times are rounded: an `end` that is at most `slack` seconds behind the end of the file is that. A row that states
@@ -219,7 +219,7 @@ class Piece(NamedTuple):
         return f"from {self.start:g} s to {'the end' if self.end is None else f'{self.end:g} s'}"
 
 
-def piece_of(row: Row) -> Piece | None:
+def piece_of(row: Row) -> Excerpt | None:
     """The piece of a file that a row is about; None if it names no times, and no channel as lhotse does.
 
     `offset`, `start`, `start_time`, `begin` or `begin_time`, and `duration`, `end` or `end_time`, in seconds.
@@ -236,12 +236,12 @@ def piece_of(row: Row) -> Piece | None:
     last = first + float(duration) if duration is not None else None if end is None else float(end)
     if first < 0 or (last is not None and last <= first):
         raise DatasetError(
-            f"{row.place}: expected a piece of a sound file, found {Piece(first, last, None, False, 0)}. Repair the "
+            f"{row.place}: expected a piece of a sound file, found {Excerpt(first, last, None, False, 0)}. Repair the "
             "row or leave it out."
         )
     # 3 may be 3.4, and 3.2 is not.
     rounded = 0.5 * 10.0 ** -len((duration or end or "").partition(".")[2]) if start is None else 0.0
-    return Piece(first, last, channel, start is None, max(TOLERANCE_SECS, rounded))
+    return Excerpt(first, last, channel, start is None, max(TOLERANCE_SECS, rounded))
 
 
 def _secs(row: Row, names: Iterable[str]) -> str | None:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 import numpy as np
 
-from beam_pipes.transforms.dedup.row_file import Places
+from beam_pipes.transforms.dedup.row_file import RowFiles
 
 Array = np.ndarray
 
@@ -210,7 +210,7 @@ _MAX_OPEN = 128
 class Signatures:
     """Rows of the column `signatures` by the ordinals of records; few files are open, and nothing is held in memory."""
 
-    def __init__(self, places: Places, *, count: int) -> None:
+    def __init__(self, places: RowFiles, *, count: int) -> None:
         self._places = places
         self.count = count
         self._open: OrderedDict[int, int] = OrderedDict()

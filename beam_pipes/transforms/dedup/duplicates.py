@@ -39,7 +39,7 @@ from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import CorruptCacheError, DeclarationError
 from beam_pipes.storage.local import writing_to
-from beam_pipes.transforms.dedup.row_file import Places, record_place
+from beam_pipes.transforms.dedup.row_file import RowFiles, record_place
 from beam_pipes.typed import Pipeline
 
 MAGIC = b"BPDUPES1"
@@ -272,7 +272,7 @@ def write_duplicates(
     removed: Array,
     kept: Array,
     similarities: Array,
-    places: Places,
+    places: RowFiles,
     facts: Mapping[str, int] | None = None,
 ) -> None:
     """Writes the file; `removed` and `kept` are ordinals of records, row by row, in any order."""
@@ -301,7 +301,7 @@ def write_duplicates(
             file.write(column.astype(dtype, copy=False).data)
 
 
-def _places_of(ordinals: Array, places: Places) -> tuple[Array, Array]:
+def _places_of(ordinals: Array, places: RowFiles) -> tuple[Array, Array]:
     """(files, positions), in groups small enough that intermediate results stay small."""
     files, positions = np.empty(len(ordinals), np.uint32), np.empty(len(ordinals), np.uint64)
     for start in range(0, len(ordinals), _ROWS_AT_ONCE):

@@ -26,7 +26,7 @@ from beam_pipes.analysis.analyzer import Values
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
-from beam_pipes.transforms.dedup.row_file import Column, Places, RowWriter
+from beam_pipes.transforms.dedup.row_file import Column, RowFiles, RowWriter
 
 Array = np.ndarray
 
@@ -172,13 +172,13 @@ class _Digests(Accumulator):
 
 def merge_exact(accumulators: Sequence[str], target: str, *, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
     """Writes the duplicates among the digests of all source shards, in order; the first of equal ones stays."""
-    places = Places(accumulators)
+    places = RowFiles(accumulators)
     removed, kept = _equal(places, os.path.dirname(target), rows_in_memory)
     similarities = np.ones(len(removed), np.float32)
     write_duplicates(target, kind="exact", removed=removed, kept=kept, similarities=similarities, places=places)
 
 
-def _equal(places: Places, directory: str, rows_in_memory: int) -> tuple[Array, Array]:
+def _equal(places: RowFiles, directory: str, rows_in_memory: int) -> tuple[Array, Array]:
     """The ordinals of records whose digest occurred before, and of the first record with that digest."""
     removed = [np.empty(0, np.int64)]
     kept = [np.empty(0, np.int64)]

@@ -31,7 +31,7 @@ from beam_pipes.transforms.dedup.likeness import (
     min_hash,
     shingle_hashes,
 )
-from beam_pipes.transforms.dedup.row_file import Column, Places, RowWriter
+from beam_pipes.transforms.dedup.row_file import Column, RowFiles, RowWriter
 
 Array = np.ndarray
 
@@ -161,7 +161,7 @@ def merge_near(
     Band by band, the digests are sorted so that texts that share a band are adjacent. Two that are already in one
     cluster are not compared again, which changes nothing: clusters are the connected components of similar pairs.
     """
-    places = Places(accumulators)
+    places = RowFiles(accumulators)
     clusters = Clusters(places.num_rows)
     # A text with the very signature of one before it has all the same pairs: only the first goes through the bands.
     repeated = np.zeros(places.num_rows, bool)

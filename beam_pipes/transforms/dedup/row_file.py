@@ -212,7 +212,7 @@ class RowFile:
         raise KeyError(name)
 
 
-class Places:
+class RowFiles:
     """The rows of all source shards as one sequence; `names` collects the files of the requested places."""
 
     def __init__(self, accumulators: Sequence[str]) -> None:
