@@ -486,7 +486,7 @@ def test_regions_have_arenas_of_their_own_where_addresses_are_few(
     assert first.arena is not second.arena and first.arena.size == 4096
     assert first.file(0).tolist() == second.file(0).tolist() == list(range(200))
     parts = [
-        regions.Located(region.bases[:1], 200, np.dtype(np.uint8), (200,), (region,)) for region in (first, second)
+        regions.ArenaValues(region.bases[:1], 200, np.dtype(np.uint8), (200,), (region,)) for region in (first, second)
     ]
     assert regions.merged(parts, np.array([0, 1])) is None
 

@@ -343,7 +343,7 @@ class TestTheOverlay:
         monkeypatch.setenv("HOME", str(Path(cache.path).parent))
         short = f"~/{Path(cache.path).name}"
         take_down(short, ["a.txt@0"])
-        assert [each.ids for each in read_overlay(short).in_force] == [("a.txt@0",)]
+        assert [each.ids for each in read_overlay(cache.path).in_force] == [("a.txt@0",)]
         undo_takedown(short, 1)
         assert not read_overlay(cache.path).in_force
 

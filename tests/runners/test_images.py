@@ -20,7 +20,7 @@ from dockerfile_parse import DockerfileParser
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
-MANIFESTS = sorted((ROOT / "deploy").rglob("*.yaml"))
+MANIFESTS = sorted((ROOT / "runners").rglob("*.yaml"))
 BOOT_IN_IMAGE = ROOT / "tests/support/boot_in_image.py"
 HADOLINT = Path(sys.executable).with_name("hadolint")
 UV = Path(sys.executable).with_name("uv")
