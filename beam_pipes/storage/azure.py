@@ -62,9 +62,9 @@ if TYPE_CHECKING:
         match_condition: MatchConditions
 
 
-# How often the client sends a block again: what it gives up is begun anew, all of it.
+# How often the client sends a block again; when it gives up, the whole upload starts again.
 _BLOCK_RETRIES = 5
-# The names that the Azure command line reads.
+# The variables that the Azure command line reads.
 _CONNECTION, _ACCOUNT, _KEY, _SAS = (
     f"AZURE_STORAGE_{name}" for name in ("CONNECTION_STRING", "ACCOUNT", "KEY", "SAS_TOKEN")
 )
@@ -155,7 +155,7 @@ class AzureStorage(ObjectStorage):
             return Kind.BLOCKED
         if status is None and _is_unknown_host(error):
             return Kind.NO_ACCOUNT
-        # What the library raises for an MD5 that does not hold has no class of its own.
+        # The library's exception for a wrong MD5 has no class of its own.
         if type(error).__name__ == "AzureError" and "MD5" in str(error):
             return Kind.AGAIN
         return super().kind_of(error, path)
@@ -179,7 +179,7 @@ class AzureStorage(ObjectStorage):
             _require_asked_range(path, response)
 
         try:
-            # In requests of 4 MiB, the most that the service sends an MD5 of, bound to the ETag of the first.
+            # In requests of 4 MiB, the most for which the service sends an MD5, bound to the ETag of the first.
             answer = self._blob(path).download_blob(
                 offset=None if size is None else start,
                 length=size,
@@ -224,7 +224,7 @@ class AzureStorage(ObjectStorage):
         )
 
     def _copy(self, source: str, target: str, /) -> None:
-        """Within an account it is complete with the answer, and else waited for."""
+        """Within an account the answer means that it is complete; otherwise this waits for it."""
         blob = self._blob(target)
         blob.start_copy_from_url(self._blob(source).url)
         while (copy := blob.get_blob_properties().copy).status == "pending":
@@ -269,7 +269,7 @@ def _if_match(version: str | None) -> _IfMatch:
 
 
 def _with_md5(pieces: Iterable[bytes]) -> ContentSettings:
-    """The MD5 of a whole blob, by which inputs are identified: the service keeps it, and makes none of blocks."""
+    """The MD5 of a whole blob, which identifies inputs: the service keeps it, but makes none for blocks."""
     md5 = hashlib.md5(usedforsecurity=False)
     for piece in pieces:
         md5.update(piece)
@@ -278,7 +278,7 @@ def _with_md5(pieces: Iterable[bytes]) -> ContentSettings:
 
 
 def _require_asked_range(path: str, response: Any) -> None:
-    """Every answer of a download is of the range that was asked for, or ends before it where the blob does."""
+    """Every answer of a download must cover the requested range, or end before it where the blob does."""
     asked = re.fullmatch(r"bytes=(\d+)-(\d+)", response.http_request.headers.get("x-ms-range", ""))
     told = response.http_response.headers.get("Content-Range")
     if asked and response.http_response.status_code in (200, 206) and (told or int(asked[1])):
@@ -287,14 +287,14 @@ def _require_asked_range(path: str, response: Any) -> None:
 
 
 def _status(path: str, found: Any) -> ObjectStatus:
-    # What writes into page blobs and append blobs leaves their MD5 as it was.
+    # Writers to page blobs and append blobs leave their MD5 as it was.
     md5 = found.content_settings.content_md5 if found.blob_type == "BlockBlob" else None
     digest = f"md5:{base64.b64encode(md5).decode()}" if md5 else None
     return status_by_etag(path, found.etag, found.size, found.last_modified, digest=digest)
 
 
 def _is_unknown_host(error: BaseException | None) -> bool:
-    """Whether the name service answers that there is no such name, and not that it cannot say now."""
+    """Whether the name service says that there is no such name, rather than that it cannot answer now."""
     while error is not None:
         if isinstance(error, socket.gaierror):
             return error.errno == socket.EAI_NONAME
@@ -304,13 +304,13 @@ def _is_unknown_host(error: BaseException | None) -> bool:
 
 @per_process(_CONNECTION, _ACCOUNT, _KEY, _SAS)
 def _account(options: RequestOptions, name: str | None) -> BlobServiceClient:
-    """The client for one account, or for that of the environment."""
+    """The client for one account, or for the account of the environment."""
     make: type[BlobServiceClient] = _package().BlobServiceClient
     connection, default_name, key, sas = map(os.environ.get, (_CONNECTION, _ACCOUNT, _KEY, _SAS))
     pause_secs = min(1.0, options.most_backoff_secs)
     how: _Client = {
         "transport": _transport(options),
-        # `retrying` does it, with a deadline; only uploads ask for more, of each of their blocks.
+        # `retrying` repeats requests, with a deadline; only uploads ask for more, for each of their blocks.
         "retry_policy": _package().LinearRetry(backoff=pause_secs, random_jitter_range=pause_secs, retry_total=0),
         "max_single_put_size": SINGLE_REQUEST_BYTES,
         "max_block_size": options.chunk_bytes,
@@ -341,13 +341,13 @@ def _account(options: RequestOptions, name: str | None) -> BlobServiceClient:
 
 
 class _Body(io.BytesIO):
-    """A body that has arrived, in place of the connection that it came over."""
+    """A body that has arrived, in place of the connection it came over."""
 
     enforce_content_length = True  # set from outside, and looked at before it is here
 
 
 def _transport(options: RequestOptions) -> RequestsTransport:
-    """Requests whose answers are read to their end, within the time of an attempt, before anybody looks at them."""
+    """Requests whose answers are read to their end, within the time of an attempt, before anything uses them."""
     import requests
     from azure.core.pipeline.transport import RequestsTransport
     from requests.adapters import HTTPAdapter

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 from beam_pipes.errors import CorruptManifestError
 
-# What a parser of JSON gives. Only the reader knows which fields an object has, and what they hold: it checks what
-# comes from outside, and indexes what this library wrote itself.
+# What a JSON parser returns. Only the reader knows which fields an object has and what they hold: it checks what comes
+# from outside, and indexes what this library wrote itself.
 JsonValue = Any  # None, bool, int, float, str, or a list or dict of these
 JsonObject = Mapping[str, JsonValue]
 
-# What Python's parser calls the numbers that JSON has not → how they are written.
+# Python's names for the numbers that JSON does not have → how they are written.
 _WORDS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 MAX_CRC = (1 << 32) - 1
@@ -108,7 +108,7 @@ def parse_object(data: bytes, *, path: str) -> dict[str, object]:
 
 
 class Checked:
-    """A JSON object under scrutiny; `where` is the path of fields that leads to it."""
+    """A JSON object that is being checked; `where` is the path of fields that leads to it."""
 
     def __init__(self, path: str, where: str, value: object, fields: Sequence[str]) -> None:
         self._path = path

@@ -57,7 +57,7 @@ class GcsOptions(RequestOptions):
 EMULATOR = "STORAGE_EMULATOR_HOST"
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
-# Google's own look-up asks a machine that is not there for 25 seconds. On its machines the answer takes a millisecond.
+# Google's own look-up waits 25 seconds for a machine that is not there. On Google's machines it takes a millisecond.
 METADATA_SECS = 1.0
 
 
@@ -118,7 +118,7 @@ def _credentials(*, anonymous: bool) -> tuple[object, str | None]:
 
 
 def _on_google_cloud() -> bool:
-    """Whether a metadata server of Google's gives this machine credentials."""
+    """Whether a Google metadata server gives this machine credentials."""
     from google.auth.compute_engine import _metadata
     from google.auth.transport.requests import Request
 
@@ -168,7 +168,7 @@ class GcsStorage(ObjectStorage):
         if bucket in self._known_buckets:
             return True
         try:
-            # Not the bucket's own properties: who may use its objects often may not see those.
+            # Not the bucket's own properties: those who may use its objects often may not read them.
             self._page(path, "", None, None, 1)
         except Exception as error:
             return answer_of(error)[1] != 404
@@ -187,7 +187,7 @@ class GcsStorage(ObjectStorage):
         return str(blob.generation), _status(path, blob)
 
     def _get(self, path: str, start: int, size: int | None, version: str | None, /) -> Answer:
-        # The client's own download takes the body 8 KiB at a time, for as long as bytes drip, and looks at no range.
+        # The client's own download reads the body 8 KiB at a time, for as long as bytes drip, and checks no range.
         session, (bucket, key) = self._session, self.split_path(path)
         url = f"{session.endpoint}/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}?alt=media"
         headers = {"Accept-Encoding": "identity"}
@@ -242,13 +242,13 @@ class GcsStorage(ObjectStorage):
                 client=self._session.client,
                 timeout=self._session.timeout,
                 checksum=None,
-                # Of a chunk; what the client gives up is begun anew, until the deadline.
+                # Per chunk; when the client gives up, the whole upload starts again, until the deadline.
                 retry=policy.with_deadline(options.attempt_timeout_secs).with_delay(
                     FIRST_BACKOFF_SECS, options.most_backoff_secs
                 ),
             )
         except Exception as error:
-            # The upload was lost with the server that kept it, or a chunk that came twice was taken for two.
+            # The upload was lost with the server that kept it, or a repeated chunk was taken for a second one.
             status = answer_of(error)[1]
             if status in (400, 410, 499) or (status == 404 and self._bucket_exists(path)):
                 raise Incomplete(f"the service has lost the upload ({in_short(error)})") from error

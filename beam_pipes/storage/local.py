@@ -75,7 +75,7 @@ class LocalStorage:
         try:
             descriptor = open_regular(path)
             try:
-                # A file object makes three more calls of the system: 2 of the 9 µs that one of 10⁵ completions takes.
+                # A file object makes three more system calls: 2 of the 9 µs that one of 10⁵ completions takes.
                 data = os.pread(descriptor, _SMALL_BYTES, 0)
                 if len(data) < _SMALL_BYTES and not os.pread(descriptor, 1, len(data)):
                     return data
@@ -120,7 +120,7 @@ class LocalStorage:
             raise read_error(path, error) from error
 
     def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
-        # Between the look and the rename nobody else writes: whoever replaces files holds the build lock.
+        # Nobody else writes between the check and the rename: whoever replaces files holds the build lock.
         try:
             found: bytes | None = self.read_bytes(path)
         except CacheNotFoundError:
@@ -168,7 +168,7 @@ class LocalStorage:
         Path(path).unlink(missing_ok=True)
 
     def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
-        # Renamed first: a directory is there as a whole, or not at all.
+        # Renamed first: a directory is there completely, or not at all.
         parent, name = os.path.split(path)
         doomed = os.path.join(parent, TEMPORARY_PREFIX + name)
         os.rename(path, doomed)
@@ -269,7 +269,7 @@ class LocalStagedFile:
         assert self._file is not None
         os.fsync(self._file.fileno())
         found = os.fstat(self._file.fileno()).st_size
-        if found != self._written:  # a write failed in the middle, and its caller went on
+        if found != self._written:  # a write failed halfway, and its caller went on
             raise OSError(errno.EIO, f"{self._written} bytes were written, and the file has {found}")
         self._file.close()
         self._file = None
@@ -304,7 +304,7 @@ def sync_directory(path: str) -> None:
 
 
 def sync_tree(path: str) -> None:
-    """Makes the files below a directory durable: what a disk fails to write later is told here, or to nobody."""
+    """Makes the files below a directory durable: a later write error of the disk shows up here, or nowhere."""
     for directory, _, names in os.walk(path):
         for name in names:
             with open(os.path.join(directory, name), "rb") as file:
@@ -313,11 +313,11 @@ def sync_tree(path: str) -> None:
 
 
 def storage_for(path: str | os.PathLike[str]) -> Storage:
-    """The storage that serves a path: `gs://`, `s3://`, `az://` (`azfs://` too), or this machine without a scheme.
+    """The storage that serves a path: `gs://`, `s3://`, `az://` (`azfs://` too), or local files if it has no scheme.
 
     `https://` and `hf://` are read-only, for inputs.
 
-    Raises `CacheError` for a scheme that none serves.
+    Raises `CacheError` for a scheme that no storage serves.
     """
     text = os.fspath(path)
     if "://" not in text:
@@ -357,12 +357,12 @@ def _shared(service: Callable[[RequestOptions], Storage], options: RequestOption
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Whether a path has a scheme, so that it is not a path of this machine."""
+    """Whether a path has a scheme, and so is not a path of this machine."""
     return "://" in os.fspath(path)
 
 
 def directory_path(path: str | os.PathLike[str]) -> str:
-    """A directory by one name: `cache/` → `/home/me/cache`, `gs://bucket/cache/` → `gs://bucket/cache`.
+    """A directory under its canonical name: `cache/` → `/home/me/cache`, `gs://bucket/cache/` → `gs://bucket/cache`.
 
     Raises `CacheError` for ''.
     """
@@ -373,7 +373,7 @@ def directory_path(path: str | os.PathLike[str]) -> str:
 
 
 def existing_directory(path: str | os.PathLike[str]) -> str:
-    """The directory, as `directory_path` has it. Raises `CacheNotFoundError` if it is not there, or is a file."""
+    """The directory as by `directory_path`. Raises `CacheNotFoundError` if it does not exist, or is a file."""
     root, named = directory_path(path), os.fspath(path)
     if storage_for(root).is_directory(root):
         return root
@@ -385,7 +385,7 @@ def existing_directory(path: str | os.PathLike[str]) -> str:
 def absolute_path(path: str | os.PathLike[str]) -> str:
     """A path that stays valid when user code changes the working directory; remote ones are returned as they are.
 
-    `~/cache` → `/home/me/cache`, as a shell has it: otherwise a directory called `~` would appear. Called once, where a
+    `~/cache` → `/home/me/cache`, as in a shell: otherwise a directory called `~` would appear. Called once, where a
     path enters a build, cache, source or asset.
     """
     text = os.fspath(path)
@@ -403,7 +403,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def read_error(path: str, error: OSError) -> CacheError:
-    """An `OSError` from reading a path as an error of ours."""
+    """An `OSError` from reading a path as one of our errors."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return _not_found(path)
     reason = error.strerror or str(error)
@@ -419,14 +419,14 @@ def _not_found(path: str) -> CacheNotFoundError:
     return CacheNotFoundError(f"expected a file at {path!r}, and there is none", path=path)
 
 
-#: What file systems say when there is no room.
+#: What file systems report when there is no room.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CHOOSE = "Choose a writable place in an existing directory"
 
 
 @contextlib.contextmanager
 def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Around steps that write `path`: an `OSError` becomes an `OutputError` that names it, errors of ours pass."""
+    """Wraps steps that write `path`: an `OSError` becomes an `OutputError` that names it, our own errors pass."""
     try:
         yield
     except BeamPipesError:

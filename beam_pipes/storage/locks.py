@@ -1,7 +1,7 @@
 """The build lock on a file system, who holds it, and the steps at which tests kill a build.
 
-The lock is the kernel's and ends with the process that holds it. Its holder is named, so that others can say who it is
-and, on the same machine, whether it lives.
+The lock is the kernel's and ends with the process that holds it. Its holder is named, so that others can report who it
+is and, on the same machine, whether it is alive.
 
 *Kill points* are labelled steps at which a test can have the process killed, as losing power would:
 `BEAM_PIPES_KILL_AT=shard/renamed` sends SIGKILL when that step is reached, `shard/renamed#3` at the third time. Without
@@ -56,7 +56,7 @@ LABELS = {
     "lock/unlinked": "the lock file is removed, the lock is still held",
 }
 
-#: Steps that builds on an object store have besides: there the lock, staged files and links are other ones.
+#: Further steps of builds on an object store, whose lock, staged files and links are different.
 OBJECT_STORE_LABELS = {
     "lease/taken": "the build lock is held",
     "object/put": "a small object is in place",
@@ -65,7 +65,7 @@ OBJECT_STORE_LABELS = {
     "lease/released": "the build lock is given back",
 }
 
-#: Steps that builds of declarations with analyzers have besides, before `prepare/swept`.
+#: Further steps of builds of declarations with analyzers, before `prepare/swept`.
 ANALYSIS_LABELS = {
     "analysis/content-stored": "an accumulator or a result is in place, its record is not written",
     "analysis/recorded": "the record of an accumulator or a result is in place",
@@ -126,7 +126,7 @@ def is_dead(who: object) -> bool:
 
 
 def _machine() -> str:
-    """This boot of this machine, and the numbering of processes that we see; empty if unknown."""
+    """This boot of this machine, and the PID namespace that we see; empty if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -135,7 +135,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since the machine did; empty if there is no such process."""
+    """When a process started, in ticks since boot; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
@@ -153,12 +153,12 @@ class KernelLock:
 #: The lock file of builds, below the directory of a cache.
 BUILD_LOCK = ".build.lock"
 
-#: What file systems say of links and locks that they do not have.
+#: What file systems report if they do not support links or locks.
 NOT_OFFERED = {errno.EPERM, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Whether we hold the lock of an open file now; False if others do, None where the file system has no locks."""
+    """Whether we hold the lock of an open file now; False if others do, None if the file system has no locks."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -171,9 +171,9 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
 
 
 class Hold:
-    """A file that a process reads, which `is_held` by it until this is gone: by the kernel, however the process ends.
+    """A file that this process is reading: it `is_held` until this object is gone, or the process ends in any way.
 
-    One a process and file. A place without locks, or where there is no such file, holds nothing.
+    One per process and file. Without locks, or without such a file, it holds nothing.
     """
 
     def __init__(self, path: str) -> None:
@@ -199,7 +199,7 @@ def hold(path: str) -> Hold:
 
 
 def is_held(path: str) -> bool:
-    """Whether a process has the file on `hold`, this one or another; False where nobody can tell."""
+    """Whether any process, this one included, has the file on `hold`; False where that is unknown."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # network file systems lock what may be written
         with contextlib.closing(os.fdopen(descriptor, "rb+", buffering=0)):
@@ -238,7 +238,7 @@ def held_lock(path: str, where: str) -> Iterator[KernelLock]:
         os.close(descriptor)
     try:
         reached("lock/taken")
-        with contextlib.suppress(OSError):  # the name is a courtesy: what a full disk stops should be the build itself
+        with contextlib.suppress(OSError):  # the name is a courtesy: a full disk should stop the build itself, not this
             os.ftruncate(descriptor, 0)
             write_all(descriptor, json.dumps(this_process()).encode(), at=0)
         reached("lock/named")
@@ -246,7 +246,7 @@ def held_lock(path: str, where: str) -> Iterator[KernelLock]:
     finally:
         file.unlink(missing_ok=True)
         reached("lock/unlinked")
-        with contextlib.suppress(OSError):  # whatever a disk says of its bytes, the lock has ended
+        with contextlib.suppress(OSError):  # whatever the disk reports about the bytes, the lock has ended
             os.close(descriptor)
 
 
@@ -257,7 +257,7 @@ def busy(where: str, holder: str, then: str = "") -> CacheBusyError:
     )
 
 
-#: Behind the name of a lock file: the file that is the lock where the file system has no `flock`.
+#: Suffix of the file that is the lock where the file system has no `flock`.
 BY_NAME = ".held"
 
 

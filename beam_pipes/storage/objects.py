@@ -8,12 +8,12 @@
 An object appears whole or not at all; writing, replacing and deleting are each one step for all readers. There are no
 directories (a path with objects below it counts as one) and no links: sharing a file is a copy inside the service.
 
-A *version* is what the service tells two objects at one path apart by, and what conditions of requests name: the
-generation on gs://, the ETag elsewhere.
+A *version* distinguishes two objects at one path, and conditions of requests name it: the generation on gs://, the ETag
+elsewhere.
 
 The build lock is a lease, an object that its holder renews. Taking it is put-if-absent; renewing and taking over are
-compare-and-swap on the version that was seen. Only one of several can win, whatever is lost on the way: where no answer
-came, reading whose token is there settles it. Time is the service's own (`Date` of an answer against when the object
+compare-and-swap on the version that was seen. Only one of several can win, whatever is lost on the way: if no answer
+came, reading the token that is there settles it. Time is the service's own (`Date` of an answer against when the object
 was written), so clocks need not agree.
 """
 
@@ -54,7 +54,7 @@ NO_OBJECT = ""
 
 
 class Answer(NamedTuple):
-    """Bytes of one version of an object; when that was written (None: not said), and the time now, by its clock."""
+    """Bytes of one version of an object; when it was written (None: unknown), and the time now, by its clock."""
 
     data: bytes
     version: str
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
 class ObjectStorage(Requests):
     """The `Storage` protocol over an object store. Thread-safe, picklable, safe to fork."""
 
-    # One attempt each. They raise what the client raises, and `retrying` makes of it what it means.
+    # One attempt each. They raise what the client raises, and `retrying` translates it.
 
     @abstractmethod
     def _get(self, path: str, start: int, size: int | None, version: str | None, /) -> Answer:
@@ -77,18 +77,18 @@ class ObjectStorage(Requests):
 
     @abstractmethod
     def _put(self, path: str, data: bytes, version: str | None, /) -> str:
-        """Writes an object in place of this version with one request; its new version.
+        """Writes an object in place of this version with one request; returns its new version.
 
-        The service compares the checksum that goes with it.
+        The service compares the checksum that is sent with it.
         """
 
     @abstractmethod
     def _send(self, path: str, file: IO[bytes], size: int, crc32c: int, /) -> None:
-        """Makes a large object of a local file in several requests; whole, or not at all."""
+        """Makes a large object from a local file in several requests; whole, or not at all."""
 
     @abstractmethod
     def _copy(self, source: str, target: str, /) -> None:
-        """A copy inside the service: no byte comes here."""
+        """A copy inside the service: nothing is downloaded."""
 
     @abstractmethod
     def _delete(self, path: str, version: str | None, /) -> None:
@@ -117,7 +117,7 @@ class ObjectStorage(Requests):
             raise
 
     def open_read(self, path: str) -> IO[bytes]:
-        """A reader of the present version; it fails, and mixes nothing, if the service forgets it meanwhile."""
+        """A reader of the present version; it fails, and never mixes versions, if the service forgets it meanwhile."""
         version, status = self._look(path)
 
         def fetch(start: int, size: int) -> bytes:
@@ -175,10 +175,10 @@ class ObjectStorage(Requests):
     # Writing.
 
     def put(self, path: str, data: bytes, version: str | None = None, *, deadline_secs: float | None = None) -> str:
-        """Writes an object with one request, in place of this version (`NO_OBJECT`: of none); its new version.
+        """Writes an object with one request, in place of this version (`NO_OBJECT`: if there is none); its new version.
 
-        Raises `ChangedMeanwhileError` if another one is there: also where an earlier attempt has written it, and its
-        answer was lost.
+        Raises `ChangedMeanwhileError` if another version is there, even if an earlier attempt wrote it and its answer
+        was lost.
         """
         attempt = functools.partial(self._put, path, data, version)
         made = self.retrying(attempt, path, "write", deadline_secs=deadline_secs)
@@ -190,7 +190,7 @@ class ObjectStorage(Requests):
         return StagedObject(functools.partial(self.upload, path))
 
     def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
-        """Makes an object of `size` bytes of a local file; whole, or not at all."""
+        """Makes an object of `size` bytes from a local file; whole, or not at all."""
 
         def attempt() -> None:
             file.seek(0)
@@ -222,19 +222,19 @@ class ObjectStorage(Requests):
                 self.put(path, data, version)
                 return
             except ChangedMeanwhileError:
-                # By another process, or by an attempt of ours whose answer was lost.
+                # By another process, or by our own attempt whose answer was lost.
                 if self._read_or_none(path)[0] == data:
                     return
         raise replaced_meanwhile(path)
 
     def link_or_copy(self, source: str, target: str) -> None:
-        """A copy inside the service: no byte comes here."""
+        """A copy inside the service: nothing is downloaded."""
         self.retrying(functools.partial(self._copy, source, target), source, "copy")
         reached("object/copied")
 
     def delete(self, path: str, version: str | None = None, *, deadline_secs: float | None = None) -> None:
         """Deletes an object, or only this version of it; it is not an error if it is not there."""
-        # Where no version is named, no condition can fail.
+        # Without a version, no condition can fail.
         with contextlib.suppress(CacheNotFoundError, ChangedMeanwhileError):
             attempt = functools.partial(self._delete, path, version)
             self.retrying(attempt, path, "delete", deadline_secs=deadline_secs)
@@ -246,11 +246,11 @@ class ObjectStorage(Requests):
         in_parallel(self, self.delete, [status.path for status in self.objects(path)])
 
     def makedirs(self, path: str) -> None:
-        """Nothing: there are no directories."""
+        """Does nothing: there are no directories."""
         return
 
     def sweep(self, path: str, *, depth: int) -> None:
-        """Nothing: uploads that nobody finishes have no name. Services forget them, s3:// by a rule of the bucket."""
+        """Does nothing: unfinished uploads have no name. Services discard them, s3:// by a rule of the bucket."""
         return
 
     def local_path(self, path: str) -> str | None:
@@ -303,7 +303,7 @@ class ObjectStorage(Requests):
 
 
 def status_by_etag(path: str, etag: str, size: int, modified: datetime, *, digest: str | None = None) -> ObjectStatus:
-    """What a service that has ETags says of an object; `digest` of its content, where it says more than its ETag."""
+    """What a service with ETags says about an object; `digest` of its content, if it says more than its ETag."""
     bare = etag.strip(chr(34))
     return ObjectStatus(
         path=path,
@@ -326,7 +326,7 @@ def date_of(text: str) -> datetime:
 
 
 class Seen(NamedTuple):
-    """A lease as it is now: who holds it, its version, and for how many seconds more."""
+    """A lease as it is now: its holder, its version, and how many seconds are left."""
 
     who: dict[str, object]
     version: str
@@ -356,7 +356,7 @@ class Lease:
             seen = look(self._storage, self._path)
             if seen is not None and seen.secs_left > 0 and not is_over(seen.who):
                 raise self._busy(seen)
-            # Its holder is dead, or has not been heard of for longer than its lease.
+            # Its holder is dead, or was not heard from for longer than its lease.
             if not self._put(NO_OBJECT if seen is None else seen.version):
                 raise self._busy(look(self._storage, self._path))
         self._renewed = begun
@@ -376,7 +376,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Lets go; what cannot be deleted now ends on its own."""
+        """Lets go; what cannot be deleted now expires."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -388,7 +388,7 @@ class Lease:
 
     def _put(self, version: str) -> bool:
         """Writes our name over the given version; False if another one is there."""
-        # No two writes are alike: where a version is a hash of the content, whoever takes over would miss a renewal.
+        # No two writes are equal: where a version is a hash of the content, a process taking over would miss a renewal.
         self._written += 1
         data = json.dumps({**self._who, "written": self._written}, sort_keys=True).encode()
         try:
@@ -428,7 +428,7 @@ _given_up: set[str] = set()
 
 
 def is_over(who: dict[str, object]) -> bool:
-    """Whether a lease that has not ended is held by nobody all the same."""
+    """Whether a lease that has not expired is nevertheless held by nobody."""
     return str(who.get("token")) in _given_up or is_dead(who)
 
 

@@ -1,6 +1,6 @@
 """What the cache needs from a place for files: the protocol `Storage`, and what its methods return.
 
-`in_parallel`: runs runs many operations of a storage at once, where that pays.
+`in_parallel` runs many operations of a storage at once, where that pays.
 
 It needs only what object stores also offer: whole objects that appear at once, put-if-absent, ranged reads.
 `beam_pipes.storage.local` implements it on file systems, `beam_pipes.storage` on Google Cloud Storage; everything
@@ -10,9 +10,9 @@ else reads and writes through it:
     staged.write(b"…")
     staged.commit()                            now all of it is
 
-`write_all`: what every writer to a file goes through. A file system may take less than it is given: the rest of a disk
-that is about to be full, or 2 GiB. It says so in the number that the call returns and nowhere else. Where the file has
-its size already, what was not taken reads as zeros.
+`write_all`: every writer to a file goes through it. A file system may take less than it is given: what is left of an
+almost full disk, or 2 GiB. Only the number that the call returns says so. If the file already has its size, what was
+not taken reads as zeros.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class HeldLock(Protocol):
 class Storage(Protocol):
     """What the cache needs from a place for files; paths are strings with `/`."""
 
-    #: How many operations at once pay: 1 for a disk, more for what answers over a network.
+    #: How many operations at once pay off: 1 for a disk, more for anything over a network.
     parallel: int
 
     def open_read(self, path: str) -> IO[bytes]: ...
@@ -128,7 +128,7 @@ class Storage(Protocol):
     def makedirs(self, path: str) -> None: ...
 
     def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[HeldLock]:
-        """Holds the lock file `path`; it ends with its holder, however that dies. `where` is for messages.
+        """Holds the lock file `path`; it ends with its holder, however that ends. `where` is for messages.
 
         Raises `CacheBusyError`, naming who holds it.
         """
@@ -147,11 +147,11 @@ _R = TypeVar("_R")
 def in_parallel(storage: Storage, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     """`[function(item) for item in items]`: in `storage.parallel` threads, or sequentially if that is 1.
 
-    Raises what the first item that fails raises.
+    Raises what the first failing item raises.
     """
     if storage.parallel <= 1:
         return [function(item) for item in items]
-    # Threads of this call alone: they cost less than one request, and none is left behind.
+    # Threads of this call alone: they cost less than one request, and end with the call.
     with ThreadPoolExecutor(storage.parallel, thread_name_prefix="beam_pipes-requests") as pool:
         return list(pool.map(function, items))
 
@@ -172,7 +172,7 @@ _MOST_BYTES = 1 << 30
 def write_all(target: int | RecordSink, data: bytes, *, at: int | None = None) -> None:
     """Writes all of `data` to a descriptor, at its position or `at` an offset, or to a file object.
 
-    Raises `OSError` where the file system does not take it, or takes nothing and names no reason.
+    Raises `OSError` if the file system does not take it, or takes nothing and gives no reason.
     """
     view = memoryview(data)
     done = 0
@@ -184,7 +184,7 @@ def write_all(target: int | RecordSink, data: bytes, *, at: int | None = None) -
             taken = os.write(target, piece)
         else:
             taken = os.pwrite(target, piece, at + done)
-        if not isinstance(taken, int):  # an object that is like a file, and says nothing
+        if not isinstance(taken, int):  # a file-like object that returns nothing
             taken = len(piece)
         if taken <= 0:
             raise OSError(errno.EIO, f"the file system took none of {len(view) - done} bytes")

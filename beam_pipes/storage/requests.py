@@ -1,4 +1,4 @@
-"""How every store of objects is spoken to: options, attempts, and what answers and exceptions of clients mean.
+"""How every object store is accessed: options, attempts, and what answers and exceptions of clients mean.
 
 A request is tried again for a bounded time, and ends in an error that says what to do. Pauses are drawn between zero
 and a limit that doubles ("full jitter": Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), so that
@@ -41,12 +41,12 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """How an object store is spoken to. Workers find the same options in the environment: see `from_environment`.
+    """How an object store is accessed. Workers find the same options in the environment: see `from_environment`.
 
     Args:
         anonymous: send no credentials; for public buckets, and to look for none on a machine that has none.
         deadline_secs: how long one operation (a request, a part of an upload) is tried again before it is an error.
-            Five minutes outlast what the service calls a transient failure, and bound what a build waits for nothing.
+            Five minutes outlast what the service calls a transient failure, and limit how long a build waits in vain.
         attempt_timeout_secs: after how long without a byte, or without an end, an attempt counts as failed.
         most_backoff_secs: the longest pause between two attempts; pauses double up to it, and are drawn at random.
         chunk_bytes: an upload sends this much at once, and a reader reads ahead this much: what a broken connection
@@ -99,10 +99,10 @@ class RequestOptions:
 
 
 def per_process(*variables: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorates what makes a client: the same arguments give the same client, in one process and one environment.
+    """Decorates a function that makes a client: one client per arguments, process and environment.
 
-    A forked child gets clients of its own, because connections cannot be shared, and the locks and threads of its
-    parent's do not work there. A client made before one of the `variables` was set would not see it.
+    A forked child gets clients of its own, because connections cannot be shared, and its parent's locks and threads do
+    not work there. A client made before one of the `variables` was set would not see it.
     """
 
     def kept(make: Callable[P, T]) -> Callable[P, T]:
@@ -121,7 +121,7 @@ def per_process(*variables: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 class Incomplete(ConnectionError):
-    """An answer that broke off, or whose bytes do not have their checksum."""
+    """An answer that broke off, or whose bytes do not match their checksum."""
 
 
 class Kind(enum.Enum):
@@ -207,7 +207,7 @@ EXCEPTIONS: Mapping[str, Kind | None] = {
 }
 
 FIRST_BACKOFF_SECS = 0.2
-# After this share of the deadline (10 s of 300) a line says what is being waited for.
+# After this share of the deadline (10 s of 300) a line says what we are waiting for.
 TOLD_AFTER = 1 / 30
 _PIECE_BYTES = 256 << 10
 
@@ -264,12 +264,12 @@ class Requests(ABC):
         """What `attempt` returns, after as many attempts as fit into `options.deadline_secs`.
 
         `doing` names the operation in messages ("read", "write", "list", "delete"). An attempt that failed may have
-        taken effect: give only what may be done twice.
+        taken effect: pass only what may be done twice.
 
         Raises:
             CacheNotFoundError: there is no such object.
             BucketNotFoundError: there is no such bucket.
-            StorageForbiddenError: whoever asks may not do this.
+            StorageForbiddenError: the identity we authenticate as may not do this.
             ChangedMeanwhileError: a precondition does not hold.
             StorageUnavailableError: the deadline has passed; it names the last failure.
             StorageError: the service refuses the request for another reason.
@@ -315,7 +315,7 @@ class Requests(ABC):
 
 
 def answer_of(error: BaseException) -> tuple[str, int | None]:
-    """What the service called its error, and the HTTP status; ("", None) where it is no answer of the service."""
+    """What the service called its error, and the HTTP status; ("", None) if it did not answer."""
     answer = getattr(error, "response", None)
     if isinstance(answer, Mapping):  # botocore's
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -335,7 +335,7 @@ def pieces(read1: Callable[[int], bytes], size: int | None, *, deadline: float |
     """The body of an answer, exactly `size` bytes of it; None: as much as there is.
 
     Raises `Incomplete` if it breaks off, or takes until after the deadline (of `time.monotonic`): a server that
-    sends a byte now and then would hold a reader for ever.
+    sends a byte now and then would hold a reader forever.
     """
     left = size
     while left != 0 and (piece := read1(_PIECE_BYTES)):
@@ -359,7 +359,7 @@ def body_of(
     content_range: str | None,
     total_secs: float,
 ) -> bytes:
-    """What was asked for of a body of `length` bytes: `size` of them from `start`, or those there are; None: all.
+    """The requested part of a body of `length` bytes: `size` bytes from `start`, or as many as there are; None: all.
 
     Without a `Content-Range` the body is the whole object, whatever was asked for.
     """
@@ -376,8 +376,8 @@ def body_of(
 def require_range(told: str | None, *, path: str, start: int, size: int, total: int | None = None) -> int:
     """How many bytes an answer holds, by its `Content-Range`; fewer than `size` where the object ends before.
 
-    Raises `StorageError` unless they are those that were asked for, of a file of `total` bytes: a cache on the way may
-    answer with other ones.
+    Raises `StorageError` unless they are the requested ones, of a file of `total` bytes: a cache in between may answer
+    with others.
     """
     found = re.fullmatch(r"\s*bytes (\d+)-(\d+)/(\d+|\*)\s*", told or "")
     if found is not None:
@@ -402,5 +402,5 @@ def _retry_after_secs(error: BaseException) -> float:
 
 
 def in_short(error: BaseException) -> str:
-    """An error on one line of a message."""
+    """An error as one line of a message."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]

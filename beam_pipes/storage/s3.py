@@ -27,7 +27,7 @@ from beam_pipes.storage.transfer import ObjectStatus, Page
 if TYPE_CHECKING:
     from botocore.client import BaseClient  # its methods are made at run time
 
-# How often the client sends a part of an upload: what it gives up is begun anew, all of it.
+# How often the client sends a part of an upload again; when it gives up, the whole upload starts again.
 _PART_ATTEMPTS = 6
 
 
@@ -52,12 +52,12 @@ class S3Storage(ObjectStorage):
     OPTIONS = S3Options
     CODES = {
         "NoSuchBucket": Kind.NO_BUCKET,
-        # With other statuses than 401 and 403 too.
+        # Also with statuses other than 401 and 403.
         **dict.fromkeys(("ExpiredToken", "RequestExpired"), Kind.EXPIRED),
         **dict.fromkeys(
             ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled"), Kind.FORBIDDEN
         ),
-        # With statuses that mean something else otherwise: 400; 409 for two conditional writes at once; 404 for an
+        # With statuses that otherwise mean something else: 400; 409 for two conditional writes at once; 404 for an
         # upload that was completed, or lost.
         **dict.fromkeys(
             ("RequestTimeout", "SlowDown", "BadDigest", "ConditionalRequestConflict", "NoSuchUpload"), Kind.AGAIN
@@ -112,7 +112,7 @@ class S3Storage(ObjectStorage):
                 content_range=answer.get("ContentRange"),
                 total_secs=self.options.attempt_timeout_secs,
             )
-        # Objects of parts have a checksum of their parts' checksums, and a dash with their number.
+        # Objects uploaded in parts have a checksum of their parts' checksums, a dash, and the number of parts.
         told = "" if size is not None or "-" in answer["ETag"] else answer.get("ChecksumCRC32", "")
         if told and "-" not in told and _crc32(data) != told:
             raise Incomplete(f"the CRC32 of {len(data)} bytes is not that of the service")
@@ -142,7 +142,7 @@ class S3Storage(ObjectStorage):
         self._client.copy(_named(source), *where, ExtraArgs=_CHECKED, Config=config)
 
     def _delete(self, path: str, version: str | None, /) -> None:
-        """In two requests under a condition: not all services that speak S3 delete under one."""
+        """In two requests if there is a condition: not every service that speaks S3 has conditional deletes."""
         if version is None or self._head(path)[0] == version:
             self._client.delete_object(**_named(path))
 
@@ -172,15 +172,15 @@ def _crc32(data: bytes) -> str:
 _CHECKED = {"ChecksumAlgorithm": "CRC32"}  # of a whole copy, also where the source was made of parts
 
 
-# One request of a minute at most; larger parts could be faster, and would take longer than an attempt.
+# One request takes a minute at most; larger parts could be faster, but would outlast an attempt.
 _COPIED_AT_ONCE = 256 << 20
 
 
 def _parts(part_bytes: int, *, above: int) -> object:
-    """How boto3 divides an object. Without threads, its own or those of the CRT, which a fork would not survive.
+    """How boto3 divides an object. No threads, neither its own nor those of the CRT: they would not survive a fork.
 
-    It makes the parts larger where the service wants that: 5 MiB at least, 10,000 at most. What it sends at once, and
-    not in parts, it closes afterwards.
+    It makes the parts larger where the service wants that: at least 5 MiB, at most 10,000 parts. It closes a file
+    that it sends in one piece.
     """
     made: object = require("boto3.s3.transfer", purpose="s3:// paths").TransferConfig(
         multipart_threshold=above + 1,
@@ -193,7 +193,7 @@ def _parts(part_bytes: int, *, above: int) -> object:
 
 @per_process("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE")
 def _client(options: RequestOptions, attempts: int) -> BaseClient:
-    """A client that sends a request so often: once, for `retrying` has a deadline; parts of uploads more than once."""
+    """A client that sends a request `attempts` times: once, as `retrying` has a deadline; parts more often."""
     boto3 = require("boto3", purpose="s3:// paths")
     import botocore
     from botocore.config import Config

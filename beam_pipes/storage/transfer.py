@@ -1,4 +1,4 @@
-"""What moves between an object store and this machine: listings, an object as a file, a file that becomes an object.
+"""Transfers between an object store and this machine: listings, objects as files, files that become objects.
 
 Listing: a page holds a thousand names, and the next cannot be asked for before this one has arrived. What fits into a
 page is one request; a larger prefix is listed directory by directory, each on a thread of its own.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ObjectStatus(NamedTuple):
-    """One version of an object: `generation` is another number for every one.
+    """One version of an object: every version has another `generation`.
 
     `content_digest` is equal for equal content, whenever it was written. On gs:// it is the md5 where the service keeps
     one; objects that were composed of others have none, and are identified by their crc32c together with their
@@ -94,15 +94,15 @@ def _list_part(get_page: GetPage, prefix: str) -> tuple[list[ObjectStatus], list
     return list_directory(get_page, prefix)
 
 
-# What the first read after a jump fetches at least; each further read in order fetches twice as much, up to a chunk.
+# The first read after a jump fetches at least this much; each further read in order twice as much, up to a chunk.
 FIRST_RANGE_BYTES = 256 << 10
 
 
 class ObjectReader(io.RawIOBase):
     """Reads one version of an object; what is written meanwhile is not seen. Memory: two chunks.
 
-    `fetch(start, size)` gets a range. A reader that has read everything in order has checked the object's crc32c.
-    Raises `CorruptCacheError` if it does not hold.
+    `fetch(start, size)` gets a range. A reader that reads everything in order checks the object's crc32c, and raises
+    `CorruptCacheError` if it differs.
     """
 
     def __init__(self, fetch: Callable[[int, int], bytes], status: ObjectStatus, *, chunk_bytes: int) -> None:
@@ -154,7 +154,7 @@ class ObjectReader(io.RawIOBase):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _piece(self, most: int) -> bytes:
-        """At least one byte unless at the end, and `most` at most."""
+        """At least one byte unless at the end, and at most `most`."""
         at = self._position - self._window_start
         if not 0 <= at < len(self._window):
             if self._position >= self.size or not most:
@@ -181,7 +181,7 @@ class ObjectReader(io.RawIOBase):
         self._window, self._window_start = data, start
         self._check(start, data)
         following = start + len(data)
-        # Whoever jumps about (a table of contents at the end) gains nothing from what lies behind.
+        # A reader that jumps about (to a table of contents at the end) gains nothing from what follows.
         if in_order and following < self.size:
             size = min(self.size - following, self._range_bytes)
             if self._pool is None:
@@ -212,13 +212,13 @@ class ObjectReader(io.RawIOBase):
 
 
 class Upload(Protocol):
-    """Makes an object of `size` bytes of a file, whose checksum is known."""
+    """Makes an object of `size` bytes from a file whose checksum is known."""
 
     def __call__(self, file: IO[bytes], *, size: int, crc32c: int) -> None: ...
 
 
 class StagedObject:
-    """Written to a temporary file of this machine that has no name; an object of the service on commit."""
+    """Written to an unnamed temporary file on this machine; an object of the service on commit."""
 
     def __init__(self, upload: Upload) -> None:
         self._upload = upload

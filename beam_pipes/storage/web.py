@@ -45,7 +45,7 @@ class WebOptions(RequestOptions):
 
 
 class Found(NamedTuple):
-    """A file as a server has it now. `binding` is what every answer has to say again; None if it says nothing."""
+    """A file as a server has it now. Every answer must repeat `binding`; None if the server sends none."""
 
     url: str
     size: int
@@ -54,14 +54,14 @@ class Found(NamedTuple):
 
 
 class _ReadOnly(ObjectStorage):
-    """Base of both: reading by ranges of a URL, and the refusal to write."""
+    """Base of both: reads ranges of a URL, and refuses to write."""
 
     OPTIONS = WebOptions
     REFUSALS = {Kind.MISSING: Refusal(CacheNotFoundError, "expected a file at {path!r}, and there is none ({said})")}
 
     @abstractmethod
     def _find(self, path: str, /) -> Found:
-        """Where a file is, and what it is bound by; one attempt."""
+        """Where a file is, and what binds it; one attempt."""
 
     def _headers(self) -> dict[str, str]:
         """Headers for the server itself, which no redirection takes elsewhere."""
@@ -110,7 +110,7 @@ class _ReadOnly(ObjectStorage):
 
 
 class _WebReader(ObjectReader):
-    """Reads one file, whose answers all say again what was found when it was opened."""
+    """Reads one file; every answer must repeat what was found when it was opened."""
 
     def __init__(self, storage: _ReadOnly, path: str, found: Found) -> None:
         status = _status(path, found.size, found.binding, 0)
@@ -144,7 +144,7 @@ class _WebReader(ObjectReader):
                 require_range(told, path=self._path, start=start, size=size, total=total)
                 return b"".join(pieces(answer.read1, size, deadline=deadline))
             copy = tempfile.TemporaryFile()  # noqa: SIM115
-            # As long as bytes come: a whole file may take longer than the time of a range.
+            # For as long as bytes arrive: a whole file may take longer than the time allowed for a range.
             try:
                 for piece in pieces(answer.read1, self._found.size, deadline=None):
                     copy.write(piece)
@@ -166,12 +166,12 @@ class _WebReader(ObjectReader):
             )
 
 
-# What a binding of HTTP begins with, and one of the Hub does not.
+# Prefix of the bindings from HTTP; those from the Hub do not have it.
 _HTTP = ("etag:", "modified:")
 
 
 def _found_in(answer: HTTPResponse, url: str) -> Found:
-    """What an answer says of the file that it is of."""
+    """What an answer says about its file."""
     headers = answer.headers
     if headers.get("Content-Encoding", "identity") != "identity":
         raise StorageError(
@@ -184,7 +184,7 @@ def _found_in(answer: HTTPResponse, url: str) -> Found:
         raise StorageError(f"{url}: the server does not say how long it is. Download it.", path=url)
     etag, modified = headers.get("ETag", ""), headers.get("Last-Modified")
     binding = f"modified:{modified}" if modified else None
-    if etag and not etag.startswith("W/"):  # a weak one may stay while bytes change
+    if etag and not etag.startswith("W/"):  # a weak one may stay the same while bytes change
         binding = f"etag:{etag.strip(chr(34))}"
     parsed = email.utils.parsedate_to_datetime(modified).timestamp() if modified else 0
     return Found(url, int(total), binding, int(parsed) * 1_000_000_000)
@@ -199,7 +199,7 @@ def _status(path: str, size: int, binding: str | None, modified_ns: int) -> Obje
 
 
 class HttpsStorage(_ReadOnly):
-    """The `Storage` protocol over web servers, for inputs; `http://` from this machine alone, where nobody listens."""
+    """The `Storage` protocol over web servers, for inputs; `http://` only from this machine, where nobody listens."""
 
     SCHEME = "https://"
     REFUSALS = {
@@ -230,7 +230,7 @@ class HttpsStorage(_ReadOnly):
                     require_range(answer.headers.get("Content-Range"), path=path, start=0, size=1)
                 return _found_in(answer, path)
         except urllib.error.HTTPError as error:
-            # No first byte: an empty file.
+            # No first byte: the file is empty.
             if error.code != 416 or error.headers.get("Content-Range", "").rpartition("/")[2] != "0":
                 raise
             return Found(path, 0, None, 0)
