@@ -74,8 +74,8 @@ class ExampleCodec:
         self.constant_starts: dict[str, int] = self._constant_starts()
         self.fixed_layout = self._fixed_layout() if spec.fixed else None
 
-    # Resolved once for each spec, since they are used for every record; not before, as few codecs do all of it, and
-    # wide tables have 100,000 features.
+    # Resolved once per spec, because every record needs them; lazily, because few codecs need all of them, and wide
+    # tables have 100,000 features.
 
     @functools.cached_property
     def _steps(self) -> list[tuple[str, Converter, Computed[int, bytes], bool, bool]]:
@@ -105,7 +105,7 @@ class ExampleCodec:
 
     @functools.cached_property
     def _slots(self) -> list[tuple[int, str, Converter]]:
-        """Of a fixed spec: the part of the template that each feature fills."""
+        """For a fixed spec: the part of the template that each feature fills."""
         return [(2 * number + 1, feature, convert) for number, (feature, convert, *_) in enumerate(self._steps)]
 
     def encode(self, value: Example) -> bytes:
@@ -135,10 +135,10 @@ class ExampleCodec:
                 if has_start:
                     row.append(position - size)
         except KeyError as error:
-            # Names are compared only after a failure, and not before each record.
+            # Names are compared only after a failure, not for each record.
             self._check_names(value)
-            raise error  # not a missing feature, but from within the value
-        # All declared features were found, so a different number means others beside them.
+            raise error  # not a missing feature: raised inside the value
+        # All declared features were found, so a different number means that there are others.
         if len(value) != self._num_features:
             self._check_names(value)
         # Frames have 16 bytes: payloads of a multiple of 8 keep the next record in the same phase.
@@ -153,7 +153,7 @@ class ExampleCodec:
         return b"".join(parts), tuple(row)
 
     def _encode_fixed(self, value: Example) -> bytes:
-        # All records of a fixed spec are equal but for the values, which are filled into a list of constant parts.
+        # All records of a fixed spec are equal except for the values, which are filled into a list of constant parts.
         parts = self._own_records.template.copy()
         try:
             for slot, feature, convert in self._slots:
@@ -173,7 +173,7 @@ class ExampleCodec:
             SpecError: the Example does not hold the declared features.
         """
         # A record that we wrote, as nearly all are, is read where its values must be. One that differs in a single byte
-        # between them is parsed: other writers are free in the order of fields, and in how they pack lists.
+        # between them is parsed: other writers may order fields and pack lists as they like.
         try:
             places = self._own_records.places(payload)
             if places is not None:
@@ -207,7 +207,7 @@ class ExampleCodec:
             for (feature, decode), (start, end) in zip(self._decoders, places):  # noqa: B905
                 values[feature] = decode(data, start, end, None)
             return values
-        # The shape of a tensor of several dimensions is a feature of its own, which its values are decoded with.
+        # The shape of a tensor of several dimensions is a feature of its own, which is needed to decode its values.
         fields = list(zip(self._decoders, places, strict=True))
         shapes: dict[str, Shape] = {}
         for number in self._shapes:
@@ -233,7 +233,7 @@ class ExampleCodec:
         starts: dict[str, int] = {}
         position = 0
         for field in self.fields:
-            # Where the first field of varying length ends, the places of all others vary with it.
+            # The places of all fields after the first one of varying length vary with it.
             if field.num_bytes is None:
                 break
             start = position + len(headers(field)[field.num_bytes])
@@ -267,7 +267,7 @@ class ExampleCodec:
 
 
 class _WholeRecords:
-    """Codecs of records that are one value: the index has no columns for it, and no layout."""
+    """Codecs of records that are a single value: the index has no columns for them, and there is no layout."""
 
     index_columns: tuple[str, ...] = ()
 
@@ -293,7 +293,7 @@ class ProtoCodec(_WholeRecords):
         """Raises `SpecError` if `value` is not a message of the class."""
         if not isinstance(value, self.proto):
             raise SpecError(f"expected a record of {self.proto.__name__}, got {type(value).__name__}", found=value)
-        # Maps have no order of their own: without this equal messages would give different bytes, and shards.
+        # Maps have no order of their own: without this, equal messages would give different bytes and shards.
         return bytes(value.SerializeToString(deterministic=True))
 
     def decode(self, payload: bytes) -> Message:

@@ -32,7 +32,7 @@ Shape = tuple[int, ...]
 # (bytes, where the content starts and ends in them, stored shape) → value
 Decoder = Callable[[bytes, int, int, "Shape | None"], FeatureValue]
 
-_LISTS = {"floats": "float_list", "ints": "int64_list"}  # of other fields: bytes_list
+_LISTS = {"floats": "float_list", "ints": "int64_list"}  # other fields: bytes_list
 
 
 M = TypeVar("M", bound=Message)
@@ -94,7 +94,7 @@ def text_value(name: str, spec: FeatureSpec, value: bytes) -> bytes | str:
 
 
 def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | None = None) -> Shape:
-    """The shape of `count` elements: the stored one, or what the spec and the count tell."""
+    """The shape of `count` elements: the stored one, or the one that spec and count imply."""
     if stored is not None:
         fits = len(stored) == len(spec.shape) and all(
             have >= 0 and want in (None, have) for want, have in zip(spec.shape, stored, strict=True)
@@ -138,7 +138,7 @@ def decoder_of(field: Field, spec: FeatureSpec) -> Decoder:
     is_bool, num_bytes = field.dtype == dtypes.BOOL, field.num_bytes
     known = () if spec.ragged else tuple(size for size in spec.shape if size is not None)
     any_size, num_values = spec.shape == (None,), math.prod(known)
-    # A scalar or a vector in its own dtype, the usual case, is one call.
+    # The usual case, a scalar or a vector in its own dtype, is one call.
     own: Callable[[Array], FeatureValue] | None = None
     if same and not is_bool and len(known) == len(spec.shape) < 2:
         own = operator.methodcaller("copy") if spec.shape else operator.itemgetter(0)
@@ -193,7 +193,7 @@ def _texts(name: str, spec: FeatureSpec, data: bytes, start: int, end: int) -> A
 
 
 def chunk_headers(field: Field) -> Computed[int, bytes | None]:
-    """Bytes of a whole chunk → the header it must begin with; None if no payload gives a chunk of this size."""
+    """Size of a whole chunk in bytes → the header it must begin with; None if no payload gives a chunk of this size."""
     of_size = headers(field)
     shortest = len(of_size[0])
 
@@ -206,11 +206,11 @@ def chunk_headers(field: Field) -> Computed[int, bytes | None]:
 
 
 class OwnRecords:
-    """Where the contents of fields are in payloads that `ExampleCodec.encode` made of one spec."""
+    """Where the contents of fields are in payloads that `ExampleCodec.encode` made from one spec."""
 
     def __init__(self, fields: Sequence[Field], layout: FixedLayout | None) -> None:
         self._headers = [chunk_headers(field) for field in fields]
-        # Of a fixed layout: the same bytes before, between and behind the contents, which are in the same places.
+        # For a fixed layout: the constant bytes before, between and after the contents, whose places are constant too.
         self.template: list[bytes] = []
         self._constants: list[bytes] = []
         self._positions = [0]

@@ -21,8 +21,8 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 FLOATS = ("float16", "float32", "float64", BFLOAT16)
 NAMES = (BOOL, *INTEGERS, *FLOATS, BYTES, STR)
 
-#: The letter of `struct` for a dtype, which reads Python numbers without a guess at a dtype, checks their range, and
-#: takes a third of NumPy's time. It has none for bfloat16.
+#: The letter of `struct` for a dtype: it reads Python numbers without guessing a dtype, checks their range, and takes a
+#: third of NumPy's time. bfloat16 has none.
 STRUCT_CODES = dict(zip((BOOL, *INTEGERS, *FLOATS[:3]), "?bhiqBHIQefd", strict=True))
 
 # An array of any shape and dtype.
@@ -30,7 +30,7 @@ Array = np.ndarray
 
 _OBJECT: np.dtype = np.dtype(object)
 
-# Tried in this order: of two that are equally narrow, the unsigned one.
+# Tried in this order: of two equally narrow ones, the unsigned one.
 _NARROW_FIRST = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 

@@ -30,12 +30,12 @@ _INTEGER_TYPES = frozenset({int, *(np.dtype(name).type for name in dtypes.INTEGE
 
 
 def prefixes(field: Field) -> Computed[int, bytes]:
-    """What stands before a payload: what fills the gap before it, so that its bytes are aligned, and the chunk header.
+    """What stands before a payload: filler for the gap, so that its bytes are aligned, and the chunk header.
 
-    By `payload bytes << 3 | position & 7`, where `position` is where the field before ends.
+    Keyed by `payload bytes << 3 | position & 7`, where `position` is the end of the field before.
 
-    Values are aligned so that readers can map a file and view them in place. What fills a gap is a field that no reader
-    of Examples knows, so all of them pass over it; it takes two bytes at least.
+    Values are aligned so that readers can map a file and view them in place. Filler is a field that no reader of
+    Examples knows, so all of them skip it; it takes at least two bytes.
     """
     of_size = headers(field)
 
@@ -47,7 +47,7 @@ def prefixes(field: Field) -> Computed[int, bytes]:
 
 
 def gap_before(start: int, alignment: int) -> int:
-    """How many bytes of filling bring a value that would start at `start` to its phase: none, or two at least."""
+    """Bytes of filler that move a value at `start` to its phase: none, or at least two."""
     gap = (PAYLOAD_PHASE - start) & (alignment - 1)
     return gap + alignment if gap == 1 else gap
 

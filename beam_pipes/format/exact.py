@@ -33,7 +33,7 @@ _EXACT_INTEGERS = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "
 
 
 class NotExactError(ValueError):
-    """A number that the wanted dtype does not hold: `found`, of the type `kind`, at `position`."""
+    """A number that the wanted dtype cannot hold: `found`, of the type `kind`, at `position`."""
 
     def __init__(self, found: object, kind: str, position: tuple[int, ...] = ()) -> None:
         super().__init__(found, kind, position)
@@ -57,13 +57,13 @@ class NotNumbersError(ValueError):
 
 @functools.cache
 def _name(dtype: np.dtype) -> str:
-    name: str = dtype.name  # NumPy puts it together each time, in 2 µs
+    name: str = dtype.name  # NumPy builds it each time, in 2 µs
     return name
 
 
 # Any value
 
-# Told apart by their classes alone, of which libraries that are not imported have many.
+# Recognised by their classes alone, many of which belong to libraries that are not imported.
 Numbers = Any  # a number, array or tensor, or nested lists of them
 
 
@@ -99,7 +99,7 @@ def exact_numbers(value: Numbers, dtype: np.dtype) -> Array:
 
 
 def exact_number(value: object, dtype: np.dtype) -> Array | np.generic:
-    """A number that is given by hand, such as a pad value, as a scalar of `dtype`: an int exactly, a float rounded.
+    """A number given by hand, such as a pad value, as a scalar of `dtype`: an int exactly, a float rounded.
 
     Raises as `exact_numbers` does. NumPy's float64 counts as Python's here: its width is rarely intended.
     """
@@ -208,7 +208,7 @@ def _other_numbers(array: Array, cast: Array, *, rounds: bool) -> Array:
 
 
 def _to_bfloat16(array: Array, dtype: np.dtype) -> Array:
-    """Rounded to nearest once. By way of a float32 that is rounded as well, 1 + 2**-8 + 2**-40 would become 1."""
+    """Rounded to nearest once. Through a float32 that is rounded itself, 1 + 2**-8 + 2**-40 would become 1."""
     wide = array.astype(np.float64)
     single = wide.astype(np.float32)
     bits = single.view(np.uint32)
@@ -230,10 +230,10 @@ def _not_exact(array: Array, wrong: Array) -> NotExactError:
 def array_of(value: object) -> Array:
     """The array of an array, a NumPy scalar, or any object with the array or buffer protocol.
 
-    Raises `NotNumbersError` if an element is masked or null: NumPy would give what lies under the mask, and Arrow
-    and pandas would make floats of integers.
+    Raises `NotNumbersError` if an element is masked or null: NumPy would return what lies under the mask, and Arrow and
+    pandas would turn integers into floats.
     """
-    # Nobody has a masked array who has not imported numpy.ma, which takes 10 ms.
+    # Only programs that have imported numpy.ma, which takes 10 ms, have masked arrays.
     if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(value)
         if mask.any():
@@ -387,7 +387,7 @@ def _first(leaves: Sequence[int], fits: Callable[[int], bool]) -> NotExactError:
 
 
 def packed(leaves: Sequence[object], dtype: np.dtype) -> Array:
-    """Python numbers as an array that can be written to; `struct.error` or `OverflowError` out of the range."""
+    """Python numbers as a writable array; `struct.error` or `OverflowError` if one is out of range."""
     buffer = bytearray(len(leaves) * dtype.itemsize)
     struct.pack_into(f"<{len(leaves)}{dtypes.STRUCT_CODES[_name(dtype)]}", buffer, 0, *leaves)
     return np.frombuffer(buffer, dtype)

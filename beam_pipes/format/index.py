@@ -1,4 +1,4 @@
-"""The index of a shard, `<shard>.index`: one row a record, stored by columns.
+"""The index of a shard, `<shard>.index`: one row per record, stored by columns.
 
     magic "bp-index" | version u32 | bytes of the header u32 | header JSON, padded with spaces to 64 bytes
     one column after the other, each padded with zeros to 64 bytes
@@ -31,8 +31,8 @@ ALIGNMENT = 64
 _PREFIX = struct.Struct("<8sII")
 _TRAILER = struct.Struct("<I4s")
 
-# Every index has this CRC as a whole, because it ends with the CRC of what stands before and a fixed magic. Manifests
-# that hold it were written before `index_checksum` left the trailer out.
+# Every index as a whole has this CRC, because it ends with the CRC of what stands before it and a fixed magic.
+# Manifests with this value were written before `index_checksum` left the trailer out.
 WHOLE_INDEX_CRC32C = 0x3A470BC8
 
 ORDINAL = "ordinal"
@@ -51,13 +51,13 @@ def column_dtype(name: str) -> np.dtype:
 
 
 def column_names(extra: Sequence[str], *, fixed: bool) -> tuple[str, ...]:
-    """The columns of an index: of a spec with a fixed layout the source ordinals alone, the rest is arithmetic."""
+    """The columns of an index; with a fixed layout only the source ordinals, because the rest is arithmetic."""
     return (ORDINAL,) if fixed else (OFFSET, SIZE, ORDINAL, *extra)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexLayout:
-    """Where the columns of an index is: bytes in front of them, offset of each, bytes of the whole file."""
+    """Where the columns of an index are: bytes before them, offset of each, bytes of the whole file."""
 
     prefix: bytes
     offsets: Mapping[str, int]
@@ -67,7 +67,7 @@ class IndexLayout:
 
 @functools.lru_cache(maxsize=4096)
 def index_layout(columns: tuple[str, ...], records: int) -> IndexLayout:
-    """The layout of an index of these columns and that many records."""
+    """The layout of an index with these columns and this many records."""
     described = [[name, column_dtype(name).str] for name in columns]
     header = json.dumps(
         {"columns": described, "records": records}, sort_keys=True, separators=(",", ":"), ensure_ascii=True

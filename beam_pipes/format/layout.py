@@ -161,13 +161,13 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-# All shards of a split mostly have one layout: 10⁵ of them share one object, which is checked once.
+# Usually all shards of a split have one layout: 10⁵ of them share one object, which is checked once.
 _LAYOUTS: dict[str, FixedLayout] = {}
 _MOST_LAYOUTS = 64
 
 
 def _shared_layout(made: object) -> FixedLayout:
-    """`FixedLayout.from_json`, kept by its text: `==` would take `True` and `1.0` for the `1` that was checked."""
+    """`FixedLayout.from_json`, cached by its text: `==` would take `True` and `1.0` for the `1` that was checked."""
     layout = _LAYOUTS.get(text := repr(made))
     if layout is None:
         layout = FixedLayout.from_json(made)

@@ -1,12 +1,12 @@
-"""Records that are messages and no examples of ours, read as examples.
+"""Reads records that are messages, but not examples of ours, as examples.
 
     decoder = message_decoder({"inputs": FeatureSpec("float32", shape=(None, 38))})
     decoder = decoder.of_records("proto", "tensorflow.SequenceExample", where="split 'train'")
     decoder.decode(payload, SequenceExample.FromString)  →  {"inputs": array of shape (steps, 38)}
 
-`SequenceFeatures` and `MessageFeatures` say how features are read from a message; names with specs alone are features
-of an Example, or the feature lists of a SequenceExample. Whoever has written such a message may have stored numbers in
-a list or as the bytes of a tensor: both are read, and checked as stored values are.
+`SequenceFeatures` and `MessageFeatures` say how features are read from a message; a mapping of names to specs means
+features of an Example, or the feature lists of a SequenceExample. The writer of such a message may have stored numbers
+in a list or as the bytes of a tensor: both are read, and checked as stored values are.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from beam_pipes.format.spec import DecodedExample, Example, ExampleSpec, Feature
 
 
 class MessageDecoder(Protocol):
-    """Makes an example of a record that is none: of a message, or of bytes."""
+    """Makes an example from a record of another kind: from a message, or from bytes."""
 
     @property
     def spec(self) -> ExampleSpec:
-        """The features of what it makes."""
+        """The features of the examples it makes."""
         ...
 
     def of_records(self, kind: str, proto: str | None, *, where: str) -> MessageDecoder:
-        """The decoder of records of this kind (and message class); raises `SpecError` if it is not for them."""
+        """The decoder for records of this kind (and message class); raises `SpecError` if it does not read them."""
         ...
 
     def decode(self, payload: bytes, message_of: Callable[[bytes], Record]) -> DecodedExample:
@@ -45,13 +45,13 @@ class MessageDecoder(Protocol):
 
 
 def message_decoder(decode: MessageDecoder | Mapping[str, FeatureSpec]) -> MessageDecoder:
-    """`decode`, or where it names features only, what reads them from Examples, or as the lists of SequenceExamples."""
+    """`decode` itself; features alone are read from Examples, or as the lists of SequenceExamples."""
     return _NamedFeatures(ExampleSpec(decode)) if isinstance(decode, Mapping) else decode
 
 
 @dataclasses.dataclass(frozen=True, init=False)
 class SequenceFeatures:
-    """How a `SequenceExample` is read: its feature lists, one entry a step, and its context.
+    """How a `SequenceExample` is read: its feature lists, one entry per step, and its context.
 
         SequenceFeatures(
             {"inputs": FeatureSpec("float32", shape=(None, 38)), "labels": FeatureSpec("int64", shape=(None,))},
@@ -60,10 +60,10 @@ class SequenceFeatures:
 
     The first dimension of a feature list counts its steps: `(None, 38)` has 38 values in each, `(None,)` one, and
     `(None, None)` as many in each step of a record, which may be another number in the next record. A feature of the
-    context is read like that of an `Example`: where its first dimension varies it may be missing, and is empty then. A
-    feature list that is missing is an error. Lists and context without a spec are passed over.
+    context is read like one of an `Example`: where its first dimension varies it may be missing, and is empty then. A
+    missing feature list is an error. Lists and context features without a spec are ignored.
 
-    Raises `SpecError` for a name in both, and for shapes that such a message does not tell.
+    Raises `SpecError` for a name in both, and for shapes that such a message does not determine.
     """
 
     feature_lists: ExampleSpec
@@ -127,7 +127,7 @@ class SequenceFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class _NamedFeatures:
-    """Features by name, before it is known of which message."""
+    """Features by name, before the kind of message is known."""
 
     spec: ExampleSpec
 
@@ -152,11 +152,11 @@ class _NamedFeatures:
 
 @dataclasses.dataclass(frozen=True, init=False)
 class MessageFeatures:
-    """How any record is read: `function` makes an example of the message, or of the bytes, of one record.
+    """How any record is read: `function` makes an example from the message, or from the bytes, of one record.
 
         MessageFeatures(lambda note: {"pitch": note.pitch}, {"pitch": FeatureSpec("uint8")})
 
-    Values are checked against `features` as those of a stored example are, and must be exact in their dtypes.
+    Values are checked against `features` like those of a stored example, and must be exact in their dtypes.
     """
 
     function: Callable[[Record], Example]
@@ -200,7 +200,7 @@ def _check_message(name: str, kind: str, proto: str | None, *, where: str) -> No
 
 
 def _check_flat(specs: ExampleSpec) -> None:
-    """Raises `SpecError` if the number of values does not tell the shape."""
+    """Raises `SpecError` if the number of values does not determine the shape."""
     for name, spec in specs.items():
         if spec.has_shape_feature:
             raise SpecError(
@@ -212,7 +212,7 @@ def _check_flat(specs: ExampleSpec) -> None:
 
 
 def _declared_value(name: str, spec: FeatureSpec, value: FeatureValue) -> FeatureValue:
-    """A value that a function gave, as a stored one is read."""
+    """A value that a function returned, read like a stored one."""
     if not spec.is_text:
         made = exact_array(name, spec, value)
         return made if spec.shape else made[()]
@@ -234,7 +234,7 @@ def _declared_value(name: str, spec: FeatureSpec, value: FeatureValue) -> Featur
 
 
 class _FeatureReader:
-    """Reads one feature from messages that anybody has written: numbers in a list, or as the bytes of a tensor."""
+    """Reads one feature from messages of any writer: numbers in a list, or as the bytes of a tensor."""
 
     def __init__(self, name: str, spec: FeatureSpec) -> None:
         self._name, self._spec = name, spec

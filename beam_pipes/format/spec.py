@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 Example = Mapping[str, object]  # feature name → NumPy array, scalar, bytes, str, or (nested) list
-# What is read back. A spec that is opened at run time says what a value is, which no type checker sees: users index it
+# What is read back. A spec opened at run time determines what a value is, which no type checker sees: users index it
 # and compute with it as it is.
 FeatureValue = Any  # NumPy array or scalar, bytes or str
 DecodedExample = dict[str, FeatureValue]
@@ -50,10 +50,10 @@ _OTHER_DICTS = (collections.defaultdict, collections.OrderedDict, collections.Co
 
 
 def owned(value: Record) -> Record:
-    """The value without what others may still write to: dicts, lists, arrays, byte buffers and messages are copied,
-    however deep they are.
+    """The value without anything that others may still write to: dicts, lists, arrays, byte buffers and messages are
+    copied, at any depth.
 
-    Whoever made a record may fill the same buffer or dict for the next one, and whoever gets it may change it in place,
+    The producer of a record may fill the same buffer or dict for the next one, and its receiver may change it in place,
     while others still hold it. A list that begins with a number or a text is a list of these; objects of other
     classes are kept as they are.
     """
@@ -82,7 +82,7 @@ def owned(value: Record) -> Record:
 
 
 class NamesClasses(Protocol):
-    """What finds names of classes: the result of an analyzer."""
+    """Provides names of classes: the result of an analyzer."""
 
     def class_names(self) -> tuple[str, ...] | None:
         """The names, in the order of their numbers; None as long as they are not known."""
@@ -117,7 +117,7 @@ class FeatureSpec:
     encoding: Encoding = dataclasses.field(default="raw", kw_only=True)
     minimum: int | None = dataclasses.field(default=None, kw_only=True)
     maximum: int | None = dataclasses.field(default=None, kw_only=True)
-    # Not compared: it is about the meaning of values, and caches of the same layout are read together.
+    # Not compared: it concerns the meaning of values, and caches of the same layout are read together.
     classes: Sequence[str] | NamesClasses | None = dataclasses.field(default=None, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
@@ -431,7 +431,7 @@ def _words(feature: FeatureSpec) -> str:
     return f"{feature.dtype} of rank {len(feature.shape)}"
 
 
-# Features that are not declared are inferred from that many examples of each split.
+# Undeclared features are inferred from this many examples of each split.
 INFER_EXAMPLES = 64
 
 

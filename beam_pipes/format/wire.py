@@ -83,7 +83,7 @@ class Computed(dict[K, V]):
 
 _VARINTS: Computed[int, bytes] = Computed(lambda value: varint(value & 0xFFFF_FFFF_FFFF_FFFF))
 
-# So many numbers are looked up one by one, at 30 ns each; NumPy takes 8 µs for one and 20 ns for each further one.
+# Up to this many numbers are looked up one by one, at 30 ns each; NumPy takes 8 µs for one and 20 ns for each more.
 _FEW = 256
 
 
@@ -139,9 +139,9 @@ _NO_ENDS = np.zeros(0, np.int64)
 def _values(flat: Array, starts: Array) -> Array:
     """The integers that begin at `starts`.
 
-    What an integer would be that begins at each byte, of four bytes at most: plain loops over all bytes are several
-    times faster than gathering the bytes of each integer. Pieces that stay in the caches were slower: two threads
-    reached 0.76 of tf.data with them, and 1.0 without. Each call of NumPy takes the interpreter's lock.
+    Computes, for every byte, the integer of at most four bytes that would begin there: plain loops over all bytes are
+    several times faster than gathering the bytes of each integer. Cache-sized pieces were slower: two threads reached
+    0.76 of tf.data with them, and 1.0 without, because each call of NumPy takes the interpreter's lock.
     """
     size = len(flat)
     bits, goes_on = np.zeros(size + 3, np.uint8), np.zeros(size + 3, np.uint8)
@@ -186,7 +186,7 @@ Places = dict[str, tuple[str, int, int]]
 
 
 def plain_places(payload: bytes) -> Places | None:
-    """Where the values of each feature are in a plain record; None for other records, and for bytes that are none."""
+    """Where the values of each feature are in a plain record; None for other records, and for other bytes."""
     places: Places = {}
     try:
         ((number, start, end),) = delimited_fields(payload, 0, len(payload))
@@ -251,7 +251,7 @@ class WireForm:
         last = max(len(data) - 1, 0)
 
         def length_after(literal: Array) -> Array:
-            """All records together go over bytes that are the same in all, and read the length behind them."""
+            """Moves all records past bytes that are the same in all of them, and reads the length that follows."""
             nonlocal at, fits
             fits &= (data[np.minimum(at[:, None] + np.arange(len(literal)), last)] == literal).all(axis=1)
             at = at + len(literal)
@@ -278,7 +278,7 @@ class WireForm:
             for literal in literals:
                 length = length_after(literal)
                 inner_ends.append(at + length)
-            # Entry, value, list and chunk all end here: else a length belongs to something else.
+            # Entry, value, list and chunk must all end here; otherwise a length belongs to something else.
             for end in inner_ends:
                 fits &= end == at + length
             fits &= at + length <= ends
