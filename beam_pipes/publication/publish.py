@@ -159,7 +159,7 @@ def read_manifest(path: str, snapshot: str | None, *, storage: Storage) -> Manif
 
 
 def _cache_of_split(path: str, storage: Storage) -> str | None:
-    """`cache` for `cache/train`, as loaders take it; None for anything else."""
+    """`cache` for `cache/train`, as loaders accept it; None for anything else."""
     cache, split = os.path.split(path.rstrip("/"))
     try:
         manifest = Manifest.from_bytes(storage.read_bytes(os.path.join(cache, FILE_NAME)), path=cache)
@@ -208,7 +208,7 @@ _ID_DIGITS = 12  # of an id that is looked up: as many as the state of a mixture
 
 
 def remember_shards(path: str, snapshot: str) -> None:
-    """Keeps what `shards_of_older` needs of a snapshot that is about to be removed: some 40 bytes a shard."""
+    """Keeps what `shards_of_older` needs of a snapshot that is about to be removed: some 40 bytes per shard."""
     storage = storage_for(path)
     try:
         manifest = read_manifest(path, snapshot, storage=storage)
@@ -220,7 +220,7 @@ def remember_shards(path: str, snapshot: str) -> None:
 
 
 def remember_removal(path: str, snapshot: str, published: str | None) -> None:
-    """Says, for readers that miss it, who has removed a snapshot."""
+    """Notes who removed a snapshot, for readers that miss it."""
     storage = storage_for(path)
     storage.makedirs(os.path.join(path, REMOVED))
     text = f"removed by {in_words(this_process())}; published then: {published}\n"
@@ -241,7 +241,7 @@ def removal_of(file: str) -> str | None:
 
 
 def manifest_with_id(path: str, manifest_id: str, *, storage: Storage) -> Manifest:
-    """The manifest whose id begins with `manifest_id`; of a snapshot that was removed, one of its shards alone.
+    """The manifest whose id begins with `manifest_id`; for a removed snapshot, one with its shards alone.
 
     Raises `CacheNotFoundError` if no snapshot of the cache has or had such a manifest.
     """
@@ -280,7 +280,7 @@ def shards_of_older(older: Manifest, newer: Manifest, split: str, *, path: str, 
     """The shards of a split that a newer snapshot of the cache at `path` has taken over from an older one.
 
     A shard counts as taken over where size, checksum and number of records are the same, or where the newer one begins
-    with its bytes: records were added behind those of the last small file. No shard is read but the latter.
+    with its bytes: records were added behind those of the last small file. Only shards of the latter kind are read.
 
     Raises `StaleCacheError`, naming the first shard that changed or is gone, and where records are of another kind.
     """
