@@ -1,9 +1,9 @@
 """Lineage: the fate of every source record, one file per source shard, `lineage/00003-of-00064`.
 
     magic "bp-lineage" | version u16 | bytes of the header u32 | header JSON, padded with spaces to 64 bytes
-    steps, one a record: how far it lies behind the one before it in its run; padded with zeros to 64 bytes
-    fates, one a record: a number in the header's list; padded with zeros to 64 bytes
-    digests, one a record: the first 8 bytes of the sha256 of its content in the source
+    steps, one per record: how far it lies behind the one before it in its run; padded with zeros to 64 bytes
+    fates, one per record: a number in the header's list; padded with zeros to 64 bytes
+    digests, one per record: the first 8 bytes of the sha256 of its content in the source
     crc32c of everything before u32
 
 The header is `{"fates":[…],"records":n,"runs":[[file,first position,records],…],"types":[dtype of steps, of fates]}`.
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 MAGIC = b"bp-lineage"
 VERSION = 2
-# So much of the sha256 is kept: that one record has the digest of any of 10^9 others by chance is 5 in 10^11.
+# This much of the sha256 is kept: the chance that a record shares its digest with any of 10^9 others is 5 in 10^11.
 DIGEST_BYTES = 8
 DIRECTORY = "lineage"
-# The entry of a manifest's fingerprints that answers for all lineage files of its snapshot.
+# The entry of a manifest's fingerprints that covers all lineage files of its snapshot.
 LINEAGE = "lineage"
 
 _ALIGNMENT = 64
@@ -83,7 +83,7 @@ WRITTEN = Fate(status="written")
 
 
 class LineageWriter:
-    """Collects the lineage of one source shard, batch by batch. 20 bytes a record."""
+    """Collects the lineage of one source shard, batch by batch. 20 bytes per record."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[str, int, int]] = []  # file, first position, number of records
@@ -233,8 +233,8 @@ def lineage_file(index: int, count: int) -> str:
 def lineage_checksum(data: bytes) -> int:
     """Represents a lineage file in completions and in the manifest: the checksum at its end.
 
-    Of a file of version 1 it is the crc32c of the whole, its own checksum included, which is the same number for all
-    files: it does not distinguish them, but old manifests hold it.
+    For a file of version 1 it is the crc32c of the whole file, its own checksum included, which is the same number for
+    all files: it does not distinguish them, but old manifests hold it.
     """
     version = _PREFIX.unpack_from(data)[1] if len(data) >= _PREFIX.size else 0
     return int(google_crc32c.value(data if version == 1 else data[: -_CRC.size]))

@@ -40,7 +40,7 @@ DEAD_LETTER_SPEC = ExampleSpec(
 DEAD_LETTER_CODEC = ExampleCodec(DEAD_LETTER_SPEC)
 
 
-# A byte of a file's name that is not UTF-8, as Python has it. Text that is stored has none, and no name has a NUL.
+# A byte of a file's name that is not UTF-8, as Python represents it. Stored text has none, and no name has a NUL.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("\0([0-9a-f]{4})")
 

@@ -86,7 +86,7 @@ class Takedown:
         return tuple(each for each in self.ids if each not in self.contents)
 
     def digests(self, ids: Iterable[str] | None = None) -> Digests:
-        """(k,) uint64, ascending: the digests of all records that it means, or that some of its ids do."""
+        """(k,) uint64, ascending: the digests of all records that it names, or that some of its ids name."""
         parts = [self.contents[each] for each in (self.contents if ids is None else ids)]
         return np.unique(np.frombuffer(b"".join(parts), "<u8"))
 
@@ -220,7 +220,8 @@ class RemovedRows:
         if seen != self._seen:
             with self._lock:
                 self._overlay = read_overlay(self._root, storage=self._storage)
-                # Taken before reading: what is replaced meanwhile has another signature, and is read the next time.
+                # Taken before reading: a file that is replaced meanwhile has another signature, and is read the next
+                # time.
                 self._seen = seen
         return self._overlay
 
@@ -367,7 +368,7 @@ def _rows(runs: object) -> Rows:
             raise ValueError(f"expected ascending runs of rows, found {run!r:.80}")
         end = first + count
         total += count
-    # A run is written in a few bytes and takes eight a row: a file may not ask for more than any split could have here.
+    # A run takes a few bytes to write and eight per row to hold: a file may not claim more rows than a split can have.
     if total > 1 << 31:
         raise ValueError(f"expected at most 2^31 removed rows, found {total}")
     made: Rows = np.concatenate([_NO_ROWS, *(np.arange(first, first + count) for first, count in runs)])
