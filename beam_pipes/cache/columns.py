@@ -26,7 +26,7 @@ from beam_pipes.format.layout import MAX_PAYLOAD_BYTES, Field
 from beam_pipes.format.message_features import MessageDecoder
 from beam_pipes.format.spec import SHAPE_SUFFIX, FeatureSpec, FeatureValue
 
-# From this many bytes a row on, copying row by row into the padded batch beats a mask over all of it.
+# From this many bytes per row, copying row by row into the padded batch beats a mask over all of it.
 _LONG_ROW_BYTES = 512
 
 _Plan = tuple["int | None", "int | None", "np.dtype", "tuple[int, ...]", "np.dtype"]
@@ -36,14 +36,14 @@ PadTo = int | Mapping[str, int | Sequence[int]] | None
 
 
 def padded_shape(feature: str, spec: FeatureSpec, pad_to: PadTo) -> tuple[int | None, ...]:
-    """The shape of every row of a feature; None if the longest of the batch decides.
+    """The shape of every row of a feature; None if the longest row of the batch decides.
 
         padded_shape("tokens", FeatureSpec("int32", shape=(None,)), 5)                      →  (5,)
         padded_shape("image", FeatureSpec("uint8", shape=(None, None)), None)               →  (None, None)
         padded_shape("image", FeatureSpec("uint8", shape=(None, None)), {"image": (9, 9)})  →  (9, 9)
 
-    A number for all features is the leading dimension of those whose leading dimension varies. Raises `SpecError` if
-    a size by name contradicts a fixed dimension, and for a shape of another rank.
+    A single number is the leading dimension of every feature whose leading dimension varies. Raises `SpecError` if a
+    size given by name contradicts a fixed dimension, and for a shape of another rank.
     """
     shape, size = spec.shape, pad_to.get(feature) if isinstance(pad_to, Mapping) else pad_to
     if size is None or (size is pad_to and shape[:1] != (None,)):
@@ -81,7 +81,7 @@ class ColumnReader:
         return found
 
     def stacked(self, feature: str, places: RecordAddresses) -> Array | None:
-        """(n, *shape) where all records have the same shape; None if it varies, and of scalar texts."""
+        """(n, *shape) if all records have the same shape; None if the shape varies, and for scalar texts."""
         plan = self._plan(feature)
         if plan is None:
             return None
@@ -95,7 +95,7 @@ class ColumnReader:
         return made if storage is declared else restored(feature, self._specs[feature], made)
 
     def located(self, feature: str, places: RecordAddresses) -> ArenaValues | None:
-        """Where the values are that `stacked` or `runs` copies; None if they are handed out in another form."""
+        """Where the values that `stacked` or `runs` copies are; None if they are returned in another form."""
         region = self._files.data
         if not isinstance(region, MappedRegion):
             return None
@@ -162,7 +162,7 @@ class ColumnReader:
         return places.payloads + (self._files.column(f"start/{field.name}", places) if start is None else start)
 
     def lengths(self, feature: str, places: RecordAddresses) -> Array:
-        """(n,) int64: the leading dimension of each record; bytes of a text."""
+        """(n,) int64: the leading dimension of each record; for a text, its bytes."""
         spec, field = self.spec(feature), self._fields[feature]
         if not spec.ragged and not field.kind == "text":
             if not spec.shape:
@@ -242,7 +242,7 @@ class ColumnReader:
         return made
 
     def padded(self, feature: str, places: RecordAddresses, *, box: Sequence[int | None], value: object) -> Array:
-        """(n, *box), where None is the longest: short records end in `value`."""
+        """(n, *box), where None means the longest; short records are filled up with `value`."""
         spec = self.spec(feature)
         if spec.has_shape_feature:
             return self._padded_boxes(feature, places, box=box, value=value)
@@ -338,7 +338,7 @@ class ColumnReader:
             ) from None
 
     def _known(self, spec: FeatureSpec) -> tuple[int, ...]:
-        """The shape, with 0 if a dimension varies."""
+        """The shape, with 0 for each dimension that varies."""
         return tuple(size or 0 for size in spec.shape)
 
     def _parsed_runs(self, feature: str, places: RecordAddresses) -> tuple[Array, Array]:
@@ -353,14 +353,14 @@ class ColumnReader:
         return np.concatenate([value if spec.shape else value[None] for value in parsed]), lengths
 
 
-# So many records are decoded at once to learn the lengths of all.
+# Number of records decoded at once to find the lengths of all.
 _DECODED_AT_ONCE = 1024
 
 
 class DecodedColumns(ColumnReader):
-    """Features of records that a `MessageDecoder` makes examples of; the latest ones are kept, per thread.
+    """Features of records from which a `MessageDecoder` makes examples; the latest ones are kept, per thread.
 
-    A batch asks for its lengths and for each of its features: its records are parsed once.
+    A batch asks for its lengths and for each of its features, but its records are parsed only once.
     """
 
     def __init__(self, files: ShardFiles, decoder: MessageDecoder, message_of: Callable[[bytes], object]) -> None:

@@ -1,8 +1,8 @@
-"""Conditions on features: `score > 0.8 and lang == 'en'`, read as Python and never run as Python.
+"""Conditions on features: `score > 0.8 and lang == 'en'`, parsed as Python but never executed.
 
     text  ──parsed, checked──►  Condition: which columns it compares, and with what  ──of──►  one boolean per record
 
-Numbers compare as Python compares them: an integer beside a float is not rounded to one.
+Numbers compare as in Python: an integer that is compared with a float is not rounded to a float.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
     from beam_pipes.cache.shard_files import RecordAddresses
 
-# Of columns, or of a column and a value: one boolean per record.
+# Compares columns, or a column and a value: one boolean per record.
 _Compare = Callable[[Any, Any], Array]
 _COMPARISONS: Mapping[type[ast.cmpop], _Compare] = {
     ast.Eq: operator.eq,
@@ -59,7 +59,7 @@ _ALLOWED = (
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """One feature of all records, or its length (of a str, in characters): a number, a text, or a truth."""
+    """One feature of all records, or its length (of a str, in characters): a number, a text or a boolean ("truth")."""
 
     feature: str
     kind: str  # "number", "text" or "truth"
@@ -73,7 +73,7 @@ _Operand = _Column | _Value
 
 
 class _Texts:
-    """The texts of many records, as their bytes one after the other: most are never made into objects of Python."""
+    """The texts of many records as their concatenated bytes: most never become Python objects."""
 
     def __init__(self, values: Array, lengths: Array, objects: Callable[[], Array]) -> None:
         self._values = values
@@ -82,7 +82,7 @@ class _Texts:
         self.objects = objects
 
     def equal(self, text: bytes) -> Array:
-        """(n,) bool: which of them are this one. Byte by byte, of ever fewer records."""
+        """(n,) bool: which texts equal this one. Compares byte by byte, over ever fewer records."""
         left = np.flatnonzero(self._lengths == len(text))
         for at, byte in enumerate(text):
             left = left[self._values[self._starts[left] + at] == byte]
@@ -101,8 +101,8 @@ class Condition:
 
         Condition("len(tokens) > 2 and lang in ('en', 'de')", spec).columns  →  len(tokens), lang
 
-    Raises `SpecError` for what is no condition, for features that the spec does not have or that are no scalars, and
-    where a number is compared with a text.
+    Raises `SpecError` if the text is not a condition, for features that the spec does not have or that are not scalars,
+    and where a number is compared with a text.
     """
 
     def __init__(self, text: str, spec: ExampleSpec) -> None:
@@ -131,7 +131,7 @@ class Condition:
         self._test = self._truth(tree.body)
 
     def of(self, columns: ColumnReader, places: RecordAddresses) -> Array:
-        """(n,) bool: which of these records meet it."""
+        """(n,) bool: which of these records satisfy it."""
         made = {column: _values(column, columns, places) for column in self.columns}
         truth: Array = np.broadcast_to(np.asarray(self._test(made), bool), (len(places),))
         return truth
@@ -200,7 +200,7 @@ class Condition:
         return test
 
     def _alike(self, node: ast.AST, operand: _Operand, other: _Operand) -> _Operand:
-        """`operand`, as what it is compared with wants it: a text for a feature of bytes becomes bytes."""
+        """`operand` in the form that the other side needs: a text beside a feature of bytes becomes bytes."""
         kinds = [_kind(one) for one in (operand, other)]
         if "text" in kinds and kinds[0] != kinds[1]:
             raise self._refuse(node, "compares a text with a number")
@@ -263,7 +263,7 @@ def _kind_of(spec: FeatureSpec) -> str:
 
 
 def _kind(operand: _Operand) -> str:
-    """The kind that a comparison sees, in which a truth is a number."""
+    """The kind that counts in comparisons, where a boolean is a number."""
     if isinstance(operand, _Column):
         return "text" if operand.kind == "text" else "number"
     return "text" if isinstance(operand, (str, bytes)) else "number"
@@ -278,7 +278,7 @@ def _equal(values: Array | _Texts, value: Any) -> Array:
 def compared(compare: _Compare, left: Any, right: Any) -> Array:
     """`compare(left, right)` of columns, and of a column and a value, without rounding integers to floats.
 
-    A value beside a column of float32 is rounded to float32, as it was when it was stored.
+    A value that is compared with a column of float32 is rounded to float32, as it was when it was stored.
     """
     if not isinstance(left, np.ndarray):
         return compared(_MIRRORED[compare], right, left)
@@ -290,7 +290,7 @@ def compared(compare: _Compare, left: Any, right: Any) -> Array:
             return _of_integers_and_floats(compare, left, right.astype(np.float64))
     elif left.dtype.kind in "iu" and isinstance(right, float):
         whole = math.floor(right)
-        if whole != right:  # between two integers: 2.5 is equal to none, and more than just those that are more than 2
+        if whole != right:  # between two integers: none equals 2.5, and `x > 2.5` is `x > 2`
             if compare in (operator.eq, operator.ne):
                 return np.full(left.shape, compare is operator.ne)
             compare = operator.gt if compare in (operator.gt, operator.ge) else operator.le
@@ -305,7 +305,7 @@ def _of_floats_and_integer(compare: _Compare, floats: Array, integer: int) -> Ar
         nearest = float(integer)
     except OverflowError:
         nearest = math.inf if integer > 0 else -math.inf
-    if nearest != integer:  # no float is equal to it, and it lies beside this one
+    if nearest != integer:  # no float equals it, and this is the nearest one
         if compare in (operator.eq, operator.ne):
             return np.full(floats.shape, compare is operator.ne)
         upwards = compare in (operator.gt, operator.ge)
@@ -319,9 +319,9 @@ def _of_floats_and_integer(compare: _Compare, floats: Array, integer: int) -> Ar
 def _of_integers_and_floats(compare: _Compare, integers: Array, floats: Array) -> Array:
     bounds = np.iinfo(integers.dtype)
     below = np.floor(floats)
-    inside = (below >= float(bounds.min)) & (below < float(bounds.max))  # the last one, rounded: one more than it
+    inside = (below >= float(bounds.min)) & (below < float(bounds.max))  # float(max) rounds up to max + 1
     whole = np.where(inside, below, 0).astype(integers.dtype)
-    # -1, 0 or 1: an integer is less than, equal to or more than the float beside it.
+    # -1, 0 or 1: the integer is less than, equal to or greater than the float.
     sign = (integers > whole).astype(np.int8) - (integers < whole)
     sign = np.where(inside, np.where((sign == 0) & (floats > below), -1, sign), np.where(below < 0, 1, -1))
     return np.where(np.isnan(floats), compare is operator.ne, compare(sign, 0))

@@ -1,4 +1,4 @@
-"""The numbers of chosen records: those that meet a condition, that an older snapshot had, or that were added since.
+"""The numbers of chosen records: those that meet a condition, were in an older snapshot, or were added since.
 
     split.where("score > 0.8 and lang == 'en'")   ← a condition, read as Python and never run as Python
           │  parsed: which features it compares, and with what
@@ -8,9 +8,9 @@
           ▼
     Choice: the numbers of the records that are left, ascending, over the same files
 
-What is left is a function of the snapshot and the condition alone. Records that are taken down are judged by what is
-stored of them, so that a takedown changes no row number and no loader's state; their stand-ins are drawn from the
-records that are left, so that what a filter keeps out never comes back through it.
+The result depends on the snapshot and the condition alone. Records that are taken down are judged by their stored
+values, so that a takedown changes no row number and no loader's state; their stand-ins are drawn from the remaining
+records, so that what a filter excludes never comes back through it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ RECORDS_AT_ONCE = 1 << 20
 def rows_where(
     condition: Condition, columns: ColumnReader, records: Array | int, place: Callable[[Array], RecordAddresses]
 ) -> Array:
-    """(k,), ascending: those of `records` (numbers, or how many from 0 on) that meet a condition.
+    """(k,), ascending: those of `records` (numbers, or a count from 0) that meet a condition.
 
-    What is held at once is a bit a record, the columns of `RECORDS_AT_ONCE` of them, and what is returned: 4 bytes a
-    record that is left, 8 where there are more than 2^32.
+    Memory: one bit per record, the columns of `RECORDS_AT_ONCE` records, and the result: 4 bytes per remaining record,
+    8 where there are more than 2^32.
     """
     masks = []
     for begin, end in _portions(records if isinstance(records, int) else len(records)):
@@ -57,7 +57,7 @@ def _portions(total: int) -> Iterator[tuple[int, int]]:
 
 
 def _rows_of(masks: Sequence[Array], records: Array | int) -> Array:
-    """The records that masks of bits choose, one mask for each portion: allocated once, as large as it has to be."""
+    """The records that bit masks choose, one mask per portion: allocated once, at the final size."""
     total = records if isinstance(records, int) else len(records)
     counts = [int(_BITS_OF[mask].sum()) for mask in masks]
     dtype = (np.uint32 if total <= 1 << 32 else np.int64) if isinstance(records, int) else records.dtype
@@ -70,7 +70,7 @@ def _rows_of(masks: Sequence[Array], records: Array | int) -> Array:
     return rows
 
 
-# How many bits of each byte are set.
+# Number of bits set in each byte.
 _BITS_OF = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.int64)
 
 
@@ -83,7 +83,7 @@ def digest_of_rows(rows: Array) -> str:
 
 
 def packed_rows(rows: Array, total: int) -> bytes:
-    """`rows` out of `total` as one bit a record: what is pickled. `([0, 2], 3)` → `b"\\xa0"`."""
+    """`rows` out of `total` as one bit per record, the pickled form. `([0, 2], 3)` → `b"\\xa0"`."""
     masks = []
     for begin, end in _portions(total):
         first, last = bounds_of(rows, [begin, end])
@@ -122,7 +122,7 @@ def bounds_of(rows: Array, records: Sequence[int] | Array) -> Array:
 
 
 def positions_of(rows: Array, records: Sequence[int] | Array) -> Array:
-    """(k,) int64, ascending: the positions in `rows` (ascending) of those `records` that are among them."""
+    """(k,) int64, ascending: the positions in `rows` (ascending) of those `records` that it contains."""
     wanted = np.asarray(records, np.int64)
     at = bounds_of(rows, wanted)
     inside = at < len(rows)
@@ -153,14 +153,14 @@ class StoredAs(NamedTuple):
     manifest_id: str | None = None
 
 
-#: The records chosen so far (None: all), the first record of each shard, an older snapshot → those that are left.
+#: (chosen records so far (None: all), first record of each shard, older snapshot) → the remaining records.
 FindRows: TypeAlias = "Callable[[Array | None, Array, OlderShards], tuple[Array, StoredAs]]"
 
 
 def rows_of_older(rows: Array | None, begins: Array, older: OlderShards) -> tuple[Array, StoredAs]:
-    """The `rows` (ascending; None: all) that an older snapshot had too, and how they were stored there.
+    """The `rows` (ascending; None: all) that an older snapshot also had, and how they were stored there.
 
-    `begins` is the first record of each shard, and the number of all behind them.
+    `begins` holds the first record of each shard, then the total number of records.
     """
     shards, counts = np.asarray(older.shards, np.int64), np.asarray(older.records, np.int64)
     found, sizes = _chosen_between(rows, begins[shards], begins[shards] + counts, int(begins[-1]))
@@ -198,8 +198,8 @@ def numbers_in(whole: Choice | None, part: Choice | None) -> Array:
 class Choice:
     """The records that a split has of its files: `rows` are their numbers, ascending, out of `total`.
 
-    `stored` says in which shards they are, if that is known (`as_of`, `since`). They meet `condition`, and are the
-    `part` of the snapshot that these words name.
+    `stored` says in which shards they are, if that is known (`as_of`, `since`). `condition` is the one that they meet,
+    and `part` describes the part of the snapshot that they are.
     """
 
     rows: Array
@@ -218,7 +218,7 @@ class Choice:
         return None if self.stored is None else self.stored.older
 
     def manifest_id(self, whole: str) -> str:
-        """The id of the manifest, and a digest of which records are chosen."""
+        """The id of the manifest, with a digest of the chosen records."""
         known = None if self.stored is None else self.stored.manifest_id
         return f"{whole}?{self._digest}" if known is None else known
 
@@ -227,7 +227,7 @@ class Choice:
         return digest_of_rows(self.rows)
 
     def shard_sizes(self, bounds: Array) -> Array:
-        """How many of them are in each shard, or in each shard that the older snapshot had."""
+        """How many chosen records are in each shard, or in each shard of the older snapshot."""
         sizes: Array = np.diff(bounds_of(self.rows, bounds)) if self.stored is None else self.stored.sizes.copy()
         return sizes
 
@@ -243,5 +243,5 @@ class Choice:
 
 
 def _choice(packed: bytes, total: int, condition: str, part: str, stored: StoredAs | None) -> Choice:
-    """What unpickling a `Choice` calls."""
+    """Called when a `Choice` is unpickled."""
     return Choice(rows=unpacked_rows(packed, total), total=total, condition=condition, part=part, stored=stored)

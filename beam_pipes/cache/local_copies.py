@@ -1,10 +1,10 @@
 """Shards on local disk: `LocalCopies` brings those of a split from a storage into a bounded directory.
 
 The directory may be shared by any number of processes. A file appears under its name complete, checked and flushed, or
-not at all; a process reads it once before it uses it, and copies it again if its bytes are others. While it arrives it
-is called `<name>.part`, and its writer holds a lock on that file; locks end with their process, so leftovers of a crash
-are found and removed. A reader that follows the order of shards announces what comes next (`will_need`), and finds it
-there.
+not at all; a process reads it once before using it, and copies it again if its bytes differ. While it is being copied
+it is called `<name>.part`, and its writer holds a lock on that file; a lock ends with its process, so leftovers of a
+crash are found and removed. A reader that follows the order of shards announces what comes next (`will_need`), and
+finds it there.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class ShardStore:
     def __init__(self, directory: str | os.PathLike[str], *, max_bytes: int, storage: Storage) -> None:
         self.directory = Path(directory).expanduser()
         self.storage = self._storage = storage
-        #: (directory, bound), for another process that wants the same one; None if it is for this process alone.
+        #: (directory, bound), for other processes that want the same store; None if it belongs to this process alone.
         self.place: tuple[str, int] | None = (str(self.directory), max_bytes)
-        #: Files that this process has found whole, and the (device, inode) that each had.
+        #: Files that this process has verified, and the (device, inode) of each at that time.
         self._whole: dict[Path, tuple[int, int]] = {}
         with self._writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             room = self._free_bytes() + sum(size for _, size, _ in self._files())
         self.max_bytes = min(max_bytes, room)
-        #: What those do who need a larger one.
+        #: Advice for users who need a larger store.
         self.more = "raise max_bytes" if max_bytes <= room else "free space on its disk"
 
     def fetch(self, remote: str, name: str, *, size: int | None, crc32c: int, trailer: bytes = b"") -> str:
         """The local path of a file of known checksum; copies it if it is not there. `size=None` asks the storage.
 
-        The file ends with `trailer`, and `crc32c` is of what stands before.
+        The file ends with `trailer`; `crc32c` covers what stands before it.
 
         Raises `CorruptRecordError` if the storage gives other bytes, `LoaderError` for a file larger than the store,
         `OutputError` where the directory cannot be written.
@@ -184,7 +184,7 @@ class ShardStore:
         return True
 
     def _is_whole(self, path: Path, size: int | None, crc32c: int, trailer: bytes) -> bool:
-        """Whether the file is there, with its bytes: they are read once a process, 0.1 s for a GiB in memory.
+        """Whether the file is there with the right bytes: they are read once per process, 0.1 s for a GiB in memory.
 
         A disk that was full, or lost what it had not written yet, may have left a file with holes.
         """
@@ -207,7 +207,7 @@ class ShardStore:
 
     @contextlib.contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
-        """Around steps that write to the directory: an `OSError` says what to do about it, errors of ours pass."""
+        """Wraps steps that write to the directory: an `OSError` gets advice on what to do, our own errors pass."""
         try:
             yield
         except BeamPipesError:
@@ -232,7 +232,7 @@ class ShardStore:
         except FileNotFoundError:
             return True
         try:
-            return try_lock(descriptor) is True  # without locks nobody can tell
+            return try_lock(descriptor) is True  # without locks it is unknown
         finally:
             os.close(descriptor)
 
@@ -290,14 +290,14 @@ def _contents(descriptor: int, trailer_bytes: int) -> tuple[int, int, bytes]:
     return size, crc32c, os.pread(descriptor, trailer_bytes, covered)
 
 
-# Room for some hundred shards of the default size.
+# Room for several hundred shards of the default size.
 MAX_LOCAL_BYTES = 16 << 30
 
 _FETCHING_THREADS = 2
 
 
 class LocalCopies:
-    """`data` and `index` give the local path of a shard's file, after copying it if needed. Thread-safe.
+    """`data` and `index` return the local path of a shard's file, copying it first if needed. Thread-safe.
 
     `directory` is the snapshot's in the storage, `key` a name for it that is unique among caches.
     """
@@ -325,7 +325,7 @@ class LocalCopies:
         return self._store.max_bytes
 
     def data(self, shard: int) -> str:
-        """The local path of the records of a shard, whose checksum was that of the manifest when they came."""
+        """The local path of a shard's records, whose checksum was compared with the manifest when they were copied."""
         size, crc32c = self._shards.bytes[shard], self._shards.crc32c[shard]
         return self._fetch(self._files[shard], size, crc32c)
 
@@ -371,7 +371,7 @@ class LocalCopies:
                 self.index(shard)
                 self.data(shard)
             except Exception:
-                continue  # it comes again, where the reader waits for this shard
+                continue  # raised again where the reader waits for this shard
 
     def _fetch(self, file: str, size: int | None, crc32c: int, trailer: bytes = b"") -> str:
         remote = os.path.join(self._directory, file)
@@ -402,7 +402,7 @@ def store_for(
 def temporary_store(*, max_bytes: int, storage: Storage) -> ShardStore:
     """A store in a private directory of this process, removed with the store or at the end of the process.
 
-    Other processes that get what reads from it, as the workers of a job do, have one directory on each machine.
+    Other processes that receive a reader of it, such as the workers of a job, share one directory per machine.
     """
     directory = tempfile.mkdtemp(prefix="beam-pipes-shards-")
     store = ShardStore(directory, max_bytes=max_bytes, storage=storage)
@@ -421,7 +421,7 @@ def _store_of_the_machine(*, max_bytes: int, storage: Storage) -> ShardStore:
     users = None
     try:
         users = os.open(f"{directory}.users", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(users, fcntl.LOCK_SH)  # waits for one that removes the directory
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for a process that is removing the directory
         os.makedirs(directory, mode=0o700, exist_ok=True)
         if os.lstat(directory).st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "it is somebody else's", directory)
@@ -438,7 +438,7 @@ def _store_of_the_machine(*, max_bytes: int, storage: Storage) -> ShardStore:
 def _leave(directory: str, users: int, pid: int) -> None:
     if os.getpid() != pid:
         return
-    with contextlib.suppress(OSError):  # others are there
+    with contextlib.suppress(OSError):  # still in use by others
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(directory, ignore_errors=True)
     os.close(users)

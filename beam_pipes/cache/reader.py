@@ -139,7 +139,7 @@ class Cache:
         return store_for(self.directory, self._local_directory, self._max_local_bytes, storage=self._storage)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the splits, as of a mapping: `{name: len(cache[name]) for name in cache}`."""
+        """The names of the splits, as in a mapping: `{name: len(cache[name]) for name in cache}`."""
         return iter(self.splits)
 
     def __len__(self) -> int:
@@ -189,7 +189,7 @@ class Cache:
                 return self._asset_file(files[file])
             inside = [entry for path, entry in files.items() if path.startswith(f"{file}/")]
             for entry in inside:
-                # All copies lie as they do in the cache: what leads to one of them leads to the directory.
+                # Copies lie relative to each other as in the cache: the path of one gives the directory.
                 path = self._asset_file(entry).removesuffix(os.path.join(*entry.file[len(file) :].split("/")))
             if inside:
                 return path.rstrip(os.sep)
@@ -249,7 +249,7 @@ def open_split(path: str | os.PathLike[str], split: str | None = None) -> Split:
     parent, _, name = trimmed.rpartition("/")
     above: Cache | CacheNotFoundError | None = None
     if split is None and name not in ("", ".", ".."):
-        # Most paths name a split: one read of the manifest finds it.
+        # Most paths name a split, which this finds with a single read of the manifest.
         try:
             above = Cache.open(parent or ("/" if trimmed.startswith("/") else "."))
         except CacheNotFoundError as error:

@@ -3,8 +3,8 @@
 A loop over files costs as much as the copying (16 files: 504 against 1,185 million tokens a second). So a range of
 addresses is reserved, an *arena*, and each file is mapped at its place inside when it is first needed (`MappedRegion`).
 Any byte of any file is then at `bases[file] + offset`: an *address*, counted from the start of the arena. The splits of
-a process share one arena, so that one call copies the rows of a mixture too. `SeparateFiles` counts addresses in files
-that are mapped one by one, where that cannot be done.
+a process share one arena, so that one call copies the rows of a mixture too. Where no arena can be had, `SeparateFiles`
+maps files one by one and counts addresses in those.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LONG_RUN = 128
 def overlapping_rows(memory: Array, row_bytes: int) -> Array:
     """A view of flat bytes as rows of `row_bytes` (at least 1), one starting at each byte.
 
-    A fancy index into it copies whole rows. An opaque dtype makes that one `memcpy` a row: measured on rows of 4, 64,
-    512 and 4,096 bytes, it takes 0.3, 0.3, 0.5 and 0.8 of the time of an index into a two-dimensional array.
+    A fancy index into it copies whole rows. An opaque dtype makes that one `memcpy` per row: on rows of 4, 64, 512 and
+    4,096 bytes, it takes 0.3, 0.3, 0.5 and 0.8 of the time of an index into a two-dimensional array.
     """
     count = max(0, len(memory) - row_bytes + 1)
     rows: Array = np.ndarray(shape=(count,), dtype=np.dtype((np.void, row_bytes)), buffer=memory, strides=(1,))
@@ -65,9 +65,9 @@ def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype) -> A
 
 
 class ArenaValues(NamedTuple):
-    """Values that are in an arena just as they are handed out, those of one record at each address.
+    """Values that lie in an arena in the form in which they are returned, one record's at each address.
 
-    Of a ragged feature, `lengths` are the leading dimensions, and `row_bytes` and `shape` those of one of its entries.
+    For a ragged feature, `lengths` are the leading dimensions; `row_bytes` and `shape` are those of one entry.
     """
 
     addresses: Array  # (n,) int64
@@ -98,9 +98,9 @@ def merged(parts: Sequence[ArenaValues], order: Array) -> ArenaValues | None:
 
 Check = Callable[[int, Array], None]  # (file, its bytes): raises where they are not what they should be
 
-# Linux allows 65,530 maps a process by default: all regions together take at most this many, the rest is for others.
+# Linux allows 65,530 maps per process by default: all regions together use at most this many, the rest is for others.
 MAX_MAPS = 60_000
-# Addresses of an arena: more than the files of a process take, and a hundredth of what there are.
+# Addresses of an arena: more than the files of a process need, and a hundredth of all that exist.
 ARENA_BYTES = 1 << 40
 # Longer rows are copied one by one: a view of rows at every byte of an arena may have no more bytes than 2^63.
 _LONG_ROW_BYTES = 1 << 16
@@ -108,7 +108,7 @@ _LONG_ROW_BYTES = 1 << 16
 MAX_SEPARATE_FILES = 1_000
 # Files that `ReadFiles` keeps open: a process may have 1,024 by default.
 _READ_FILES = 256
-# How often a file is asked for that another process removes before we have opened it.
+# How often to try a file that another process keeps removing before we have opened it.
 _ATTEMPTS = 5
 
 
@@ -170,15 +170,15 @@ def open_region(
 
 
 class _Watch:
-    """Looks whether mapped files still have all of their bytes, a few files at a time.
+    """Checks whether mapped files still have all of their bytes, a few files at a time.
 
-    Looks take 1 / 400 of the time at most: one file is looked at every 0.8 ms, each of a hundred every 80 ms.
+    Checks take at most 1/400 of the time: a single file is checked every 0.8 ms, each of a hundred every 80 ms.
     """
 
     def __init__(self) -> None:
         self._files: dict[int, tuple[str, int, int]] = {}
         self._turn = 0
-        #: When to look again; whoever reads compares it with `_now()`, as a call costs more.
+        #: When to check again; readers compare it with `_now()`, because a call costs more.
         self.next = 0.0
 
     def add(self, number: int, path: str, descriptor: int, size: int) -> None:
@@ -394,9 +394,9 @@ class _OpenFile:
 
 
 class ReadFiles(Region):
-    """Files that are read by `pread` and never mapped: an error where a map ends the process. Thread-safe.
+    """Reads files by `pread` and never maps them: an error where a map would end the process. Thread-safe.
 
-    A call for each row: on batches of 32 × 1,024 tokens, 81 µs beside 23 µs.
+    One call per row: on batches of 32 × 1,024 tokens, 81 µs against 23 µs.
     """
 
     def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
@@ -491,10 +491,10 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class _Arena:
-    """A range of addresses for files: parts are taken of it from its start on, and none is given out twice.
+    """A range of addresses for files: parts are taken from it in order, and no address is given out twice.
 
-    Where no file is mapped it reads as zeros: nothing that is done with an array of it ends the process. It is unmapped
-    with the last of its parts.
+    Where no file is mapped it reads as zeros: no operation on an array of it can end the process. It is unmapped with
+    the last of its parts.
     """
 
     def __init__(self, size: int) -> None:
@@ -509,7 +509,7 @@ class _Arena:
 
 
 class _Part:
-    """Addresses of an arena. Arrays made from it keep its files mapped; they are let go with the last of them."""
+    """Addresses of an arena. Arrays made from it keep its files mapped; the last of them unmaps the files."""
 
     def __init__(self, arena: _Arena, start: int, size: int, files: int) -> None:
         self.arena, self.start = arena, start
@@ -526,7 +526,7 @@ class _Part:
         _mmap(self._address + offset, size, mmap.MAP_SHARED | _MAP_FIXED, descriptor)
 
 
-_arenas: list[_Arena] = []  # the one that parts are taken of
+_arenas: list[_Arena] = []  # parts are taken from this one
 _taking = threading.Lock()
 
 
@@ -539,7 +539,7 @@ os.register_at_fork(after_in_child=_new_lock)
 
 
 def _part_of_an_arena(size: int, files: int) -> _Part:
-    """A part of the arena that the splits share; of one of its own where there is no room for that (`ulimit -v`)."""
+    """A part of the arena that the splits share, or of its own arena where there is no room for that (`ulimit -v`)."""
     size = -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
     with _taking:
         arena = _arenas[-1] if _arenas else None
@@ -578,13 +578,13 @@ def _mmap(address: int | None, size: int, flags: int, descriptor: int) -> int:
 
 
 def _map_nothing(address: int | None, size: int) -> int:
-    """Addresses without memory: at `address` in place of what is there, or where there is room."""
+    """Reserves addresses without memory: at `address` in place of what is there, or where there is room."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | (0 if address is None else _MAP_FIXED)
     return _mmap(address, size, flags, -1)
 
 
 def _release(arena: _Arena, address: int, size: int) -> None:
-    """Lets go of the files of a part, whose arena is kept until then."""
+    """Unmaps the files of a part; its arena is kept until then."""
     _maps.pop(address, None)
     _map_nothing(address, size)
 

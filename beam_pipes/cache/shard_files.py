@@ -164,7 +164,7 @@ class ShardFiles:
         wanted = np.asarray(indices)
         if wanted.dtype is not _INT64 or wanted.ndim != 1:
             wanted = self._as_indices(wanted, indices)
-        # Negative numbers are the largest as unsigned ones: one search finds them and those beyond the end.
+        # As unsigned numbers, negative ones are the largest: one search finds them and those beyond the end.
         shards = self._unsigned_ends.searchsorted(wanted.view(np.uint64), side="right")
         try:
             return RecordAddresses(self, wanted, shards, self.begins[shards])
@@ -201,7 +201,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _end_numbers(self) -> list[int]:
-        """The end of each shard as Python's numbers, in which the place of one record is found faster."""
+        """The end of each shard as Python integers, which find the place of one record faster."""
         numbers: list[int] = self._ends.tolist()
         return numbers
 
@@ -260,7 +260,7 @@ class ShardFiles:
     def check_inside(
         self, places: RecordAddresses, addresses: Array, sizes: Array | int, *, alignment: int = 1
     ) -> None:
-        """Raises `CorruptIndexError` if a read would leave its file: no index is trusted that far."""
+        """Raises `CorruptIndexError` if a read would leave its file: indexes are not trusted that far."""
         if self.layout is not None:
             return  # arithmetic on a manifest that was checked when it was read
         begins = self.data.bases[places.shards]

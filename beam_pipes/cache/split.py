@@ -184,10 +184,10 @@ class Split:
         and never run as Python. Only the columns that it names are read, once. Numbers compare as in Python, but a
         float beside float32 or float16 is rounded to that first; `len` of a str counts characters.
 
-        The result goes wherever a split goes: `Loader`, `pack`, `Mixture`. A state that was saved over it is refused
-        over other records. Records that are taken down are judged by what is stored of them.
+        The result can be used wherever a split can: `Loader`, `pack`, `Mixture`. A state that was saved over it is
+        refused over other records. Records that are taken down are judged by their stored values.
 
-        Raises `SpecError` for anything else than such a condition, and for features that the split does not have.
+        Raises `SpecError` for anything other than such a condition, and for features that the split does not have.
         """
         spec, chosen = self.spec, self.choice
         parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
@@ -204,10 +204,10 @@ class Split:
 
             split.as_of(state.source["manifest"])    # or a split of the older snapshot
 
-        They have the numbers, the order and the identity that they had there: states and packing plans of the older
-        snapshot fit, also where it was removed (`build --keep`). Takes 4 bytes a record.
+        They have the same numbers, order and identity as there: states and packing plans of the older snapshot fit,
+        even if it was removed (`build --keep`). Takes 4 bytes per record.
 
-        Raises `StaleCacheError`, naming the shard, where one that the older snapshot had changed or is gone, and
+        Raises `StaleCacheError`, naming the shard, if a shard of the older snapshot has changed or is gone, and
         `CacheNotFoundError` if no snapshot of this cache has or had such a manifest.
         """
         return self._as_of(self._shards_of(older))
@@ -243,7 +243,7 @@ class Split:
 
     @property
     def _bounds(self) -> Array:
-        """(num_shards + 1,) int64: the first record of each shard, and the number of all."""
+        """(num_shards + 1,) int64: the first record of each shard, then the number of all records."""
         return np.append(self._files.begins, self._files.num_records)
 
     @property
@@ -278,7 +278,7 @@ class Split:
 
     @property
     def num_bytes(self) -> int:
-        """The size of all shards; of chosen records their share in it, by number."""
+        """The size of all shards; for chosen records, their share of it by number."""
         return self._shards.num_bytes * len(self) // max(1, self._files.num_records)
 
     @property
@@ -332,7 +332,7 @@ class Split:
     def removed_rows(self) -> Array:
         """(k,) int64: the records that are taken down at this moment, ascending.
 
-        Whatever is read of one of them is that of its stand-in: a record that is not removed, drawn for this one.
+        Reading one of them gives its stand-in: a record that is not removed, drawn for this one.
         """
         if self._takedowns is None:
             return np.empty(0, np.int64)
@@ -351,7 +351,7 @@ class Split:
         return self._stand_ins(wanted, removed) if len(removed) else wanted
 
     def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
-        """The source record that each of these records was made of, `file@position`; those taken down too.
+        """The source record from which each of these records was made, `file@position`; also of those taken down.
 
         Raises `CacheNotFoundError` if the cache was built without lineage.
         """
@@ -362,15 +362,15 @@ class Split:
         return [lineage.shard(number).record_id(ordinal) for number, ordinal in zip(numbers, ordinals, strict=True)]
 
     def find_rows(self, record_id: str) -> Array:
-        """(k,) int64, ascending: the records made of a source record, `file@position`, those taken down too.
+        """(k,) int64, ascending: the records made from a source record, `file@position`, also those taken down.
 
-        Raises `UnknownRecordError`, naming the nearest ones, where no such record was read.
+        Raises `UnknownRecordError`, naming the nearest ones, if no such record was read.
         """
         origin = self._lineage.find(record_id)
         return self.rows_of(origin.source_shard, np.array([origin.ordinal]))
 
     def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array:
-        """(k,) int64, ascending: the records made of the given records of a source shard (ordinals, ascending)."""
+        """(k,) int64, ascending: the records made from the given records of a source shard (ordinals, ascending)."""
         if source_shard not in self._shard_of_number:
             return np.empty(0, np.int64)
         shard = self._shard_of_number[source_shard]
@@ -400,7 +400,7 @@ class Split:
         return places
 
     def _stand_ins(self, rows: Sequence[int] | Array, removed: Array) -> Array:
-        # Those that an older snapshot drew, for its records: a run over it goes on with what it would have read.
+        # For an older snapshot, the stand-ins drawn there: a run over it continues as it would have.
         return stand_ins(rows, removed, len(self), key=self._stand_in_key, where=repr(self))
 
     @functools.cached_property
@@ -409,9 +409,9 @@ class Split:
         return stand_in_key(self._manifest.snapshot if older is None else older.snapshot, self.name)
 
     def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
-        """(n,) int64: the leading dimension of a feature in every record, from the index alone; bytes of a text.
+        """(n,) int64: the leading dimension of a feature in every record, from the index alone; for a text, its bytes.
 
-        With `indices`, of the records that reading these gives.
+        With `indices`, those of the records that reading these returns.
         """
         if indices is None:
             lengths: Array = self._columns.all_lengths(feature)
@@ -497,12 +497,12 @@ class Split:
         return found
 
     def will_need(self, blocks: Array) -> None:
-        """Says which shards come next: of a cache on an object store they are fetched in the background meanwhile."""
+        """Announces the next shards: those of a cache on an object store are fetched in the background meanwhile."""
         if self._copies is not None:
             self._copies.will_need(blocks if self.choice is None else self.choice.shards_of(blocks))
 
     def check_room(self, windows: Sequence[Array]) -> None:
-        """Says which windows of shards come one after the other.
+        """Announces which windows of shards follow each other.
 
         Raises `LoaderError` if a window and the next one do not fit into the local directory together.
         """
@@ -512,7 +512,7 @@ class Split:
             self._copies.check_room(windows, self._files.index_bytes)
 
     def close(self) -> None:
-        """Unmaps the files, once no view shows them. The split stays usable: the next read maps them again."""
+        """Unmaps the files once no view uses them. The split stays usable: the next read maps them again."""
         self._files.close()
 
     def views(self, shard: int) -> dict[str, Array]:
@@ -578,7 +578,7 @@ def reopen_split(
     mmap: bool = True,
     choice: Choice | None = None,
 ) -> Split:
-    """What unpickling a `Split` calls; `place` is the directory of its copies and its bound, where it has one.
+    """Called when a `Split` is unpickled; `place` is the directory of its copies and its bound, if it has one.
 
     Raises `StaleCacheError` if the snapshot holds other data by now.
     """
