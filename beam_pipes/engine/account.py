@@ -145,7 +145,7 @@ class Account:
             "dropped": self.dropped,
             "dead": self.dead,
             "outputs": dict(self.outputs),
-            # A list, because the order of stages matters and JSON objects have none.
+            # A list, because the order of stages matters and JSON objects have no order.
             "units": [{"name": name, **unit.to_json()} for name, unit in self.units.items()],
         }
 

@@ -25,7 +25,7 @@ from beam_pipes.errors import (
 )
 from beam_pipes.format.spec import UNCHANGEABLE, Record, owned
 
-# "raise" lets a stage's exception through unchanged; the others are what a build offers.
+# "raise" lets a stage's exception through unchanged; the others are the policies of a build.
 OnError = Literal["raise", "fail", "drop", "dead_letter"]
 BUILD_POLICIES = tuple(policy for policy in get_args(OnError) if policy != "raise")
 
@@ -50,7 +50,7 @@ class UnitRunner:
         epoch: int = 0,
         on_error: OnError = "raise",
     ) -> None:
-        stage: Any = unit.stage  # what it has besides is asked for by name
+        stage: Any = unit.stage  # its optional attributes are looked up by name
         self.unit = unit
         self.name = unit.name
         self.prefix = prefix
@@ -68,14 +68,15 @@ class UnitRunner:
         bare = getattr(stage.transform, "bare", None)
         self._transform: Callable[[Record], Produced] = stage.transform if bare is None else bare.__get__(stage)
         self._transform_batch: Callable[[list[Record]], Produced] | None = getattr(stage, "transform_batch", None)
-        # What `_set_stats` and `drop` leave behind during a call: with the runner, as other threads may run the stage.
+        # What `_set_stats` and `drop` leave behind during a call: kept in the runner, because other threads may run the
+        # stage.
         self._left: Left = self._context.left
-        # What is run in the end, if the stage stands for another object.
+        # The object that is run in the end, if the stage stands for another one.
         self._runs: object = None if getattr(stage, "is_shared", False) else getattr(stage, "stands_for", stage)
         self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
         self._full_names: dict[str, str] = {}
         self._most_inputs: int | None = None
-        #: Whether nothing needs the inputs of a record after this unit, so that they may go when they are used.
+        #: Whether nothing needs a record's inputs after this unit, so that they may be released once used.
         self.is_last_reader = False
 
     def show_index_in(self, cell: memoryview) -> None:
@@ -120,7 +121,7 @@ class UnitRunner:
         releases = self.is_last_reader and isinstance(inputs, list) and self._most_inputs is None
         calls = plain = 0
         index = -1
-        # Written out for what nearly all calls are, one input and one output: this is the inner loop of every build.
+        # Inlined for one input and one output, as in nearly all calls: this is the inner loop of every build.
         for items in inputs:
             index += 1
             if len(items) != 1:
@@ -130,9 +131,9 @@ class UnitRunner:
             context.index = index
             context.item = 0
             (value,) = items
-            if releases:  # so that what comes out, if it is the input or part of it, is seen to be held by no one else
+            if releases:  # an output that is the input, or part of it, then counts as held by nobody else
                 inputs[index] = items = _NOTHING
-            # What an earlier call that failed has left must not be counted for this one.
+            # What a failed earlier call has left must not count for this one.
             if left:
                 _forget(left)
             context.counted = None
@@ -174,7 +175,7 @@ class UnitRunner:
         is_plain = self._is_single and not self._asks_stats
         context.index = index
         calls = plain = 0
-        # Kept apart until the record is through: if its last input fails, nothing of it may be left in a column.
+        # Kept apart until the record is through: if its last input fails, none of it may stay in a column.
         gathered: list[object] = []
         made: dict[str | None, list[object]] = {None: gathered}
         try:
@@ -209,9 +210,9 @@ class UnitRunner:
     def _take(
         self, produced: Any, batch: Batch, index: int, account: UnitAccount, made: dict[str | None, list[object]]
     ) -> None:
-        """Books what one call has given, and adds its values to `made`, by output."""
+        """Books what one call returned, and adds its values to `made`, by output."""
         left, context = self._left, self._context
-        # A list that the stage keeps is held by more than the caller's variable, this one and the count itself.
+        # A list that the stage keeps has more references than the caller's variable, this one and the count itself.
         is_kept = getrefcount(produced) > 3
         count = 0
         if not self._is_single:
@@ -243,7 +244,7 @@ class UnitRunner:
             self._merge_set_stats(left["_stats"], account)
         if context.counted is not None:
             self._merge_set_stats(context.counted.values(), account)
-        # The last reason holds if a stage called `drop` more than once and gave nothing.
+        # The last reason counts if a stage called `drop` more than once and returned nothing.
         if not count:
             (reason,) = left.get("_drops", (NO_OUTPUT,))[-1:]
             _count((reason,), account.dropped)
@@ -255,7 +256,7 @@ class UnitRunner:
         account.outputs += count
 
     def _merge_set_stats(self, statistics: Iterable[Statistic], account: UnitAccount) -> None:
-        """Adds the statistics given to `_set_stats` in this call, which has checked them."""
+        """Merges the statistics passed to `_set_stats` in this call; they are already checked."""
         merged, full_names = account.statistics, self._full_names
         for statistic in statistics:
             full_name = full_names.get(statistic.name)
@@ -264,7 +265,8 @@ class UnitRunner:
                 full_names[statistic.name] = full_name
             known = merged.get(full_name)
             if known is not None and type(known) is type(statistic):
-                # In place: a statistic that a stage gives for every record would be copied for every record.
+                # In place: otherwise a statistic that a stage reports for every record would be copied for every
+                # record.
                 known._merge_from(statistic)
             else:
                 renamed = statistic.copy()
@@ -283,7 +285,7 @@ class UnitRunner:
     def _run_batch(self, batch: Batch, columns: dict[str | None, Column], account: UnitAccount) -> bool:
         """One call of `transform_batch` for the whole batch; False if the records must be run one by one."""
         output_type = self._output_type
-        # `get_stats` is asked after each input, which one call for all of them has no place for.
+        # `get_stats` is asked after each input, which one call for all of them does not allow.
         if isinstance(output_type, Mapping) or self._asks_stats:
             return False
         items = list(self._inputs(batch))
@@ -296,13 +298,13 @@ class UnitRunner:
         self._context.counted = None
         assert self._transform_batch is not None
         try:
-            # Copies: if one record fails, the others are run again, and must not have been changed in place before.
+            # Copies: if one record fails, the others are run again, and must be unchanged.
             produced = self._transform_batch([owned(value) for value in flat])
-        # A mistake in the declaration is none of a record: running one by one would repeat it for each.
+        # A mistake in the declaration does not belong to a record: running one by one would repeat it for each.
         except DeclarationError:
             raise
         except FAILURES:
-            # One bad value must not cost the others: run one by one, so that only the bad one is counted as failed.
+            # One bad value must not affect the others: run one by one, so that only the bad one counts as failed.
             return False
         if type(produced) is not list or len(produced) != len(flat):
             found = f"{len(produced)} lists" if type(produced) is list else brief(produced)
@@ -319,7 +321,7 @@ class UnitRunner:
             for one in values:
                 if not isinstance(one, output_type):
                     return False
-        # `drop` in a batch does not say for which input: reasons go to the inputs without output in their order.
+        # `drop` in a batch does not say for which input: its reasons go, in order, to the inputs without output.
         drops = left.get("_drops", [])
         reasons = [*drops[:empties], *[NO_OUTPUT] * (empties - len(drops))]
         _count(reasons, account.dropped)
@@ -364,7 +366,7 @@ class UnitRunner:
             return self.reject(batch, index, error)
 
     def run_first(self, batch: Batch, count: int) -> None:
-        """The same as `run` for the first `count` inputs of each record alone."""
+        """Like `run`, for only the first `count` inputs of each record."""
         self._most_inputs = count
         try:
             self.run(batch)
@@ -401,13 +403,13 @@ class UnitRunner:
         else:
             account.dead += 1
         batch.failures[index] = Failure.of(error, stage=self.name, dropped=dropped, item=item)
-        # A record that failed is a dead letter or dropped: none of it is written, in any branch.
+        # A record that failed is a dead letter or dropped: no part of it is written, in any branch.
         for column in batch.columns.values():
             column[index] = _NOTHING
 
 
 def _forget(left: Left) -> None:
-    """Forgets what an earlier call has left, which may have failed."""
+    """Forgets what an earlier call, perhaps a failed one, has left."""
     left.pop("_stats", None)
     left.pop("_drops", None)
 
@@ -441,7 +443,7 @@ class GraphRunner:
         ]
         last = graph.last_uses()
         self._spent: list[list[Ref]] = [[] for _ in self.units]
-        # A batch holds every column that any stage made, until here: without this, long pipelines hold all at once.
+        # A batch holds every column made so far: without this, long pipelines hold all of them at once.
         for position, refs in enumerate([[Ref("", None)], *(unit.refs for unit in self.units)]):
             for ref in refs:
                 spent = max(last.get(ref, 0), position - 1)

@@ -112,7 +112,7 @@ def _is_of_beam(class_: type) -> bool:
 
 
 def beam_transform_advice(value: object) -> str | None:
-    """Advice for a Beam transform where none can be; None for anything else. Does not import Beam."""
+    """Advice for a Beam transform where none is allowed; None for anything else. Does not import Beam."""
     if isinstance(value, type) and _is_of_beam(value):
         return f"A PTransform is an object: write {value.__name__}() in the list of stages, see docs/beam.md."
     if not is_beam_transform(value):
@@ -126,10 +126,10 @@ def beam_transform_advice(value: object) -> str | None:
 Join = Literal["product", "zip"]
 
 
-# One of a list that may hold PTransforms: a function, a stage, or a PTransform, which has no types.
+# An element of a list that may hold PTransforms: a function, a stage, or a PTransform, which has no types.
 Step = Any
 
-# What `transform` returns, as the engine gets it and checks it: a list, or a dict of a list for each output.
+# The return value of `transform`, as the engine receives and checks it: a list, or a dict with a list per output.
 Produced = Any
 
 
@@ -192,7 +192,7 @@ class Graph:
     output_type: Mapping[str, type]
 
     def last_uses(self) -> dict[Ref, int]:
-        """For each output that is read, the position of the last unit that reads it; outputs of the graph live on."""
+        """For each output that is read, the position of the last unit that reads it; the graph's outputs stay."""
         last = {ref: position for position, unit in enumerate(self.units) for ref in unit.refs()}
         last.update(dict.fromkeys(self.outputs.values(), len(self.units)))
         return last

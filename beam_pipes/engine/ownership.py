@@ -1,8 +1,8 @@
-"""What a call gives belongs to its record alone: it is taken over if nobody else holds it, and copied otherwise.
+"""The output of a call belongs to its record alone: it is taken over if nobody else holds it, and copied otherwise.
 
 A stage may fill one buffer for all its records, and may change its input in place. So what leaves a stage must not be
-reachable from anywhere else: not from the stage, not from another record, not from the input. A reference count tells:
-a dict that a call has made and returned is held by whoever called. Copies are for the rest.
+reachable from anywhere else: not from the stage, not from another record, not from the input. Reference counts show
+that: a dict made and returned by a call is held only by the caller. Everything else is copied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from beam_pipes.format.spec import UNCHANGEABLE, Record, owned
 
-# The references to a value of which no one else knows, seen from within `taken`: its parameter, and getrefcount's.
+# The references to a value that nobody else knows, seen from within `taken`: its parameter, and getrefcount's.
 _OWN_REFERENCES = 2
 
 _ARRAY = np.ndarray
@@ -24,7 +24,7 @@ _OWN_AND_WRITEABLE = 0x0404  # NPY_ARRAY_OWNDATA | NPY_ARRAY_WRITEABLE
 
 
 def _taken(value: Record, held: int = 1) -> Record:
-    """`value`, or what must be copied of it so that nobody but the caller can reach it.
+    """`value`, with copies of those parts that somebody besides the caller can reach.
 
     `held` is how many references the caller has: 1 for a local variable.
     """
@@ -40,7 +40,7 @@ def _taken(value: Record, held: int = 1) -> Record:
                 value[name] = mine
         return value
     if kind is _ARRAY:
-        # The usual case is written out: its memory is its own, it may be written to, and no weak reference leads to it.
+        # The usual case is inlined: it owns its memory, is writable, and has no weak references.
         if value.flags.num & _OWN_AND_WRITEABLE == _OWN_AND_WRITEABLE and not getweakrefcount(value):
             return value
         return value if _is_whole_of_its_base(value) else value.copy(order="K")
@@ -50,11 +50,11 @@ def _taken(value: Record, held: int = 1) -> Record:
                 item = value[position]
                 value[position] = _taken(item, 2)
         return value
-    return owned(value)  # messages too: a part of one may be held without a reference to the whole
+    return owned(value)  # messages too: somebody may hold a part of one without a reference to the whole
 
 
 def _is_whole_of_its_base(array: np.ndarray) -> bool:
-    """Whether an array that nobody else holds shows all of one that nobody holds but it: `np.array(…).reshape(…)`."""
+    """Whether an unshared array shows all of a base that only it holds: `np.array(…).reshape(…)`."""
     base: Any = array.base
     return (
         type(base) is _ARRAY
@@ -68,7 +68,7 @@ def _is_whole_of_its_base(array: np.ndarray) -> bool:
 
 
 def _counts_tell() -> bool:
-    """Whether this Python counts references as `_taken` expects; the kinds of what must be copied are tried once."""
+    """Whether this Python counts references as `_taken` expects; tried once with each kind of value to copy."""
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
     array, inner = np.zeros(4), [1]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from beam_pipes.engine.statistics import Statistic
 
 
-# What `_set_stats`, `drop` and `count` leave behind during a call of a stage, by the name of an attribute.
+# What `_set_stats`, `drop` and `count` leave behind during a call of a stage, by attribute name.
 Left = dict[str, Any]
 
 
@@ -75,12 +75,12 @@ class RecordContext:
 
     @property
     def content(self) -> bytes:
-        """What the record is known by when its neighbours change: the name of its file if it is a whole file, else a
-        digest of its content; its id where records have neither.
+        """What identifies the record when its neighbours change: the name of its file if it is a whole file, else a
+        digest of its content; its id if records have neither.
         """
         if self.content_of is None:
             return self.record_id.encode("utf-8", "surrogatepass")
-        assert self.index is not None  # only `transform` asks
+        assert self.index is not None  # only asked for in `transform`
         return self.content_of(self.index)
 
     def key(self, *, size: int = 16) -> bytes:
@@ -163,7 +163,7 @@ class Failure:
 
 
 def error_in_short(stage: str, record_id: str, error_type: str, message: str) -> str:
-    """A failed record in a message: `tokenize, a.txt@0: KeyError: 'text'`."""
+    """A failed record as part of a message: `tokenize, a.txt@0: KeyError: 'text'`."""
     return f"{stage}, {record_id}: {error_type}: {message:.200}"
 
 
@@ -183,7 +183,7 @@ def portable_traceback(error: BaseException) -> str:
 
 B = TypeVar("B", bound="Batch")
 
-# For each record, the list of values that one output of one unit gave.
+# For each record, the list of values from one output of one unit.
 Column = list[Sequence[Record]]
 
 
@@ -207,7 +207,7 @@ class Batch:
         self.size = len(records.values)
         self.columns: dict[Ref, Column] = {Ref("", None): [(value,) for value in records.values]}
         self.failures: dict[int, Failure] = {}
-        # For each record, the inputs for which a unit gave nothing: (unit, reason), in the order of units.
+        # For each record, the inputs for which a unit returned nothing: (unit, reason), in the order of units.
         self.drops: dict[int, list[tuple[str, str]]] = {}
         self.account = Account() if account is None else account
 

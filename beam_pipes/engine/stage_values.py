@@ -23,7 +23,7 @@ def combined(names: tuple[str, ...], lists: tuple[Sequence[object], ...], unit: 
     Raises `UnequalZipException` or `TooManyCombinationsException` for lists that cannot be joined.
     """
     lengths = [len(values) for values in lists]
-    # A branch that gave nothing leaves nothing to combine, with either kind of join.
+    # With either kind of join, a branch without values leaves nothing to combine.
     if not all(lengths):
         return NOTHING
     if unit.join == "zip":
@@ -47,7 +47,7 @@ def combined(names: tuple[str, ...], lists: tuple[Sequence[object], ...], unit: 
 
 
 class Outputs:
-    """Checks what `transform` of one stage has returned, where the engine sees that it is not plainly right.
+    """Checks what `transform` of one stage has returned, if it is not obviously right to the engine.
 
     Each method raises `InvalidTransformOutputException`, naming what was expected and what was returned.
     """
@@ -90,7 +90,7 @@ class Outputs:
 
     def declared(self, values: list[object], expected: Any, key: str | None) -> list[object]:
         """`values` with our messages converted to TensorFlow's and vice versa, where the declared type requires it."""
-        # Both have classes of the same messages, and a stage that parses by TensorFlow gives those.
+        # Both libraries have classes for the same messages, and a stage that parses with TensorFlow returns those.
         made = [one if isinstance(one, expected) else as_message_of(one, expected) for one in values]
         position = next((at for at, one in enumerate(made) if not isinstance(one, expected)), None)
         if position is None:

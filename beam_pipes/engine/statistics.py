@@ -35,7 +35,7 @@ class Statistic(abc.ABC):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        # What is read back from a file is looked up here, never imported by a name found in the file.
+        # Classes read back from a file are looked up here, never imported by a name found in the file.
         Statistic.kinds[cls.kind()] = cls
 
     def __init__(self, name: str) -> None:
@@ -237,7 +237,7 @@ class Maximum(Statistic):
 
     def update(self, value: int | float) -> None:
         """Takes one more value."""
-        # NaN is neither greater nor smaller: what max() makes of it depends on the order.
+        # NaN is neither greater nor smaller: the result of max() would depend on the order.
         if value > self.value or self.value != self.value:
             self.value = value
 
@@ -249,7 +249,7 @@ class Maximum(Statistic):
 
     def state(self) -> dict[str, object]:
         value = plain_number(self.value)
-        # Legal here and illegal in JSON: what is not finite travels as a string, as in Histogram.
+        # Legal here but not in JSON: infinities and NaN travel as strings, as in Histogram.
         return {**super().state(), "value": str(value) if isinstance(value, float) and not isfinite(value) else value}
 
     @classmethod
@@ -296,7 +296,7 @@ class Histogram(Statistic):
         self.verbose_pretty_print = verbose_pretty_print
 
     def _declared(self) -> list[float]:
-        """The bounds without that of the range that is always there."""
+        """The bounds without that of the range that always exists."""
         return [bucket for bucket in self.buckets if bucket != -math.inf]
 
     def increment(self, value: float, inc: int = 1) -> None:
@@ -315,7 +315,7 @@ class Histogram(Statistic):
             )
         counters = self.counters
         for lower, count in other.counters.items():
-            if count:  # a statistic of one record has few that are not empty
+            if count:  # in a statistic of one record few are not empty
                 counters[lower] += count
         self.nan_count += other.nan_count
 

@@ -1,9 +1,9 @@
-"""Turns: a stage that may keep something of a call on itself is run by one thread of a process at a time.
+"""Turns: a stage that may keep state of a call on itself is run by one thread of a process at a time.
 
-A declaration that workers import by its name is one object for all threads of a worker, and so is each of its class
-stages. What the engine wants to know of a call (drops, statistics) it keeps with the runner. But a class may keep
-anything between two lines of its `transform`: a buffer, what its own `get_stats` tells. So a runner takes the turn of
-a stage for a batch; a class that says `is_shared = True` keeps nothing, and its threads do not wait for each other.
+A declaration that workers import by its name is one object for all threads of a worker, and so are its class stages.
+What the engine needs to know about a call (drops, statistics) it keeps with the runner. But a class may keep anything
+between two lines of its `transform`: a buffer, the data of its own `get_stats`. So a runner takes the turn of a stage
+for a batch; a class with `is_shared = True` keeps nothing, and its threads do not wait for each other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Turn:
         self.left: Left | None = None
 
 
-# By id, since a stage may be of any class: with slots, without a hash, with a `__getstate__` that takes all of it.
+# By id, since a stage may be of any class: with slots, without a hash, with its own `__getstate__`.
 _turns: dict[int, tuple[Callable[[], object], Turn]] = {}
 _making = threading.Lock()
 
@@ -44,16 +44,16 @@ def turn_of(stage: object) -> Turn:
 
 
 def left_in_turn(stage: object) -> Left | None:
-    """Where the run that has the turn of `stage` collects; None if there is no such run."""
+    """Where the run that has the turn of `stage` collects; None if no run has it."""
     found = _turns.get(id(stage))
     return None if found is None else found[1].left
 
 
 def _known(stage: object) -> Callable[[], object]:
-    """Something that lives as long as the entry does, and ends it with the stage."""
+    """An object that lives as long as the entry does, and ends it with the stage."""
     try:
         return weakref.ref(stage, functools.partial(_forget, id(stage)))
-    except TypeError:  # it has slots, and none for this: it stays
+    except TypeError:  # it has slots and cannot be referenced weakly: the entry stays
         return lambda: stage
 
 
@@ -62,7 +62,7 @@ def _forget(key: int, _: object) -> None:
 
 
 def _begin_anew() -> None:
-    """In a forked process: the threads that hold turns are not there."""
+    """In a forked process: the threads that hold turns do not exist there."""
     global _making
     _making = threading.Lock()
     _turns.clear()
