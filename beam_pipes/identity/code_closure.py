@@ -69,7 +69,7 @@ class CodeClosure:
         self._waiting: list[Entity] = []
         self._taken: set[str] = set()
         self._home = ""
-        #: Module and name (`Config.size` of a class) → value, of plain data that code refers to and a program may set.
+        #: Module and name (`Config.size` of a class) → value: plain data that code refers to and a program may set.
         self.values: dict[tuple[str, str], object] = {}
         self._values = Canonicalizer(
             on_function=self.add_function, on_class=self.add_class, on_asset=on_asset, label=label
@@ -79,7 +79,7 @@ class CodeClosure:
         )
 
     def canonical(self, value: object, path: str, *, home: str) -> object:
-        """`canonical(value)`, adding the code that it holds. `home`: module of the stage that it configures."""
+        """`canonical(value)`, also adding the code that it holds. `home`: module of the stage that it configures."""
         self._home = home
         return self._values.convert(value, path)
 
@@ -114,9 +114,9 @@ class CodeClosure:
         return parts
 
     def _forget_states(self, every: list[Entity]) -> None:
-        """Of a name that the code itself assigns to, such as a model that is loaded when it is first needed, or of a
-        dict that it fills as it goes, the value depends on what ran before: the statement that makes it counts. So it
-        is with attributes of classes, whose statements count in any case."""
+        """The value of a name that the code itself assigns to, such as a model loaded on first use, or of a dict that
+        it fills as it goes, depends on what ran before: the statement that makes it counts instead. The same holds for
+        attributes of classes, whose statements count in any case."""
         changed = frozenset[str]().union(*(entity.code.facts.attributes for entity in every))
         for of, place in [*self._constants]:
             if "." in place and place.rpartition(".")[2] in changed:
@@ -277,7 +277,7 @@ _NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
 def _settings(value: object, name: str, *, depth: int = 4) -> dict[str, object] | None:
     """The fields of an object that holds plain data only, and objects like it: `{"options.inner.size": 2}`.
 
-    None for another object: one that holds more may hold what belongs together, such as a flag and a model.
+    None for any other object: one that holds more may hold things that belong together, such as a flag and a model.
     """
     cls = type(value)
     fields = getattr(value, "__dict__", None)
@@ -295,14 +295,14 @@ def _settings(value: object, name: str, *, depth: int = 4) -> dict[str, object] 
 
 
 def _is_replaced(module: str, name: str, found: object) -> bool:
-    """Whether a program has put something else in the place of a module's function or class: `helpers.clean = mine`."""
+    """Whether a program has replaced a module's function or class: `helpers.clean = mine`."""
     own = (getattr(found, "__module__", None), getattr(found, "__qualname__", None)) == (module, name)
     scope = getattr(sys.modules.get(module), "__dict__", {})
     return not own and is_users(module) and scope.get(name) is found and is_defined_plainly(scope, name)
 
 
 def set_attributes(cls: type, node: Node | None) -> dict[str, object]:
-    """Plain attributes of a user's class that are not what its body says, because a program has set them since.
+    """Plain attributes of a user's class that differ from its body, because a program has set them since.
 
     `class Config: size = 1`, then `Config.size = 2` → `{"size": 2}`; empty for a class whose source is not known.
     """
@@ -404,7 +404,7 @@ def _is_own(module: str, home: str) -> bool:
 
 
 def is_users(module: str) -> bool:
-    """Whether a module is a user's own: neither Python's, nor the framework's, nor of an installed distribution."""
+    """Whether a module is a user's own, and not Python's, the framework's or an installed distribution's."""
     return module.partition(".")[0] not in FRAMEWORK and not _is_installed(module)
 
 
@@ -499,7 +499,7 @@ def _code_of_class(cls: type) -> _Code:
         if hasattr(cls, "DESCRIPTOR") and hasattr(cls, "SerializeToString"):
             from google.protobuf import descriptor_pb2
 
-            # A proto message is what its descriptor says; the class differs from version to version of the runtime.
+            # A proto message is identified by its descriptor; the class differs between versions of the runtime.
             descriptor = descriptor_pb2.DescriptorProto()
             cls.DESCRIPTOR.CopyToProto(descriptor)
             return _from_bytecode([], descriptor.SerializeToString(deterministic=True).hex())

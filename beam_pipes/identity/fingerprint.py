@@ -46,12 +46,12 @@ def fingerprint(stage: object) -> Fingerprint:
 
 
 def set_values(stages: Iterable[object]) -> dict[tuple[str, str], object]:
-    """Module and name → value, of the plain data that the code of stages refers to, as a program has set it.
+    """(module, name) → value: the plain data that the code of stages refers to, as a program has set it.
 
         helpers.LIMIT = 5; set_values([tokenize])  →  {("helpers", "LIMIT"): 5, ("helpers", "Config.size"): 2}
 
-    Constants of modules, attributes of classes that differ from the class's body, and what has been put in the place of
-    a module's function or class, which need not be plain data. A process that imports `helpers`
+    Constants of modules, attributes of classes that differ from the class's body, and whatever has replaced a module's
+    function or class, which need not be plain data. A process that imports `helpers`
     itself has the values that the module was written with. Raises `DeclarationError` as `fingerprint` does.
     """
     collector = _ValuesCollector()
@@ -253,7 +253,7 @@ class _Collector:
 
 
 class _ValuesCollector(_Collector):
-    """Reads no assets: of the result of an analyzer there is no content before its analysis."""
+    """Reads no assets: before its analysis, the result of an analyzer has no content."""
 
     def _on_asset(self, asset: Asset) -> object:
         return {"$asset": asset.name}

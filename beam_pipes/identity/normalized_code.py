@@ -2,7 +2,7 @@
 
 The text leaves out comments, blank lines, layout, positions, docstrings and other bare constants, annotations and
 redundant `pass` statements; everything else counts, names of local variables too. It is the same on every Python
-version. What a name in the code means, Python's own `symtable` says.
+version. Python's own `symtable` says what a name in the code means.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _references(node: Node, names: set[str]) -> Iterator[Reference]:
 
 
 def _container(node: ast.Subscript | ast.Attribute) -> ast.expr | None:
-    """What `known[word] = …`, `del known[word]` or `known.add` changes, of nested containers the outermost one."""
+    """The container that `known[word] = …`, `del known[word]` or `known.add` changes; of nested ones, the outermost."""
     if isinstance(node, ast.Attribute):
         return node.value if node.attr in _CHANGING else None
     inner: ast.expr = node

@@ -114,11 +114,11 @@ def _command_of(arguments: list[str]) -> str:
 
 
 def _pieces(module_globals: dict[str, object]) -> Iterator[SourceFile]:
-    """What a program without a file consists of: the cells of a notebook, the last one first, or what was typed."""
+    """The sources of a program without a file: the cells of a notebook, the last one first, or what was typed."""
     if not _is_main(module_globals):
         return
     name = _typed_program()[0]
-    # Lines that no file has are kept without a time.
+    # Lines that belong to no file are kept without a time.
     paths = [path for path, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None]
     for path in [*reversed(paths), *([name] if name else [])]:
         file = source_file(path, module_globals)
@@ -138,7 +138,7 @@ def function_node(function: FunctionType) -> FunctionNode | None:
 
 
 def is_defined_plainly(module_globals: dict[str, object], name: str) -> bool:
-    """Whether a module's file makes a name by one `def` or `class` at its top, undecorated, and by nothing else."""
+    """Whether a module's file makes a name by a single undecorated, top-level `def` or `class`, and nothing else."""
     file = source_file(str(module_globals.get("__file__")), module_globals)
     if file is None or name in file.assignments:
         return False
@@ -166,7 +166,7 @@ def class_node(cls: type) -> ast.ClassDef | None:
             path = _typed_program()[0]
     candidates = file.classes.get(cls.__qualname__, []) if file is not None else []
     lines = {code.co_firstlineno for code in codes if code.co_filename == path}
-    if len(candidates) == 1:  # also where decorators have put functions of other places in
+    if len(candidates) == 1:  # even if decorators have added functions from elsewhere
         return candidates[0]
     for node in reversed(candidates):
         defined = {_first_line(n) for n in node.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))}
@@ -201,7 +201,7 @@ def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def _lambda_node(code: CodeType, candidates: list[ast.Lambda]) -> ast.Lambda | None:
     if len(candidates) <= 1 or sys.version_info < (3, 11):
         return candidates[0] if len(candidates) == 1 else None
-    # Several on one line: the one whose body holds the columns that the instructions came from.
+    # Several on one line: the one whose body contains the columns of the instructions.
     spans = [span for span in code.co_positions() if None not in span and span[3] != 0]
     starts = {(span[0], span[2]) for span in spans}
     fitting = [
