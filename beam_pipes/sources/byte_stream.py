@@ -33,7 +33,7 @@ def codec_of(name: str) -> str | None:
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
-# How files that are not UTF-8 begin, what they are, and the suffix by which they are decompressed, where any is.
+# How files that are not UTF-8 begin, what they are, and the suffix by which they are decompressed, if any.
 _BEGINNINGS = {
     b"\xff\xfe": ("UTF-16", None),
     b"\xfe\xff": ("UTF-16", None),
@@ -133,7 +133,7 @@ def hash_range(
     if content_digest is not None:
         return object_range_digest(content_digest, start, end, prefix=prefix)
     if not start and end <= READ_BYTES and not is_remote(path):
-        with contextlib.suppress(OSError):  # what follows says what is wrong
+        with contextlib.suppress(OSError):  # if this fails, what follows says why
             content = _content(path, end)
             if len(content) == end:
                 return hashlib.sha256(prefix + content).hexdigest()
@@ -165,7 +165,7 @@ def slice_bytes(path: str, piece: Slice, *, prefix: bytes = b"", size: int = REA
     with _opened(path, piece.file, start) as handle:
         known = content_digest_of(handle)
         if known is not None:
-            # The generation that was opened is the one that is read: it was planned, or nothing of it is given.
+            # Exactly the generation that was opened is read: it was planned, or none of it is returned.
             require_digest(piece, object_range_digest(known, start, end, prefix=prefix))
             yield from _read_range(handle, piece.file, start, end, size)
             return
@@ -177,7 +177,7 @@ def slice_bytes(path: str, piece: Slice, *, prefix: bytes = b"", size: int = REA
 
 
 def require_digest(piece: Slice, found: str, *, unit: str = "bytes") -> None:
-    """Raises `SourceError` if what was read of a slice is not what was planned; `unit` is what slices count."""
+    """Raises `SourceError` if the content of a slice is not what was planned; `unit` is what slices count."""
     if found != piece.digest:
         raise SourceError(
             f"input {piece.file} changed after it was planned: {unit} {piece.start} to {piece.end} should have sha256 "
@@ -196,7 +196,7 @@ def slice_chunks(path: str, piece: Slice, *, size: int = READ_BYTES, prefix: byt
 
 
 def _within(chunks: Iterator[bytes], skip: int, count: int) -> Iterator[bytes]:
-    """`count` bytes of a stream after the first `skip`. It is read to its end, where its digest is compared."""
+    """`count` bytes of a stream after the first `skip`. Reads it to its end, where its digest is compared."""
     for chunk in chunks:
         part = chunk[skip : skip + count]
         skip = max(0, skip - len(chunk))
@@ -206,7 +206,7 @@ def _within(chunks: Iterator[bytes], skip: int, count: int) -> Iterator[bytes]:
 
 
 class _Decoder(Protocol):
-    """One member of a compressed file, as far as it has been fed."""
+    """One member of a compressed file, as far as its bytes have arrived."""
 
     @property
     def eof(self) -> bool: ...
@@ -245,7 +245,7 @@ def decompressed(chunks: Iterator[bytes], *, codec: str | None, file: str, size:
         data = chunk
         while data:
             if decoder is None:
-                if consumed and data[0] == 0:  # zeros between members, and after the last, are legal
+                if consumed and data[0] == 0:  # zeros between members, and after the last one, are legal
                     padding = len(data) - len(data.lstrip(b"\0"))
                     consumed, data = consumed + padding, data[padding:]
                     continue
@@ -273,7 +273,7 @@ def _new_decoder(codec: str) -> _Decoder:
     if codec == "bzip2":
         return bz2.BZ2Decompressor()
     zstandard = require("zstandard", purpose="reading .zst files")
-    # The largest window there is, of `zstd --long=31`: it takes memory as a frame needs it.
+    # The largest possible window, of `zstd --long=31`: it takes only as much memory as a frame needs.
     return _ZstdMember(zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj())
 
 
@@ -296,7 +296,7 @@ def _bzip2_steps(decoder: bz2.BZ2Decompressor, data: bytes, size: int) -> Iterat
 
 
 class _ZstdMember:
-    """One zstd frame, fed in small steps; `unused_data` includes what was no longer fed."""
+    """One zstd frame, fed in small steps; `unused_data` includes what was not fed."""
 
     def __init__(self, decoder: _ZstdDecoder) -> None:
         self._decoder = decoder
@@ -383,7 +383,7 @@ def _read_at(handle: IO[bytes], at: int, size: int) -> bytes:
 
 
 def _bgzip_block(handle: IO[bytes], at: int) -> tuple[int, int | None]:
-    """Where a block of bgzip ends, and how long it is decompressed. `ValueError` for a gzip member of another kind."""
+    """Where a block of bgzip ends, and its decompressed length. `ValueError` for a gzip member of another kind."""
     header = _read_at(handle, at, _MOST_HEADER_BYTES)
     magic, extra = _GZIP_EXTRA.unpack_from(header)
     if magic != b"\x1f\x8b\x08\x04" or extra != 6 or header[12:16] != b"BC\x02\0":
@@ -393,7 +393,7 @@ def _bgzip_block(handle: IO[bytes], at: int) -> tuple[int, int | None]:
 
 
 def _zstd_frame(handle: IO[bytes], at: int) -> tuple[int, int | None]:
-    """The same of a zstd frame; None if it does not say how long it is. Frames to be skipped are 0 bytes long."""
+    """The same for a zstd frame; None if it does not say how long it is. Skippable frames are 0 bytes long."""
     zstandard = require("zstandard", purpose="reading .zst files")
     header = _read_at(handle, at, _MOST_HEADER_BYTES)
     (magic,) = _UINT32.unpack_from(header)

@@ -173,7 +173,7 @@ class CSV(LineSource):
             raise SourceError(f"the header of {file} cannot be parsed: {fields}{advice}", file=file, offset=0)
         found = tuple(fields)
         if self.columns is not None and len(found) == len(self.columns):
-            # Names that a header leaves out, such as that of an index, or has twice are those declared.
+            # Names that a header leaves out, such as that of an index, or repeats, are taken from the declared ones.
             counts = Counter(found)
             unclear = [not name or counts[name] > 1 for name in found]
             found = tuple(name if is_so else own for is_so, name, own in zip(unclear, self.columns, found, strict=True))
@@ -208,7 +208,7 @@ class CSV(LineSource):
     def fingerprint_config(self) -> Mapping[str, object]:
         own = {**super().fingerprint_config(), "source": "CSV", "schema": describe_schema(self.schema)}
         if not self.null:
-            del own["null"]  # as before there was this option
+            del own["null"]  # as before this option existed
         return own
 
 
@@ -309,7 +309,7 @@ class _Rows:
             if not self._skipping:
                 kept = overlong._replace(data=overlong.data[:OVERLONG_KEPT_BYTES])
                 yield from self._source._add_overlong(self._batcher, self._file, kept)
-            # It goes on in the quotes it is in, its end is not a row of its own.
+            # It continues inside quotes, so its end is not the end of a row.
             self._skipping = True
             self._lines += overlong.data.count(b"\n")
             quote = (self._source.quote or "").encode()
@@ -320,7 +320,7 @@ class _Rows:
             yield from self._take(self._joined(), is_last=True)
 
     def _may_close(self, block: LineBlock) -> bool:
-        """Whether a row that is open may end in a block: at a quote that is not doubled, or because it is too long."""
+        """Whether an open row may end in a block: at a quote that is not doubled, or because it is too long."""
         most = self._dialect.max_quoted_lines
         if most is not None and self._held_lines + block.data.count(b"\n") > most:
             return True
@@ -365,7 +365,7 @@ class _Rows:
         )
 
     def _value(self, rows: Rows, k: int, piece: RowPiece, data: bytes, lines: int) -> dict[str, object]:
-        """The value of a row of `data`, which `lines` lines of the file come before."""
+        """The value of a row of `data`, before which the file has `lines` lines."""
         fields = rows.fields[k]
         try:
             assert self._converter is not None
@@ -397,7 +397,7 @@ def _checked_columns(columns: Sequence[str], where: str, *, file: str | None = N
     names = tuple(columns) if not isinstance(columns, str) else ()
     if not names or not all(isinstance(name, str) for name in names) or (file is None and not all(names)):
         raise SourceError(f"{where} should be a list of names, got {columns!r:.200}", file=file)
-    # Of a file, the one who reads it can say what its columns are called.
+    # For a file, its reader can say what its columns are called.
     advice = "" if file is None else f". Name them in the file, or for the source: columns={unique_names(names)!r:.200}"
     if not all(names):
         raise SourceError(

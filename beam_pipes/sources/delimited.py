@@ -39,7 +39,7 @@ class Dialect:
     def rows(self, data: bytes, start: int, *, is_last: bool, first_is_stray: bool = False) -> Rows:
         """The rows of whole lines `data[start:]`, blank lines left out. `is_last`: nothing follows in this file.
 
-        `first_is_stray`: where the first row's quotes do not close in these lines, they never do.
+        `first_is_stray`: if the first row's quotes do not close in these lines, they never do.
         """
         starts = [start + at for at in line_starts(data[start:])]
         spans = list(zip(starts[:-1], starts[1:], strict=True))
@@ -79,7 +79,7 @@ class Dialect:
         return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote, strict=True)
 
     def _aligned(self, lines: list[str]) -> list[list[str] | str] | None:
-        """One row per line in one go, if that is what the lines are."""
+        """One row per line in a single call, if the lines allow it."""
         try:
             fields: list[list[str] | str] = list(self._reader(lines))
         except csv.Error:
@@ -109,7 +109,7 @@ class Dialect:
             end: int = begun + reader.line_num
             too_long = self.max_quoted_lines is not None and end - done > self.max_quoted_lines
             if is_open and not too_long and not is_last and not (first_is_stray and done == 0):
-                rows.rest = spans[done][0]  # perhaps its end is yet to come
+                rows.rest = spans[done][0]  # its end may still come
                 return
             if end - done > 1 and (too_long or isinstance(fields, str)):
                 fields, end = Stray(self._stray(why)), done + 1
@@ -129,7 +129,7 @@ class Dialect:
         )
 
     def look_like_rows(self, data: bytes, *, width: int) -> bool:
-        """Whether the lines after the first are rows of several fields, so that its quote has opened by mistake."""
+        """Whether the lines after the first are rows of several fields, so that its quote was opened by mistake."""
         lines = data.decode("utf-8", "replace").split("\n")[1:-1]
         return width > 1 and bool(lines) and all(len(self._one(line)) == width for line in lines[:1000] if line)
 
@@ -166,7 +166,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
     """Names for the columns of a header, made as pandas makes them: `["", "a", "a"]` → `["Unnamed: 0", "a", "a.1"]`."""
     named = [name or f"Unnamed: {number}" for number, name in enumerate(names)]
     there, counts, unique = set(named), Counter[str](), named[:]
-    for number in sorted(range(len(names)), key=lambda number: not names[number]):  # own names come first
+    for number in sorted(range(len(names)), key=lambda number: not names[number]):  # existing names come first
         own = name = named[number]
         count = counts[name]
         while count > 0:

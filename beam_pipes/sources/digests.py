@@ -5,7 +5,8 @@ programs set the time of modification freely (`touch -r`, `tar`, `rsync -t`), an
 inode of a removed file to the next one. A file that changed within the resolution of its file system's clock before it
 was hashed is not entered: it could change again without its times moving.
 
-All that an entry is trusted for is hashed to its *key*, so that a file of a million digests is 48 bytes for each:
+Everything that an entry is trusted for is hashed to its *key*, so that a file of a million digests takes 48 bytes for
+each:
 
     magic, version        16 bytes
     number of rows        8 bytes
@@ -13,7 +14,7 @@ All that an entry is trusted for is hashed to its *key*, so that a file of a mil
     JSON                  key (hex) → slices, of all other files
     crc32c                4 bytes, of everything before
 
-It is written again and renamed, and read whole: it needs no locks, which network file systems and object stores lack.
+It is rewritten and renamed, and read whole: it needs no locks, which network file systems and object stores lack.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Rows = npt.NDArray[np.void]
 
 
 class Cut(NamedTuple):
-    """One slice of a file at planning: its range, how many stored bytes it stands for, the digest of these.
+    """One slice of a file at planning: its range, how many stored bytes it stands for, and their digest.
 
     `stored` is as in `Slice`.
     """
@@ -63,7 +64,7 @@ class Cut(NamedTuple):
 
 
 def keys_of(files: FoundFiles, variant: str, variant_of_large: str, *, target: int) -> bytes:
-    """`key_of` of every file; those larger than `target` are cut in another way than the others."""
+    """`key_of` of every file; those larger than `target` are cut differently from the others."""
     small, large = (f"{each}\0{files.top}" for each in (variant, variant_of_large))
     blake2b = hashlib.blake2b
     columns = (files.names, files.sizes, files.mtimes_ns, files.inodes, files.ctimes_ns)
@@ -79,16 +80,17 @@ def keys_of(files: FoundFiles, variant: str, variant_of_large: str, *, target: i
 
 
 def key_of(file: FoundFile, variant: str) -> bytes:
-    """A digest of all that the slices of a file are known by, 16 bytes; `variant` names the way in which it is cut.
+    """A digest of everything that identifies the slices of a file, 16 bytes; `variant` names the way in which it is
+    cut.
 
-    Paths are hashed: where a file lies is nobody's business in a cache, which people copy and publish.
+    Paths are hashed: a cache is copied and published, and should not show where files are.
     """
     text = f"{variant}\0{file.path}\0{file.size} {file.mtime_ns} {file.inode} {file.ctime_ns}"
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).digest()
 
 
 class Cuts:
-    """The slices of files, by index: of a file that is one slice of all its bytes the digest, of others all slices."""
+    """The slices of files, by index: a digest for a file that is one slice of all its bytes, all slices for others."""
 
     def __init__(self, count: int) -> None:
         self.digests = np.zeros((count, DIGEST_BYTES), np.uint8)
@@ -115,7 +117,7 @@ class Cuts:
         return made
 
     def take(self, indices: Sequence[int], part: Cuts) -> None:
-        """Puts the slices of these files, which `part` numbers from 0."""
+        """Adds the slices of these files, which `part` numbers from 0."""
         self.digests[list(indices)] = part.digests
         self.others.update((indices[place], cuts) for place, cuts in part.others.items())
 
@@ -157,7 +159,7 @@ class DigestCache:
         """Atomically; keeps the entries that were looked up or added since `load`."""
         used = sum(map(len, self._used)), len(self._used_cuts)
         if self._saved_at == os.fspath(path) and not self.misses and used == (len(self._rows), len(self._cuts)):
-            return  # it holds exactly this
+            return  # it already holds exactly this
         rows = _sorted([np.empty(0, _ROW), *self._used])
         cuts = json.dumps(self._used_cuts, separators=(",", ":"), sort_keys=True).encode()
         parts = [_MAGIC, _COUNT.pack(len(rows)), rows.tobytes(), cuts]
@@ -168,7 +170,7 @@ class DigestCache:
         if is_remote(path):
             storage_for(path).replace(os.fspath(path), b"".join(parts))
             return
-        # Not durable, and renamed all the same: what a power cut leaves of it is not understood, hence rebuilt.
+        # Renamed, but not synced: what a power cut leaves of it is unreadable, and so rebuilt.
         temporary = temporary_path(os.path.abspath(path))
         try:
             with open(temporary, "xb") as file:
@@ -181,12 +183,12 @@ class DigestCache:
             raise
 
     def lookup(self, keys: bytes) -> tuple[Cuts, list[int]]:
-        """The slices of files by their keys, and the indices of those that are not known."""
+        """The slices of files by their keys, and the indices of the unknown ones."""
         halves = np.frombuffer(keys, "<u8").reshape(-1, 2)
         cuts, found = Cuts(len(halves)), np.zeros(len(halves), bool)
         if len(self._rows):
             firsts = np.ascontiguousarray(halves[:, 0])
-            # Of keys with the same first half only the first is found; that the others are read again does no harm.
+            # Of keys with the same first half only the first is found; reading the others again does no harm.
             at = np.minimum(np.searchsorted(self._firsts, firsts), len(self._rows) - 1)
             found = (self._firsts[at] == firsts) & (self._rows["rest"][at] == halves[:, 1])
             hits = self._rows[at[found]]
@@ -213,7 +215,7 @@ class DigestCache:
         return cuts
 
     def get(self, file: FoundFile, variant: str) -> list[Cut] | None:
-        """The slices of an unchanged file when it is cut in the way called `variant`."""
+        """The slices of an unchanged file that was cut in the way called `variant`."""
         cuts, unknown = self.lookup(key_of(file, variant))
         return None if unknown else cuts.of(0, file.size)
 
@@ -224,7 +226,7 @@ class DigestCache:
             self._cuts[key] = self._used_cuts[key] = cuts
 
     def put_all(self, files: FoundFiles, keys: bytes, cuts: Cuts, indices: Sequence[int], *, hashed_at_ns: int) -> None:
-        """Remembers some of the files that were read at `hashed_at_ns`, all of which have these keys and slices."""
+        """Stores some of the files that were read at `hashed_at_ns`, all of which have these keys and slices."""
         times = files.mtimes_ns, files.ctimes_ns
         is_settled = np.zeros(len(files), bool)
         for index in indices:

@@ -48,7 +48,7 @@ def group_small_files(files: Iterable[tuple[str, int]], *, target_shard_bytes: i
     room, least, blake2b = -1, target_shard_bytes // 16384, hashlib.blake2b
     for index, (name, size) in enumerate(files):
         weight = size + least
-        if weight <= room:  # and its name begins no group; written out, as every file of a plan comes by here
+        if weight <= room:  # and its name begins no group; inlined, because every file of a plan passes through here
             hashed = int.from_bytes(blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big")
             if hashed * target_shard_bytes >= weight << 64:
                 groups[-1].append(index)
@@ -85,9 +85,9 @@ class FileSource(Source):
     hidden: bool = False
     relative_to: str | os.PathLike[str] | None = None
 
-    # Whether a file without bytes holds records. (Only where a file is the record.)
+    # Whether a file without bytes holds records (only if the file is the record).
     keeps_empty_files: ClassVar[bool] = False
-    _selection: ClassVar[Selection]  # of each instance, and no field: it is no part of what the source is
+    _selection: ClassVar[Selection]  # per instance, and not a field: it is not part of what the source is
 
     @abstractmethod
     def _inputs(self) -> Paths:
@@ -134,7 +134,7 @@ class FileSource(Source):
         yield from batcher.finish()
 
     def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
-        """Adds the records of a slice, which is in the file at `path`, to the batcher; yields what that yields."""
+        """Adds the records of a slice of the file at `path` to the batcher; yields what that yields."""
         raise NotImplementedError(f"{type(self).__name__} has neither read nor read_slice")
 
     # Raised when the same bytes give other values.
@@ -147,11 +147,11 @@ class FileSource(Source):
         return {"source": type(self).__name__, "version": self.VERSION, **own}
 
     def _variant(self, target_shard_bytes: int | None) -> str:
-        """Names the way in which files that exceed the target are cut, or others (None): digests depend on it."""
+        """Names the way in which files larger than the target are cut, or others (None): digests depend on it."""
         return "whole" if target_shard_bytes is None else f"{type(self).__name__}/{target_shard_bytes}"
 
     def _keys(self, files: FoundFiles, target_shard_bytes: int) -> bytes:
-        """By which digests are kept; see `keys_of`."""
+        """The keys under which digests are kept; see `keys_of`."""
         variants = self._variant(None), self._variant(target_shard_bytes)
         return keys_of(files, *variants, target=target_shard_bytes)
 
@@ -199,7 +199,7 @@ _PORTION_OF_FEW = 64
 
 
 class _Portion:
-    """Some small files that are to be hashed; no others travel to another process."""
+    """Some small files to be hashed; only such files travel to another process."""
 
     def __init__(self, source: FileSource, target: int, files: FoundFiles, indices: Sequence[int]) -> None:
         self.source = source
@@ -211,7 +211,7 @@ class _Portion:
         return {**vars(self), "files": self.files.selected(self.indices), "indices": range(len(self.indices))}
 
     def cut(self) -> Cuts:
-        """The slices of these files, by their places among them."""
+        """The slices of these files, by their index among them."""
         source = self.source
         files = map(self.files.__getitem__, self.indices)
         return Cuts.of_all(
@@ -244,7 +244,7 @@ def _shards(files: FoundFiles, cuts: Cuts, target: int) -> Iterator[SourceShard]
                 yield SourceShard(index=next(number), slices=slices, num_bytes=sum(cut.num_bytes for _, cut in unit))
 
 
-# From so many on, slices are kept as columns.
+# From this many slices on, they are kept as columns.
 _MANY_SLICES = 8
 
 
@@ -343,7 +343,7 @@ class NumberedSource(FileSource, Generic[NumberedT]):
 
     @abstractmethod
     def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[NumberedT]:
-        """Opens a file. Raises `SourceError`, naming it, where it is damaged."""
+        """Opens a file. Raises `SourceError`, naming it, if it is damaged."""
 
     @abstractmethod
     def _value(self, raw: bytes, opened: NumberedT) -> object:
@@ -409,5 +409,5 @@ class _Digest:
                 self._read.update(raw)
 
     def of(self, start: int, stop: int) -> str:
-        """What the digest of records `start … stop` is."""
+        """The digest of records `start … stop`."""
         return self._read.hexdigest() if self._content is None else object_range_digest(self._content, start, stop)

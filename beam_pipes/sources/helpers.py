@@ -3,12 +3,13 @@
     with Helpers() as helpers:
         helpers.map(os.path.getsize, ["a.txt", "b.txt"])  →  [120, 7]
 
-A helper is a fresh interpreter with this process's import path. It is sent (function, item) as a pickle over a pipe,
-each message with its length in front, and answers whether it could do it, and the result. It only saves time: what it
-cannot do, because the function is not to be imported there, fails, or ends the process, is done here.
+A helper is a fresh interpreter with this process's import path. It receives (function, item) as a pickle over a pipe,
+each message preceded by its length, and answers whether it succeeded, and the result. Helpers only save time: what one
+cannot do, because the function cannot be imported there, fails, or ends the process, is done here.
 
-Threads do not serve, since one interpreter lock holds all of them up; `concurrent.futures.ProcessPoolExecutor` does not
-either, since its workers import the caller's `__main__`, or are forks of a process with threads.
+Threads do not help, since one interpreter lock holds all of them up; neither does
+`concurrent.futures.ProcessPoolExecutor`: its workers import the caller's `__main__`, or are forks of a process with
+threads.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _MOST_HELPERS = 16
 class Helpers:
     """Processes that list directories and read many files; as many as there are cores, and at most 16.
 
-    They start with the first `map`. What fails in one of them, whatever it was, is done again in this process, which
-    raises what is to be raised. Where there is one core only, or no interpreter to start, this process does everything.
+    They start with the first `map`. Whatever fails in one of them is repeated in this process, which raises the error.
+    With only one core, or no interpreter to start, this process does everything.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class Helpers:
         for process in self._processes or ():
             assert process.stdin is not None and process.stdout is not None
             process.kill()  # it holds nothing
-            with contextlib.suppress(OSError):  # what was not sent any more
+            with contextlib.suppress(OSError):  # what was not sent yet
                 process.stdin.close()
             process.stdout.close()
             process.wait()
@@ -90,7 +91,7 @@ class Helpers:
 
 
 def _answer(process: subprocess.Popen[bytes], function: Callable[[_Item], object], item: _Item) -> tuple[bool, Any]:
-    """Whether a process could do it, and the result."""
+    """Whether a process succeeded, and the result."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(Exception):  # not picklable, or the process has ended
         _send(process.stdin, (function, item))
@@ -110,7 +111,7 @@ def _send(file: IO[bytes], value: object) -> None:
 
 
 def _received(file: IO[bytes]) -> bytes:
-    """A whole message, so that the next one can be read whatever becomes of this one. `EOFError` if none comes."""
+    """A whole message, so that the next one can be read whatever happens to this one. `EOFError` if none comes."""
     if len(length := file.read(_LENGTH.size)) < _LENGTH.size:
         raise EOFError
     return file.read(_LENGTH.unpack(length)[0])
@@ -120,7 +121,7 @@ def serve() -> None:
     """What a helper runs: answers until its input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a module prints is no answer
+    os.dup2(2, 1)  # output that a module prints must not mix with answers
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             request, answer = _received(sys.stdin.buffer), (False, None)

@@ -118,7 +118,7 @@ class Memory(Source):
             for start in range(part.start, part.end, batch_records):
                 values = list(self.values[start : min(start + batch_records, part.end)])
                 piece = MemoryPiece(file=self.name, first_ordinal=batcher.next_ordinal, values=values, start=start)
-                # Stages may change records in place: they get copies, and the values stay as they were declared.
+                # Stages may change records in place: they get copies, and the values stay as declared.
                 records = [owned(value) for value in values]
                 yield from batcher.add(piece, records, num_bytes=_num_bytes(values))
         yield from batcher.finish()
@@ -151,7 +151,7 @@ def _raw(value: object) -> bytes:
     try:
         return value_bytes(value)
     except SourceError:
-        return repr(value).encode()  # of no type that has bytes: something to look at in a dead letter
+        return repr(value).encode()  # a type without bytes of its own: something to look at in a dead letter
 
 
 def _num_bytes(values: Sequence[object]) -> int:

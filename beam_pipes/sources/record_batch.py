@@ -126,7 +126,7 @@ def digests_of_values(values: Sequence[object], *, file: str, first: int) -> byt
 
 
 def content_of_value(value: Record) -> bytes:
-    """`content_digest` of a value without a source: of text as of a line in a file, of others as in `Memory`."""
+    """`content_digest` of a value without a source: texts as lines of a file, others as in `Memory`."""
     if isinstance(value, str):
         return content_digest(value.encode("utf-8", "surrogatepass"))
     return digests_of_values([value], file="", first=0)
@@ -231,7 +231,7 @@ class RecordBatch:
     `values[i]` has ordinal `ordinals[i]` in its source shard; rows that could not be parsed take an ordinal too and are
     in `bad`. The batch covers the ordinals `first_ordinal … first_ordinal + num_records - 1`. Picklable.
 
-    `left_out` is what was found between the records and is none: reason → how many.
+    `left_out` counts what was found between the records and is not one: reason → number.
     """
 
     __slots__ = (
@@ -283,7 +283,7 @@ class RecordBatch:
         return [self.record_id(i) for i in range(len(self.values))]
 
     def content(self, i: int) -> bytes:
-        """What value `i` is known by when its neighbours change: the name of its file if it is a whole file, else the
+        """What identifies value `i` when its neighbours change: the name of its file if it is a whole file, else the
         digest of its bytes, which it shares with its duplicates.
         """
         piece, _ = self._locate(i)
@@ -393,7 +393,7 @@ class RecordBatch:
             self.ordinals,
             self.bad,
             pieces,
-            self.digests(),  # a stored piece could not tell: the content of a row is more than the bytes it travels as
+            self.digests(),  # a stored piece cannot: the content of a row is more than the bytes it travels as
             self.left_out,
         )
 
@@ -430,9 +430,9 @@ def _ordinal(row: BadRecord) -> int:
 class Batcher:
     """Cuts pieces of any length into batches.
 
-    A batch ends after `batch_records` records, or before the piece that would exceed `batch_bytes`; so it never
-    holds more bytes than the larger of `batch_bytes` and one piece. `left_out` counts what is no record, by reason; the
-    next batch takes it along, which at the end may have no records of its own.
+    A batch ends after `batch_records` records, or before the piece that would exceed `batch_bytes`; so it never holds
+    more bytes than the larger of `batch_bytes` and one piece. `left_out` counts what is not a record, by reason; the
+    next batch takes it along, even a last one without records.
     """
 
     def __init__(self, *, batch_records: int, batch_bytes: int) -> None:
@@ -493,7 +493,7 @@ class Batcher:
     def add_parsed(
         self, piece: Piece, count: int, parse: Callable[[int], Record], *, num_bytes: int
     ) -> Iterator[RecordBatch]:
-        """Takes the `count` records of a piece, parsed one by one: those for which that is a `SourceError` are bad."""
+        """Takes the `count` records of a piece, parsed one by one: those that raise a `SourceError` are bad."""
         values, ordinals, bad = list[Record](), list[int](), list[BadRecord]()
         for k in range(count):
             ordinal = piece.first_ordinal + k

@@ -19,7 +19,7 @@ from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard
 if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache
 
-# Between the digest of a slice and that of its repairs.
+# Separates the digest of a slice from that of its repairs.
 _AND = "+"
 
 
@@ -98,7 +98,7 @@ class RepairedSource(Source):
         return self.source.splits_of(unrepaired(shard)[0])
 
     def repair_of(self, file: str, position: int) -> bytes | None:
-        """The bytes that should be there, or None if nothing is repaired."""
+        """The bytes that should be there, or None if it is not repaired."""
         return self.repairs.get(f"{file}@{position}")
 
     def _by_slice(self, shards: Iterable[SourceShard]) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
@@ -114,7 +114,7 @@ class RepairedSource(Source):
             file, _, position = record_id.rpartition("@")
             if file not in places:
                 raise SourceError(f"a repair is given for {record_id!r}, but the input has no file {file!r}", file=file)
-            # Positions in a compressed file may lie beyond its stored size: what lies behind is in the last slice.
+            # Positions in a compressed file may exceed its stored size: those are in the last slice.
             at = bisect.bisect_right(places[file], (int(position), (1 << 62, 0))) - 1
             repaired.setdefault(places[file][max(at, 0)][1], []).append((int(position), raw))
         return {key: sorted(records) for key, records in repaired.items()}

@@ -124,7 +124,7 @@ def _float_of_text(dtype: str) -> Convert:
 
 
 def number_of_json(text: str) -> float:
-    """What JSON writes with a point or an exponent; `1e400`, which would be infinite, is refused.
+    """A JSON number with a point or an exponent; `1e400`, which would be infinite, is refused.
 
     It makes reading numbers a third slower (57 µs against 41 for 256 of them), and nothing else.
     """

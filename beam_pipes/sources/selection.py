@@ -64,7 +64,7 @@ def select(
     absolute = tuple(map(_absolute, entries))
     counts = Counter(path.rstrip("/") for path in absolute)
     if twice := [path for path, count in counts.items() if count > 1]:
-        # Not read twice: ids of records would repeat. Not read once without a word: a path may be repeated on purpose.
+        # Not read twice: ids of records would repeat. Not silently read once: a path may be repeated on purpose.
         raise SourceError(
             f"paths should name each input once, found {twice[0]!r} {counts[twice[0]]} times: a file is read "
             "once, however often it is named. Name it once; to see its records more often than others, build it "
@@ -196,8 +196,8 @@ class Selection:
 def _top_of(path: str) -> tuple[str, str, bool]:
     """(directory, what a path names in it, whether that is one file); '' names the directory itself.
 
-    On every store: what is there by exactly this name is meant by it, and so are directories in front of a glob:
-    `a[1]/*.txt` looks into `a[1]` if there is one.
+    On every store, an existing path with exactly this name is meant, also for directories before a glob: `a[1]/*.txt`
+    looks into `a[1]` if there is one.
     """
     remote = is_remote(path)
     is_directory = _is_directory if remote else os.path.isdir
@@ -214,16 +214,16 @@ def _top_of(path: str) -> tuple[str, str, bool]:
 # On this machine.
 
 
-# From this number of files on, processes that help save more than they take to start: 0.4 s of a core each.
+# From this number of files on, helper processes save more than they take to start: 0.4 s of a core each.
 MANY_FILES = 20_000
 
 # A directory to be listed: its path, its name relative to the top of the walk with a final slash, and the identities of
-# the directories above.
+# the directories above it.
 Waiting: TypeAlias = "tuple[str, str, tuple[tuple[int, int], ...]]"
 
 
 class _Walk(NamedTuple):
-    """How the directories below one entry are listed; `prefix` is what names have in front."""
+    """How the directories below one entry are listed; names begin with `prefix`."""
 
     selection: Selection
     patterns: tuple[str, ...]
@@ -292,13 +292,13 @@ def _remote_base(entries: tuple[str, ...], relative_to: str | None) -> str:
         return relative_to.rstrip("/")
     if len({entry.removeprefix(scheme).partition("/")[0] for entry in entries}) > 1:
         raise SourceError(f"inputs {list(entries)!r} have no bucket in common: declare one source for each bucket")
-    # Not `os.path.commonpath`, which takes `a//b` for `a/b`: keys of objects are no paths.
+    # Not `os.path.commonpath`, which takes `a//b` for `a/b`: keys of objects are not paths.
     parts = zip(*(_top_of(entry)[0].removeprefix(scheme).split("/") for entry in entries), strict=False)
     return scheme + "/".join(each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, parts))
 
 
 def _objects(entry: str) -> ObjectStorage:
-    storage: Any = storage_for(entry)  # of a path with a scheme, it is a store of objects
+    storage: Any = storage_for(entry)  # a path with a scheme has an object store
     made: ObjectStorage = storage
     return made
 
@@ -442,7 +442,7 @@ class FoundFile(NamedTuple):
 
 
 class FoundFiles:
-    """Files below one base, as columns: a million of them take 110 MB, where objects would take 500."""
+    """Files below one base, as columns: a million of them take 110 MB, against 500 as objects."""
 
     def __init__(self, base: str) -> None:
         self.top = base if base.endswith("/") else f"{base}/"
@@ -517,7 +517,7 @@ class FoundFiles:
         return made.selected([at for at, name in enumerate(names) if not at or names[at - 1] != name])
 
     def __getstate__(self) -> dict[str, object]:
-        # As one string, names travel in a third of the time.
+        # Joined to one string, names travel in a third of the time.
         return {**vars(self), "names": "\0".join(self.names)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

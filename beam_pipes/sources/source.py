@@ -35,8 +35,8 @@ class Slice:
     file as it is stored (rows for Parquet, indices for values in memory), `end` exclusive; `digest` is the sha256 of
     exactly these bytes, in hex.
 
-    Of a part of a compressed file `start` and `end` are bytes of the decompressed file. `stored` says where they are:
-    `(begin, end, base)`, bytes of the file as it is stored, which the digest is of, and what `begin` is decompressed.
+    For a part of a compressed file `start` and `end` are bytes of the decompressed file. `stored` says where they are
+    stored: `(begin, end, base)`, stored bytes, which the digest covers, and the decompressed position of `begin`.
     """
 
     file: str
@@ -46,7 +46,7 @@ class Slice:
     stored: tuple[int, int, int] | None = None
 
     def row(self) -> list[object]:
-        """What the fingerprint of a shard is made of."""
+        """The slice's contribution to the fingerprint of its shard."""
         row: list[object] = [self.file, self.start, self.end, self.digest]
         return row if self.stored is None else [*row, list(self.stored)]
 
@@ -67,7 +67,7 @@ class Slice:
 
 
 class WholeFiles(Sequence[Slice]):
-    """The slices of a shard of whole files, equal to a tuple of them; made when they are looked at.
+    """The slices of a shard of whole files, equal to a tuple of them; created on access.
 
     A million small files take 80 MB as columns, and 300 MB as objects.
     """
@@ -81,7 +81,7 @@ class WholeFiles(Sequence[Slice]):
         self._digests = digests
 
     def rows(self) -> list[tuple[str, int, int, str]]:
-        """As `Slice.row`, of all slices; as tuples, which the garbage collector does not visit."""
+        """`Slice.row` of all slices; as tuples, which the garbage collector does not visit."""
         digests = self._digests.hex()
         return [
             (name, 0, size, digests[at : at + 64])
@@ -200,7 +200,7 @@ class Source(ABC):
         """The options that determine the values of the same bytes, as JSON-able data; no paths, no patterns."""
 
     def fingerprint_class(self) -> str:
-        """The name under which the source counts in fingerprints: of its class, unless it wraps another source."""
+        """The name under which the source counts in fingerprints: that of its class, unless it wraps another source."""
         return type(self).__name__
 
     def stages(self) -> Mapping[str, object]:

@@ -72,7 +72,7 @@ class _ParquetFile(Protocol):
     ) -> Iterator[ArrowBatch]: ...
 
 
-# The directory of rows without a value for a partition.
+# The directory for rows without a value for a partition.
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -205,7 +205,7 @@ class Parquet(_Tables):
 
     def _chunks(self, parquet: _ParquetFile, group: int, file: str) -> Iterator[tuple[int, int]]:
         """Offset and size of each selected column's bytes in a row group."""
-        # Arrow ends the process where it is asked for the metadata of a damaged column; where it reads one, it raises.
+        # Arrow ends the process when asked for the metadata of a damaged column; when it reads the column, it raises.
         next(
             parquet.iter_batches(
                 1, row_groups=[group], columns=self._names(parquet.schema_arrow, file), use_threads=False
@@ -293,7 +293,7 @@ class ArrowRows(_Tables):
 
 
 class _Message(NamedTuple):
-    """A record batch of a stream: its first row, the bytes that it takes in the file, its values."""
+    """A record batch of a stream: its first row, its bytes in the file, its values."""
 
     row: int
     begin: int
@@ -306,7 +306,7 @@ def _messages(path: str, file: str) -> Iterator[_Message]:
     row = 0
     try:
         with contextlib.ExitStack() as stack:
-            # Mapped, so that passing over a batch reads its header alone.
+            # Mapped, so that passing over a batch reads only its header.
             where = stack.enter_context(open_input(path) if is_remote(path) else pyarrow.memory_map(path))
             stream = stack.enter_context(pyarrow.ipc.open_stream(where))
             while True:
@@ -319,7 +319,7 @@ def _messages(path: str, file: str) -> Iterator[_Message]:
                 yield _Message(row, begin, where.tell(), batch)
                 row += batch.num_rows
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # Arrow says by one without that a file ends early
+        if isinstance(error, OSError) and error.errno is not None:  # without one, Arrow reports a file that ends early
             raise read_error(file, error, offset=0) from error
         advice = ""
         if row == 0 and next(read_range(path, file, 0, 6), b"") == b"ARROW1":
@@ -372,19 +372,19 @@ class RowsPiece(Piece):
         return bytes(sink.getvalue().to_pybytes())
 
     def digests_of(self, start: int, stop: int) -> bytes:
-        # Of the values: the bytes of an Arrow stream are those of a version of pyarrow.
+        # Of the values: the bytes of an Arrow stream depend on the version of pyarrow.
         rows = rows_of(self.batch.slice(start, stop - start))
         return digests_of_values(rows, file=self.file, first=self.row + start)
 
 
 def partitions_of(file: str) -> dict[str, str | None]:
-    """What the directories of a file say of its rows: `"year=2024/city=K%C3%B6ln/a.parquet"` → year 2024, city Köln."""
+    """What a file's directories say about its rows: `"year=2024/city=K%C3%B6ln/a.parquet"` → year 2024, city Köln."""
     pairs = [part.partition("=") for part in file.split("/")[:-1] if "=" in part[1:]]
     return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, _, value in pairs}
 
 
 def columns_of_leaves(schema: ArrowSchema, num_leaf_columns: int) -> list[str | None]:
-    """Of each column of Parquet, the column of Arrow that it is a part of; None where that is not known.
+    """For each Parquet column, the Arrow column that it is a part of; None if that is unknown.
 
     Not by its path: `a.b` is the path of a column `a.b` and of the key `b` of a column `a`.
     """
@@ -416,11 +416,11 @@ def _groups(metadata: _ParquetMetadata, file: str, start: int, end: int) -> list
 
 @contextlib.contextmanager
 def opened_parquet(path: str, file: str) -> Iterator[_ParquetFile]:
-    """A file of Parquet; raises `SourceError`, naming it, where it cannot be read."""
+    """A Parquet file; raises `SourceError`, naming it, if it cannot be read."""
     pyarrow = require("pyarrow", purpose="Parquet")
     parquet = require("pyarrow.parquet", purpose="Parquet")
     try:
-        # A path of this machine pyarrow opens itself, and does not need Python to read.
+        # pyarrow opens a path of this machine itself, and does not need Python to read it.
         with contextlib.ExitStack() as stack:
             where = stack.enter_context(open_input(path)) if is_remote(path) else path
             yield stack.enter_context(parquet.ParquetFile(where))
@@ -433,7 +433,7 @@ def opened_parquet(path: str, file: str) -> Iterator[_ParquetFile]:
         raise read_error(file, error, offset=0) from error
 
 
-# `train-00000-of-00002`, also with a digest behind it.
+# `train-00000-of-00002`, optionally followed by a digest.
 _SHARDED = re.compile(r"(.+?)-\d{5}-of-\d{5}(-[0-9a-f]+)?")
 
 

@@ -43,7 +43,7 @@ from beam_pipes.storage.local import storage_for
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: What becomes of the features of archives: feature, what happens, reference; docs/file-formats.md shows them.
+#: How features of archives are handled: feature, what happens, reference; docs/file-formats.md shows them.
 FEATURES = (
     ("headers of ustar, GNU and pax, sparse members", "read", "`tarfile`"),
     ("keys and extensions, samples", "read", "`webdataset`"),
@@ -130,7 +130,7 @@ class Tar(FileSource):
                             cut = next(cuts, None)
                     before = key or before
         except tarfile.TarError:
-            pass  # the rest is one range: reading it says what is wrong
+            pass  # the rest is one range: reading it reports what is wrong
         except OSError as error:
             raise read_error(file.name, error, offset=bounds[-1]) from error
         bounds.append(file.size)
@@ -161,9 +161,9 @@ class Tar(FileSource):
     def _samples(
         self, stream: _Chunks, part: Slice, *, path: str | None = None, left_out: Counter[str] | None = None
     ) -> Iterator[tuple[int, list[_Member]]]:
-        """The offset of each sample, and its members; counts in `left_out` which others there are.
+        """The offset of each sample, and its members; counts the other members in `left_out`.
 
-        `path` is that of the archive, whose last slice has to be its end; None for a part that has none.
+        `path` is that of the archive, whose last slice must include its end; None for a part without it.
         """
         offset, sample, size = part.start, list[_Member](), 0
         at = part.start
@@ -261,8 +261,8 @@ def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> 
 
     `{"__key__": "cat/1", "cls": 0, "jpg": b"\\xff…"}` with `IMAGE_SUFFIXES` → `FileContent("cat/1.jpg", b"\\xff…")`
 
-    Where no extension is one of them, it may be the end of one, as of `img.jpg`. Raises `TaskError` for several of
-    these: of `1.a.jpg` and `1.b.jpg` the sample does not say which is meant.
+    If no extension is one of them, an ending such as that of `img.jpg` counts. Raises `TaskError` for several of these:
+    with `1.a.jpg` and `1.b.jpg` the sample does not say which one is meant.
     """
     for extension, content in sample.items():
         if f".{extension.lower()}" in suffixes:
@@ -286,8 +286,8 @@ def has_field(sample: Mapping[str, object], field: str) -> bool:
 class SoundInfo(tarfile.TarInfo):
     """Headers of members, for `tarfile.open(…, tarinfo=SoundInfo)`: raises `tarfile.ReadError` for a damaged one.
 
-    `tarfile` raises for the first header only. It takes a later one, damaged or cut off, for the end of the archive,
-    and what follows would be missing without a word.
+    `tarfile` raises only for the first header. It takes a later one that is damaged or cut off for the end of the
+    archive, and what follows would be missing silently.
     """
 
     @classmethod
@@ -295,15 +295,15 @@ class SoundInfo(tarfile.TarInfo):
         try:
             return super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
-            if buf.count(0) == len(buf):  # the end, with zeros or without
+            if buf.count(0) == len(buf):  # the end, with or without zeros
                 raise
             raise tarfile.ReadError(str(error)) from error
 
 
 def breaks_off(archive: tarfile.TarFile) -> bool:
-    """Whether an archive that was read to its end has none of the two blocks of zeros that say that it is whole.
+    """Whether an archive that was read to its end lacks both blocks of zeros that mark it as complete.
 
-    `tarfile` and GNU tar do not ask for them, and take an archive that was cut between two members for a whole one. One
+    `tarfile` and GNU tar do not require them, and take an archive that was cut between two members for a whole one. One
     block is enough, as for GNU tar: nothing can be missing before it.
     """
     assert archive.fileobj is not None
@@ -402,7 +402,7 @@ def _archive(members: list[_Member]) -> bytes:
 
 
 def _header(name: str, size: int) -> bytes:
-    """What `tarfile` writes in front of a file; of the usual names without its many calls, in a tenth of the time."""
+    """What `tarfile` writes in front of a file; for usual names without its many calls, in a tenth of the time."""
     if not (name.isascii() and len(name) <= 100 and size < 8**11):
         info = tarfile.TarInfo(name)
         info.size = size

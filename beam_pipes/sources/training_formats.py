@@ -123,7 +123,7 @@ class _Index(NamedTuple):
 
 
 def _index_beside(path: str, file: str) -> _Index:
-    """The index of a `.bin`. Each slice needs it, so it is kept while the file is unchanged."""
+    """The index of a `.bin`. Every slice needs it, so it is cached while the file is unchanged."""
     index = path.removesuffix(".bin") + ".idx"
     try:
         if is_remote(index):
@@ -220,7 +220,7 @@ class _ArrayRecordFile:
     """An open ArrayRecord file."""
 
     kind = b""
-    content_digest = None  # of files of this machine alone
+    content_digest = None  # only for files of this machine
 
     def __init__(self, path: str, file: str) -> None:
         if is_remote(path):
