@@ -2,7 +2,7 @@
 
     source shard ──Accumulator.add──▶ accumulator of the shard ──Analyzer.merge──▶ result ──Result──▶ stages
 
-`Analyzer` declares the question, `Accumulator` holds what one source shard says to it, and `Result` is the handle by
+`Analyzer` declares the question, `Accumulator` holds what one source shard contributes, and `Result` is the handle by
 which stages use an answer that does not exist yet when they are declared.
 """
 
@@ -115,7 +115,7 @@ class Analyzer(abc.ABC):
     def analysed_graph(self) -> Graph | None:
         """`of` as a graph; None if records are analysed as they are.
 
-        Not called `graph`: what has one is taken for a pipeline, and fingerprinted by that graph alone.
+        Not called `graph`: an object with that attribute is taken for a pipeline, and fingerprinted by it alone.
         """
         return None if self.of is None else graph_of(self.of, default_output="values")
 
@@ -170,7 +170,7 @@ class Analyzer(abc.ABC):
         """The value in a result: what stages get from `result.value()`, and training code by the asset's path."""
 
     def class_names(self, value: Any) -> Sequence[str]:
-        """What the numbers stand for that stages give to classes by this result, `value` as `read` gives it."""
+        """The classes that the numbers assigned by stages with this result stand for; `value` as `read` returns it."""
         raise DeclarationError(f"analyzer {self.name!r}: {type(self).__name__} finds no classes.", analyzer=self.name)
 
     def content_digest(self, path: str) -> str:
@@ -323,8 +323,8 @@ class Accumulator(abc.ABC):
         """Takes a batch of consecutive values.
 
         `values[i]` came from the record `record_ids[i]` (`file@position`); a record that gave three values is named
-        three times, one that gave none is not there. Names are worked out when they are first asked for: an
-        accumulator that does not look at them does not pay for them.
+        three times, one that gave none does not occur. Names are computed when they are first asked for: an accumulator
+        that does not look at them does not pay for them.
         """
 
     @abc.abstractmethod
