@@ -27,7 +27,7 @@ from beam_pipes.format.spec import Record
 
 Classes = tuple[type, ...]
 
-# What denotes several outputs, one after the other; a list is one value, such as the words of a line.
+# Annotations of several outputs, one after the other; a list is one value, such as the words of a line.
 _SEVERAL = (
     collections.abc.Iterator,
     collections.abc.Iterable,
@@ -114,7 +114,7 @@ def given_classes(function: Callable[..., object], where: str, *, batched: bool)
 
 
 def single_class(classes: Classes | None) -> type:
-    """One class for all of these, for a signature that holds only one: `object` for several."""
+    """One class for all of these, for a signature with only one: `object` for several."""
     return classes[0] if classes is not None and len(classes) == 1 else object
 
 
@@ -124,7 +124,7 @@ def describe_classes(classes: Classes | None) -> str:
 
 
 def has_fields(cls: type) -> bool:
-    """Whether objects of a class are examples by their fields: a dataclass or a NamedTuple."""
+    """Whether the fields of the class's objects make them examples: a dataclass or a NamedTuple."""
     return dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
 
 

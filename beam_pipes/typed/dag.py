@@ -113,7 +113,7 @@ class DAGPipeline(Pipeline):
             raise TypeMismatchException(f"{self.name}: as the input of the DAG, {problem}.", stage=self.name)
         here = current_context()
         assert here is not None  # set by whoever calls `transform`, see `Pipeline`
-        # Kept with the place, as threads and other DAGs may run this one too.
+        # Kept with the place, because threads and other DAGs may run this one too.
         place, runner = here.left.get("_runner", (None, None))
         if place != (here.unit, here.seed, here.epoch):
             runner = GraphRunner(self.graph, prefix="", path=here.unit, seed=here.seed, epoch=here.epoch)
@@ -246,7 +246,7 @@ def _check_edges(edges: list[_Edge]) -> None:
             found = _dependency_type(edge)
             if expected != found:
                 takes, gives = _describe(expected), _describe(found)
-                if takes == gives:  # classes of the same name
+                if takes == gives:  # classes with the same name
                     takes, gives = repr(expected), repr(found)
                 raise TypeMismatchException(
                     f"{edge}: {destination.name!r} takes {takes}, but {_label(edge.dependency)} gives {gives}. "
@@ -348,7 +348,7 @@ def _sort(edges: list[_Edge], join: Join) -> tuple[Unit, ...]:
     while waiting:
         for edge in waiting:
             dependency = edge.dependency
-            # In the order in which the stage declares them: how the DAG is written does not change the results.
+            # In the order in which the stage declares them: the way the DAG is written does not change the results.
             inputs: Ref | dict[str, Ref] = (
                 {name: _ref(dependency[name]) for name in edge.destination.input_type}
                 if isinstance(dependency, Mapping)
@@ -369,7 +369,7 @@ def _sort(edges: list[_Edge], join: Join) -> tuple[Unit, ...]:
 
 
 def _cycle(waiting: Mapping[str, list[Node]]) -> list[str]:
-    """The names along a cycle among pipelines that all wait for another one."""
+    """The names along a cycle of pipelines that all wait for another one."""
     path = [next(iter(waiting))]
     while True:
         refs = [_ref(node).unit for node in waiting[path[-1]]]

@@ -48,7 +48,7 @@ _FILLED_IN: Mapping[str, Callable[[RecordContext], Any]] = {
     "record_id": lambda context: context.record_id,
 }
 
-# What `stage(...)` takes itself; every other keyword is an option of the function.
+# The parameters of `stage(...)` itself; every other keyword is an option of the function.
 _OWN_OPTIONS = ("name", "version", "on_error", "record_timeout_secs", "record_memory_bytes")
 
 
@@ -85,7 +85,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         self.__qualname__ = getattr(function, "__qualname__", own_name)
         self.__module__ = getattr(function, "__module__", None) or "builtins"
         self.function = function
-        #: Threads may share it, as they share functions; a method belongs to an object that may keep something.
+        #: Threads may share it, as they share functions; a method belongs to an object that may have state.
         self.is_shared = not isinstance(function, types.MethodType)
         self.options: Mapping[str, Any] = {}
         self.name = own_name if name is None else name
@@ -207,7 +207,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         record, result = f"{first.name}: str", "dict[str, object]"
         if self.batched:
             record, result = f"{first.name}: list[str]", "list[dict[str, object]]"
-        name = self.__name__ if self.__name__.isidentifier() else "tokenize"  # that of a lambda cannot be written
+        name = self.__name__ if self.__name__.isidentifier() else "tokenize"  # a lambda's name cannot be written
         return InvalidTypeSignatureException(
             f"stage {self.name!r} does not say what it {what}, and no neighbouring stage in the pipeline does. Write "
             f"`def {name}({record}) -> {result}:`, with the types of its record and of its result.",
@@ -236,7 +236,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         else:
             produced = self.function(input_object)  # type: ignore[call-arg]
         if type(produced) is dict and not self.gives_fields and not self.gives.several:
-            return [produced]  # what nearly every record gives
+            return [produced]  # the result of nearly every record
         return self._outputs(produced)
 
     def _outputs(self, produced: object, context: RecordContext | None = None) -> list[object]:
@@ -254,7 +254,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         values = iter(self._each(produced))
         while True:
             try:
-                one = None  # not held from here while the next one is made
+                one = None  # no reference here while the next one is made
                 one = next(values)
             except StopIteration as stop:
                 one, values = stop.value, iter(())  # of a generator: `return drop("reason")`
@@ -265,7 +265,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             elif one is not None:
                 if self.gives_fields:
                     one = self._fields(one)
-                # What is made one by one may be filled again; of what is in a list, the engine sees who holds it.
+                # A generator may refill what it yields; for the items of a list, the engine sees who holds them.
                 outputs.append(one if is_list or type(one) in UNCHANGEABLE else taken(one))
 
     def _each(self, produced: object) -> Iterable[object]:
@@ -328,8 +328,8 @@ class FunctionStage(Pipeline, Generic[P, R]):
 class BatchedFunctionStage(FunctionStage[P, R]):
     """A function of a list of records: `@stage(batched=True)`. It returns a list with one result for each of them.
 
-    How many records come at once is up to the engine, and results must not depend on it. Where the function fails, it
-    is called again with each record alone, so that only the bad one pays.
+    The engine decides how many records come at once, and results must not depend on it. If the function fails, it is
+    called again with each record alone, so that only the bad one is affected.
     """
 
     batched = True
@@ -357,7 +357,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
             scratch.left = {}
             one = self._outputs(produced, scratch)
             reasons = scratch.left.get("_drops", [])
-            if not one:  # the engine takes reasons in the order of inputs that gave nothing
+            if not one:  # the engine assigns reasons to the inputs without output, in order
                 reasons = (reasons or [NO_OUTPUT])[-1:]
             elif reasons:
                 left.setdefault("_partly", []).extend(reasons)
@@ -378,7 +378,7 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         return results
 
     def _wrong_batch(self, expected: int, found: str) -> NoReturn:
-        # A fault of the function, not of a record: records one by one would not mend it.
+        # A fault of the function, not of a record: running records one by one would not help.
         raise DeclarationError(
             f"stage {self.name!r}: a batched stage returns a list with one result for each record, expected "
             f'{expected}, got {found}. Return None or drop("reason") in place of a record without output.',

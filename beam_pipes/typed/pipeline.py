@@ -76,12 +76,12 @@ class Pipeline(abc.ABC):
     #: Limits for one record in this stage; None takes the build's, `math.inf` means unlimited.
     record_timeout_secs: float | None = None
     record_memory_bytes: float | None = None
-    #: Whether statistics are what `_set_stats` was given; False for a class that overrides `get_stats`.
+    #: Whether the statistics are those given to `_set_stats`; False for a class that overrides `get_stats`.
     stats_are_set = True
     #: Whether several threads may run one instance at once: `transform` keeps nothing on `self`.
     is_shared = False
 
-    # Named by the class, so that it is no part of a stage's configuration.
+    # Named after the class, so that it is not part of a stage's configuration.
     _left_by_thread: threading.local | None = None
 
     _bare_transform: ClassVar[Callable[..., object]]
@@ -98,12 +98,12 @@ class Pipeline(abc.ABC):
         if not named and isinstance(getattr(cls, "name", cls.__name__), str):
             cls.name = cls.__name__
         for method in ("__eq__", "__hash__"):
-            if getattr(cls, method) is getattr(object, method):  # `dataclass` keeps what the class itself has
+            if getattr(cls, method) is getattr(object, method):  # `dataclass` keeps what the class itself defines
                 setattr(cls, method, getattr(object, method))
         transform = cls.transform  # its own, or a mixin's
         if isinstance(transform, FunctionType) and not hasattr(transform, "bare") and not _is_abstract(transform):
             cls.transform = _called_directly(transform)  # type: ignore[method-assign]
-            cls._bare_transform = transform  # what reads the code of a class finds it here
+            cls._bare_transform = transform  # readers of the class's code find it here
         cls.stats_are_set = cls.get_stats is Pipeline.get_stats
 
     def __init__(
@@ -148,16 +148,16 @@ class Pipeline(abc.ABC):
         self._left()["_stats"] = checked_statistics(stats, where=f"stage {self.name!r}: _set_stats")
 
     def drop(self, reason: str) -> Produced:
-        """Nothing as an output, with a reason that is counted: `return self.drop('too_long')`."""
+        """No output, with a reason that is counted: `return self.drop('too_long')`."""
         self._left().setdefault("_drops", []).append(storable(reason) if isinstance(reason, str) else reason)
         return {key: [] for key in self.output_type} if isinstance(self.output_type, Mapping) else []
 
     def _left(self) -> Left:
-        """What the running call of this stage leaves behind, or what the last direct call in this thread has left."""
+        """What the running call of this stage leaves behind, or what the last direct call in this thread left."""
         context = current_context()
         if context is not None and context.stage is self:
             return context.left
-        # A thread that `transform` has started has no context of its own.
+        # A thread started by `transform` has no context of its own.
         running = left_in_turn(self)
         return self.left_directly() if running is None else running
 
@@ -168,7 +168,7 @@ class Pipeline(abc.ABC):
 
     def left_directly(self) -> Left:
         """What direct calls in this thread leave behind."""
-        # Past `__setattr__`: a stage may be frozen.
+        # Bypasses `__setattr__`: a stage may be frozen.
         by_thread = self._left_by_thread
         if by_thread is None:
             by_thread = self.__dict__.setdefault("_left_by_thread", threading.local())
@@ -303,8 +303,8 @@ class Key:
 def make_sequence_example(
     inputs: Iterable[Sequence[float]], labels: Iterable[int | Sequence[int]]
 ) -> messages.SequenceExample:
-    """A `SequenceExample` with the feature lists `inputs` (float, one vector a step) and `labels` (int64, one a step,
-    or several).
+    """A `SequenceExample` with the feature lists `inputs` (float, one vector per step) and `labels` (int64, one or
+    several per step).
 
     The message is wire-compatible with `tf.train.SequenceExample` and needs no TensorFlow.
 
@@ -315,7 +315,7 @@ def make_sequence_example(
     """
     example = messages.SequenceExample()
     lists = example.feature_lists.feature_list
-    features = lists["inputs"].feature  # naming a list creates it: an empty one is there too
+    features = lists["inputs"].feature  # naming a list creates it, even an empty one
     for vector in inputs:
         features.add().float_list.value.extend(map(float, vector))
     features = lists["labels"].feature

@@ -276,7 +276,7 @@ class MonophonicMelodyExtractor(Pipeline):
         return kept
 
     def _flaw(self, melody: note_seq.Melody, counters: dict[str, Counter]) -> str | None:
-        """The counter of why a melody is left out; cuts off one that is too long."""
+        """The counter for why a melody is left out; cuts off one that is too long."""
         if len(melody) < melody.steps_per_bar * self.min_bars:
             return "melodies_discarded_too_short"
         if self.max_steps is not None and len(melody) > self.max_steps:
@@ -288,7 +288,7 @@ class MonophonicMelodyExtractor(Pipeline):
 
 
 class MelodyExtractor(MonophonicMelodyExtractor):
-    """`MonophonicMelodyExtractor` under the name that it has in Magenta 2, which is also that of its statistics."""
+    """`MonophonicMelodyExtractor` under its name in Magenta 2, which its statistics have too."""
 
 
 _COUNTERS = (

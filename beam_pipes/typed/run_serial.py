@@ -152,7 +152,7 @@ def _run(pipeline: Pipeline, inputs: Iterable[object], account: Account) -> Iter
         problem = mismatch(value, graph.input_type)
         if problem is not None:
             raise TypeMismatchException(f"{pipeline.name}: as input {position}, {problem}.", stage=pipeline.name)
-        # Before stages run, which may change the value.
+        # Before stages run, because they may change the value.
         content = content_of_value(value) if divides else b""
         batch = Batch(OneRecord(value, functools.partial(str, position), functools.partial(bytes, content)), account)
         runner.run(batch)

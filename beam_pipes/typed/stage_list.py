@@ -18,7 +18,7 @@ from beam_pipes.typed.function_stage import FunctionStage, as_stage, is_example_
 from beam_pipes.typed.pipeline import Pipeline, signature_of
 from beam_pipes.typed.random_partition import RandomPartition
 
-# What a pipeline may end in, as `Declaration.kind` has it.
+# The possible ends of a pipeline, as for `Declaration.kind`.
 _STORED = (Mapping, bytes, Message)
 
 
@@ -180,7 +180,7 @@ class StageList(DAGPipeline):
             behind = following.takes if isinstance(following, FunctionStage) else _only(following.input_type)
             output_type = single_class(given if given is not None else behind)
         elif given is None:
-            output_type = object if self._inner else dict  # of an end that says nothing, examples are expected
+            output_type = object if self._inner else dict  # an undeclared end is expected to give examples
         elif is_example_by_fields(given) and not self._inner:
             return each.changed(types=(input_type, dict), gives_fields=True)
         else:
@@ -192,7 +192,7 @@ class StageList(DAGPipeline):
     def _check(self, each: Pipeline, taken: Classes, flow: _Flow) -> None:
         for cls in flow.classes or ():
             if cls is object and flow.giver != "the source":
-                continue  # annotated as anything: its function knows better
+                continue  # annotated as anything: left to its function
             if not issubclass(cls, taken):
                 expected, found = describe_classes(taken), describe_classes(flow.classes)
                 if expected == found:  # classes of the same name
