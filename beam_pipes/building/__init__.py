@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from beam_pipes.building.expectation import expect as expect
     from beam_pipes.building.references import load_declaration as load_declaration
 
-# What only looks at a cache needs none of them.
+# Programs that only look at a cache need none of them.
 __getattr__, __dir__ = loaded_on_first_use(
     __name__,
     {

@@ -41,10 +41,10 @@ from beam_pipes.sources.selection import Selection, matcher
 from beam_pipes.sources.source import Source, SplitSources
 from beam_pipes.storage.local import directory_path, is_remote, storage_for
 
-# What is called of a stage, of a source, and of an analyzer.
+# Methods that are called on a stage, a source and an analyzer.
 _CALLED = ("__post_init__", "setup", "transform", "transform_batch", "read", "accumulator", "merge")
 
-# Libraries are not followed: they import what they need when they are imported themselves.
+# Libraries are not followed: they import what they need when they are themselves imported.
 _FOLLOWED = ("beam_pipes",)
 
 
@@ -143,12 +143,12 @@ def _callee(called: ast.expr, function: FunctionType, cls: type) -> object:
 def find_faults(
     declaration: Declaration, to: str | os.PathLike[str], *, elsewhere: bool = True, accept_code_change: bool = False
 ) -> list[BeamPipesError]:
-    """Everything that is wrong with building `declaration` in the directory `to` and shows without reading input.
+    """Everything wrong with building `declaration` in the directory `to` that shows without reading input.
 
-    Looked at are the names and sizes of input files, assets, configurations, the modules that stages import when they
+    It looks at the names and sizes of input files, assets, configurations, the modules that stages import when they
     run, the directory (whether it is writable, whether a build runs there, what is published), and, with `elsewhere`,
-    whether other processes can get the declaration. No input file is opened. Types along the edges of the graph are
-    checked where a declaration is made, before there is one to look at.
+    whether other processes can get the declaration. No input file is opened. Types along the edges of the graph are not
+    checked here: a declaration checks them when it is made.
 
         find_faults(declaration, "cache")  →  [DeclarationError("asset 'vocab.model' cannot be read: No such file …")]
     """
@@ -244,14 +244,14 @@ def _of_nesting(source: FileSource, declaration: Declaration, to: str) -> Iterat
 
 
 def _would_read(selection: Selection, to: str, name: str) -> str | None:
-    """The directory of the input in which the source would find the files of a cache."""
+    """The directory of the input in which the source would find the cache's files."""
     wanted, unwanted = matcher(selection.patterns), matcher(selection.exclude)
     for entry in selection.entries if not is_remote(to) else ():
         inside = os.path.relpath(os.path.realpath(to), os.path.realpath(entry)).replace(os.sep, "/")
         inside = "" if inside == "." else f"{inside}/"
         hidden = inside.startswith(".") or "/." in inside
         if not os.path.isdir(entry) or not selection.recursive or hidden and not selection.hidden:
-            continue  # `..` begins with a dot too: a cache that lies elsewhere
+            continue  # `..` begins with a dot too: the cache is elsewhere
         files = (f"{inside}manifest.json", f"{inside}snapshots/0/{name}-train.tfrecord-00000-of-00001")
         if any(wanted(file) and not unwanted(file) for file in files):
             return entry
@@ -271,7 +271,7 @@ def _of_directory(to: str) -> Iterator[BeamPipesError]:
             )
         Cache.open(to)
     except (CacheNotFoundError, CorruptManifestError):
-        return  # nothing is published yet, or what is damaged is published again
+        return  # nothing is published yet, or it is damaged and will be published again
     except BeamPipesError as error:
         yield error
 

@@ -48,7 +48,7 @@ from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.locks import reached
 from beam_pipes.storage.protocol import FileStatus, in_parallel
 
-# Completions that are read at once: few enough to stop early where everything is found among the first.
+# Completions read at once: few enough to stop early if the first ones contain everything.
 _PORTION = 256
 
 
@@ -62,7 +62,7 @@ class Reusable(NamedTuple):
 
 
 def link_snapshot(source: BuildHeader, target: BuildHeader, completions: Iterable[Completion]) -> None:
-    """Links all shards of one snapshot into another one with as many."""
+    """Links all shards of one snapshot into another one with the same number of shards."""
 
     def link(completion: Completion) -> None:
         lineage = f"{source.directory}/{lineage_file(completion.index, source.num_shards)}"
@@ -72,7 +72,7 @@ def link_snapshot(source: BuildHeader, target: BuildHeader, completions: Iterabl
 
 
 def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[Reusable]:
-    """The tasks that are not complete in this snapshot, and are in another one."""
+    """The tasks that are not complete in this snapshot, but are in another one."""
     tasks = list(tasks)
     done = find_completions(header, tasks)
     wanted = {task.fingerprint: task for task in tasks if task.index not in done}
@@ -102,7 +102,7 @@ def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[R
 
 
 def reuse(header: BuildHeader, tasks: Iterable[ShardTask]) -> int:
-    """Links shards with the same fingerprint from other snapshots into this one, under their new names; how many."""
+    """Links shards with the same fingerprint from other snapshots into this one, under new names; returns how many."""
 
     def link(found: Reusable) -> None:
         link_shard(header, found.task.index, found.directory, found.completion, found.lineage)
@@ -141,8 +141,8 @@ ASSETS = "assets"
 def commit(header: BuildHeader) -> str:
     """Publishes the snapshot of a build whose source shards are all complete; returns the manifest's id.
 
-    Where records went into quarantine while it was built, the snapshot has another id than the header says. Doing it
-    again publishes the same bytes. Raises `ReconciliationError` if a shard is missing or counts do not add up,
+    If records went into quarantine during the build, the snapshot has another id than the header says. Repeating it
+    publishes the same bytes. Raises `ReconciliationError` if a shard is missing or counts do not add up,
     `TooManyDeadLettersError` if more records failed than `max_bad` allows, `EmptySplitError` if nothing is left;
     nothing is published then.
     """
@@ -219,7 +219,7 @@ def assets_are_there(header: BuildHeader) -> bool:
 
 
 def _merged(header: BuildHeader) -> tuple[Account, list[Completion]]:
-    """The account of a build, and of its completions what a manifest is made of."""
+    """The account of a build, and the parts of its completions that a manifest is made from."""
     account, completions = Account(), []
     for completion in read_completions(header):
         account.merge_from(completion.account)
@@ -228,7 +228,7 @@ def _merged(header: BuildHeader) -> tuple[Account, list[Completion]]:
 
 
 def _linked(header: BuildHeader, snapshot: str) -> BuildHeader:
-    """All that was built, linked into the directory of another snapshot."""
+    """Everything that was built, linked into the directory of another snapshot."""
     target = dataclasses.replace(header, snapshot=snapshot)
     storage = storage_for(header.root)
     storage.makedirs(target.directory)
@@ -259,7 +259,7 @@ def num_bad(account: Account) -> int:
     return account.dead + dropped
 
 
-# Of "tenth": what an input of a few records may lose.
+# With "tenth": how many records a small input may lose.
 _FEW = 10
 
 
@@ -294,7 +294,7 @@ def the_first(told: Iterable[str]) -> str:
 
 
 def letters_in_short(letters: Iterable[DeadLetter]) -> Iterator[str]:
-    """What a message says of each dead letter."""
+    """How a message describes each dead letter."""
     for letter in letters:
         yield error_in_short(letter.stage, letter.record_id, letter.error_type, letter.message)
 

@@ -43,7 +43,7 @@ class Completion:
     """A committed source shard: its input, its files by split, its dead letters if any, its account.
 
     It is written last, so everything it names exists and is complete. It holds no time and no absolute path, so it is
-    the same on every runner. `dropped_errors` tells the first records that were dropped because of an error, which
+    the same on every runner. `dropped_errors` describes the first records that were dropped because of an error, which
     leave no dead letter.
     """
 
@@ -71,7 +71,7 @@ class Completion:
         }
 
     def without_input(self) -> Completion:
-        """What is to be kept of each of 10⁵ shards: neither where the input lay nor the account."""
+        """What is kept of each of 10⁵ shards: neither the places of its input nor the account."""
         return Completion(
             index=self.index,
             fingerprint=self.fingerprint,
@@ -142,9 +142,9 @@ def write_lineage(header: BuildHeader, index: int, data: bytes) -> LineageEntry:
 
 
 def find_completion(header: BuildHeader, task: ShardTask) -> Completion | None:
-    """The completion of this very task if all its files are complete; None if the shard must be built.
+    """The completion of exactly this task if all its files are complete; None if the shard must be built.
 
-    What cannot be read counts as not done: it is built again.
+    A completion that cannot be read counts as missing: its shard is built again.
     """
     completion = read_completion(completion_path(header.directory, task.index, header.num_shards))
     if completion is None or completion.fingerprint != task.fingerprint:
@@ -153,7 +153,7 @@ def find_completion(header: BuildHeader, task: ShardTask) -> Completion | None:
 
 
 def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[int, Completion]:
-    """As `find_completion`, for many tasks: the index of each that is done, and its completion without its input.
+    """Like `find_completion`, for many tasks: the index of each that is done, and its completion without its input.
 
     Lists the directory once instead of asking for each file, and reads completions in parallel where that pays.
     """
@@ -172,14 +172,14 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
     }
 
 
-# Over a network, so many are held at once: all of them, with inputs and accounts, would be 5 kB a shard.
+# Held at once over a network: all of them, with inputs and accounts, would take 5 kB per shard.
 _PORTION = 1024
 
 
 def completions_at(directory: str, paths: Sequence[str]) -> Iterator[Completion | None]:
-    """The completions in these files of a snapshot's directory, read in parallel where that pays, a portion at once.
+    """The completions in these files of a snapshot's directory, read in portions, in parallel where that pays.
 
-    From a disk, each is read when it is asked for: what is held longer costs the garbage collector a third more CPU.
+    From a disk, each is read on demand: holding them longer costs the garbage collector a third more CPU time.
     """
     storage = storage_for(directory)
     if storage.parallel <= 1:

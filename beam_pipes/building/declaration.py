@@ -1,7 +1,7 @@
 """`Declaration`: what to build, as plain data with checks.
 
-`BeamSteps`: a pipeline with Beam PTransforms, such as a `GroupByKey`, behind which records have no place in the source
-any more and a key tells them apart. Its declaration runs as one Beam pipeline, and nothing here imports Beam.
+`BeamSteps`: a pipeline with Beam PTransforms, such as a `GroupByKey`, after which records have no place in the source
+any more and a key identifies them. Its declaration runs as one Beam pipeline, and nothing here imports Beam.
 
 How a worker on another machine gets a declaration: `references.py`.
 """
@@ -42,20 +42,20 @@ MaxBad = int | float | Literal["tenth"] | None
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-# 32 MiB of input a shard: small enough that a kill loses seconds of work, and that two cores share a 100 MB corpus;
+# 32 MiB of input per shard: small enough that a kill loses seconds of work, and that two cores share a 100 MB corpus;
 # large enough that a terabyte stays below 10^5 shards.
 DEFAULT_TARGET_SHARD_BYTES = 32 << 20
 
 
-#: What tells a record apart: a feature's name, or a function of the element.
+#: What identifies a record: a feature's name, or a function of the element.
 KeyOf = str | Callable[[Record], str | bytes | int]
 
-# So many shards are written where nothing is said: two for each of 16 workers.
+# The default number of shards: two for each of 16 workers.
 DEFAULT_NUM_SHARDS = 32
 
 
 class DeclarationOptions(TypedDict, total=False):
-    """The options of a `Declaration`, for what passes them on."""
+    """The options of a `Declaration`, for functions that pass them on."""
 
     features: Features | FeaturesBySplit | None
     analyzers: Sequence[Analyzer]
@@ -73,7 +73,7 @@ class DeclarationOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BeamSteps:
-    """The pipeline of a declaration with PTransforms, and what tells the records at its end apart.
+    """The pipeline of a declaration with PTransforms, and what identifies the records at its end.
 
         grouped = declare("clicks", TextLines("clicks.txt"), [click, beam.GroupByKey(), summarize],
                           features=features, key="user", splits={"train": 0.9, "test": 0.1})
@@ -83,7 +83,7 @@ class BeamSteps:
 
     Args:
         steps: in order: pipelines of stages with one output each, and PTransforms that take and give one collection.
-        key: what tells the records at the end apart: the name of a feature, or a function of the element that gives a
+        key: what identifies the records at the end: the name of a feature, or a function of the element that gives a
             str, bytes or an int; None takes their content. It determines the split, the shard and the record id.
         splits: split → share of the keys; they add up to 1. With `split_by`, the names of the splits.
         split_by: a function of the element that names its split, one of `splits`.
@@ -111,8 +111,8 @@ class BeamSteps:
         return tuple(found)
 
     def check(self, where: str) -> None:
-        """Raises `DeclarationError` for a stage that needs what only records at their place have, and
-        `DuplicateNameException` for two of one name.
+        """Raises `DeclarationError` for a stage that needs something that only records with a place in the source have,
+        and `DuplicateNameException` for two stages of one name.
         """
         seen: set[str] = set()
         for step in self.steps:
@@ -153,7 +153,7 @@ class BeamSteps:
             )
 
 
-# Option that needs records at their place in the source → what to do with PTransforms.
+# Option that needs records with a place in the source → what to do with PTransforms.
 _INSTEAD = {
     "analyzers": "Compute what they find in the Beam pipeline, or declare the stages before the PTransform as a cache",
     "record_timeout_secs": "Declare the stages that may hang as a cache of their own, before the PTransform",

@@ -23,19 +23,19 @@ from beam_pipes.storage.local import storage_for
 # Beside the snapshot's manifest and outside of it: parts name modules, and a moved module changes no byte of a cache.
 FILE_NAME = "fingerprint.json"
 
-# The group of what belongs to no stage: seed, source options, outputs and their features.
+# The group of everything that belongs to no stage: seed, source options, outputs and their features.
 DECLARATION = "declaration"
 
-# The end of a line of `explain` about a constant that stands for the content of a file, before and after.
+# The end of a line of `explain` about a constant that represents the content of a file, before and after.
 _OTHER_CONTENT = re.compile(r': \{"\$asset":"[0-9a-f]+"\} → \{"\$asset":"[0-9a-f]+"\}$')
 
-# What stands before the names of the stages that a source runs while it reads.
+# Prefix of the names of stages that a source runs while it reads.
 SOURCE = "source"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeclarationFingerprint:
-    """`digest` decides whether shards are reused; `options` and `stages` (unit → fingerprint) tell what is in it."""
+    """`digest` decides whether shards are reused; `options` and `stages` (unit → fingerprint) say what it covers."""
 
     digest: str
     options: Mapping[str, str]
@@ -71,7 +71,7 @@ def fingerprint_declaration(declaration: Declaration, specs: Mapping[str, Exampl
         options[f"split {split}"] = canonical_text([list(ref), declaration.kind(split)])
         if split in specs:
             options[f"split {split}.features"] = canonical_text(specs[split].to_json())
-    # Of the stages their digests, which name no modules, so that a move changes nothing.
+    # Stages count by their digests, which name no modules, so that moving code changes nothing.
     digest = digest_of([graph.prefix, options, {name: stage.digest for name, stage in stages.items()}])
     return DeclarationFingerprint(
         digest=digest, options={"prefix": graph.prefix, **dict(_flat(options))}, stages=stages
@@ -115,7 +115,7 @@ def explain_change(old: DeclarationFingerprint, new: DeclarationFingerprint) -> 
 
 
 def code_changes(old: DeclarationFingerprint, new: DeclarationFingerprint) -> dict[str, list[str]]:
-    """The stages whose code changed while the version they declare did not: stage → the parts that changed."""
+    """The stages whose code changed while their declared version did not: stage → the parts that changed."""
     changed = {}
     for name, lines in explain_change(old, new).items():
         before, after = old.stages.get(name), new.stages.get(name)
@@ -128,7 +128,7 @@ def code_changes(old: DeclarationFingerprint, new: DeclarationFingerprint) -> di
 
 
 def content_changes(old: DeclarationFingerprint, new: DeclarationFingerprint) -> dict[str, list[str]]:
-    """The stages in which files, results of analyzers or vocabularies have other content: stage → the parts."""
+    """The stages whose files, analyzer results or vocabularies have other content: stage → the parts."""
     return {
         name: lines
         for name, stage in new.stages.items()
@@ -155,9 +155,9 @@ def _versions(stage: Fingerprint) -> list[tuple[str, str]]:
 
 
 def _is_code(line: str) -> bool:
-    """Whether a line of `explain` tells of code: `code:m.f: …`, `const:m.X: …` or `Tokenize.code: …`.
+    """Whether a line of `explain` is about code: `code:m.f: …`, `const:m.X: …` or `Tokenize.code: …`.
 
-    A constant that is an asset, or an analyzer, has other content and the same code.
+    A constant that is an asset or an analyzer may have other content with the same code.
     """
     if _OTHER_CONTENT.search(line):
         return False
@@ -165,7 +165,7 @@ def _is_code(line: str) -> bool:
 
 
 def _flat(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Options whose values are JSON objects, field by field: a difference names the field."""
+    """Options whose values are JSON objects, split into fields: a difference names the field."""
     for name, text in options.items():
         try:
             value = json.loads(text)

@@ -37,10 +37,10 @@ class Expectation:
     of_read: bool = False
 
     def bounds(self, last: float | None, read: int) -> tuple[float, float]:
-        """The least and the greatest value that is allowed, given the last snapshot's and the records read."""
+        """The least and the greatest allowed value, given the last snapshot's value and the number of records read."""
         if self.within is not None:
             if last is None:
-                return -np.inf, np.inf  # the first snapshot has none to be near to
+                return -np.inf, np.inf  # the first snapshot has nothing to compare with
             return last - abs(last) * self.within, last + abs(last) * self.within
         unit = read / 100 if self.of_read else 1.0
         return (-np.inf if self.low is None else self.low * unit), (np.inf if self.high is None else self.high * unit)
@@ -54,9 +54,9 @@ def expect(text: str) -> Expectation:
         expect("train records >= 1000")                           records of a split
         expect("Demo_ByteTokens_tokens p95 between 100 and 5e4")  a Counter, Maximum, or Histogram (pNN) of a stage
 
-    A quantile of a Histogram is interpolated within its range. What is compared with the last snapshot holds where
-    there is none. A build whose snapshot does not do as expected ends in `ExpectationError` and publishes nothing; its
-    shards are kept. Expectations are no part of fingerprints: changing them builds nothing again.
+    A quantile of a Histogram is interpolated within its range. A comparison with the last snapshot holds if there is
+    none. A build whose snapshot does not meet an expectation ends in `ExpectationError` and publishes nothing; its
+    shards are kept. Expectations are not part of fingerprints: changing them rebuilds nothing.
 
     Raises `DeclarationError` if the text is none of these.
     """

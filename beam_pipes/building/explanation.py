@@ -1,6 +1,6 @@
 """`explain_plan`: for each source shard HIT or MISS and why, for each stage what changed since the last snapshot.
 
-`explain_analysis`: for each analyzer HIT or MISS, which source shards it lacks, and what changed of it.
+`explain_analysis`: for each analyzer HIT or MISS, which source shards it lacks, and what changed in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DECLARATION_CHANGED = "the declaration changed"
 REGROUPED = "its input is cut or grouped differently"
 OVERWRITTEN = "everything is to be built anew"
 
-# A plan of 100,000 shards should still be read: of each group of misses this many are told one by one.
+# A plan of 100,000 shards should stay readable: this many misses of each group are listed one by one.
 MISSES_SHOWN = 20
 
 
@@ -53,7 +53,7 @@ class Explanation:
         return dataclasses.asdict(self)
 
     def lines(self) -> list[str]:
-        """The explanation for people, a line for each stage and each group of neighbouring shards."""
+        """The explanation for people, one line per stage and per group of neighbouring shards."""
         told = []
         for name, changed in (self.stages or {}).items():
             told.append(f"{'MISS' if changed else 'HIT '} {name}" + (f": {'; '.join(changed)}" if changed else ""))
@@ -75,7 +75,7 @@ class Explanation:
 
 
 def explain_plan(plan: BuildPlan) -> Explanation:
-    """Why each shard of a plan is, or is not, to be built. Reads completions; writes nothing."""
+    """Why each shard of a plan is, or is not, going to be built. Reads completions; writes nothing."""
     previous = plan.previous_fingerprint()
     stages = None if previous is None else explain_change(previous, plan.fingerprint)
     same = previous is not None and previous.digest == plan.fingerprint.digest
@@ -108,7 +108,7 @@ def explain_plan(plan: BuildPlan) -> Explanation:
 
 
 def _slices_before(plan: BuildPlan) -> dict[str, list[Slice]]:
-    """What the published snapshot has read: file → slices."""
+    """What the published snapshot read: file → slices."""
     found: dict[str, list[Slice]] = {}
     assert plan.previous is not None
     storage = storage_for(plan.path)
@@ -142,7 +142,7 @@ def _neighbours(shards: Sequence[ShardVerdict]) -> list[list[ShardVerdict]]:
     return groups
 
 
-# Of the input files that are to be analysed, so many are named.
+# This many of the input files to be analysed are named.
 _FILES_SHOWN = 5
 
 NEW = "it was not there before"
@@ -151,10 +151,10 @@ WAITS = "it waits for the result of"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalyzerVerdict:
-    """`hit` if nothing is to be done; `missing` of `num_shards` are to be analysed, those that read `files`.
+    """`hit` if there is nothing to do; otherwise `missing` of `num_shards` are to be analysed, those that read `files`.
 
-    `changed` is what of the analyzer is not what the published snapshot was built with; `waits_for` names an analyzer
-    that has to run first, where nothing else can be said.
+    `changed` says what in the analyzer differs from the published snapshot; `waits_for` names an analyzer that has to
+    run first, in which case nothing else can be said.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 `sample` says how the sample is taken, and where the intervals come from.
 
-`SavedPlan`: a plan as a small file, which a later build is held to.
+`SavedPlan`: a plan as a small file, which a later build is checked against.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from beam_pipes.errors import CacheWriteError, PlanError, StalePlanError
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import is_remote
 
-# Eight shards of the usual size: they are read in a few seconds.
+# Eight shards of the usual size, which are read in a few seconds.
 DEFAULT_SAMPLE_BYTES = 256 << 20
 DEFAULT_SAMPLE_RECORDS = 16_384
-# What somebody waits for who wants to know what a build of hours will cost.
+# How long people wait to learn what a build of hours will cost.
 DEFAULT_SAMPLE_SECS = 20.0
 
 
@@ -49,8 +49,8 @@ class Forecast:
     """What a whole build will read and write.
 
     `records` by split, `output_bytes` by split (shards and their indices), `shards` by split (exact). `worker_secs` is
-    the time on the clock that one worker on this machine takes for the shards that are left; `worker_hours` the same in
-    hours. `cpu_secs` is the processor's time among it, for those who pay for that.
+    the wall-clock time that one worker on this machine takes for the remaining shards; `worker_hours` the same in
+    hours. `cpu_secs` is the processor time within it, for those who pay for that.
     `sampled_records` of `sampled_shards` went through the stages.
     """
 
@@ -110,12 +110,12 @@ def forecast_build(
 ) -> Forecast:
     """A forecast of the build that `plan` plans; reads about `sample_bytes` of input, writes nothing that stays.
 
-    It takes about `sample_secs`, in this process: where stages are slow, fewer records are tried, and the intervals are
-    wider. At least two shards are read, and at least two records of each of them go through the stages, so very small
-    limits are exceeded. The same plan and seed take the same sample where the time suffices. `told(shards, of,
-    records)` hears how far the sample is.
+    It takes about `sample_secs`, in this process: where stages are slow, fewer records are tried and the intervals are
+    wider. At least two shards are read, and at least two records of each go through the stages, so very small limits
+    are exceeded. The same plan and seed take the same sample if there is enough time. `told(shards, of, records)` is
+    called with the progress of the sample.
 
-    `worker_secs` is time on the clock: a stage that waits for a service costs what it waits.
+    `worker_secs` is wall-clock time: a stage that waits for a service is charged for its waiting.
 
     Raises what a build would raise for a record of the sample: `StageError` if `on_error` is "fail".
     """
@@ -144,7 +144,7 @@ def forecast_build(
 
 
 def require_room(plan: BuildPlan, forecast: Forecast) -> None:
-    """Raises `CacheWriteError` if the disk of a local cache has less room than the forecast says at the least."""
+    """Raises `CacheWriteError` if the disk of a local cache has less room than the forecast's lower bound."""
     if is_remote(plan.path):
         return
     above = Path(plan.path).absolute()
@@ -160,7 +160,7 @@ def require_room(plan: BuildPlan, forecast: Forecast) -> None:
         )
 
 
-# The smallest value that each unit is chosen for, and how many of what is estimated it has.
+# The smallest value for which each unit is chosen, and how many of the estimated quantity one unit is.
 _BYTES = {"TB": (1e12, 1e12), "GB": (1e9, 1e9), "MB": (1e6, 1e6), "kB": (0.0, 1e3)}
 _TIME = {"days": (172_800, 86_400), "hours": (5_400, 3_600), "minutes": (90, 60), "s": (1, 1), "ms": (0.0, 1e-3)}
 
@@ -185,10 +185,10 @@ _SHOWN = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SavedPlan:
-    """What was planned: the snapshot that a build was to make, of which input, and what it was expected to cost.
+    """What was planned: the snapshot that a build was to make, from which input, and its expected cost.
 
     A snapshot's id is a digest of the bytes of the input and of the declaration, so times and places do not count: a
-    file that was touched and not changed leaves a plan as good as it was.
+    file that was touched but not changed leaves a plan valid.
     """
 
     name: str
@@ -234,7 +234,7 @@ class SavedPlan:
             ) from error
 
     def require_fresh(self, plan: BuildPlan) -> None:
-        """Raises `StalePlanError`, naming what changed, where `plan` is not what was planned then."""
+        """Raises `StalePlanError`, naming what changed, if `plan` differs from what was planned then."""
         if plan.header.name == self.name and plan.header.plain_snapshot == self.snapshot:
             return
         changed = []

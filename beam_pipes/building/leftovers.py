@@ -1,18 +1,18 @@
-"""What the file system says when a cache cannot be written, as an error that says what to do.
+"""What the file system reports when a cache cannot be written, as an error that says what to do.
 
-One builder at a time writes to a cache directory; the other one is told who.
+One builder at a time writes to a cache directory; a second one gets an error that names the first.
 
-Which accumulators and results a snapshot, or an analysis that is not finished, has use for.
+Which accumulators and results a snapshot, or an unfinished analysis, uses.
 
 | file | of |
 | --- | --- |
 | `DIR/analysis/unfinished.json` | the analysis that runs, or was killed |
 | `DIR/snapshots/<id>/analysis.json` | the analysis that a snapshot was built with |
 
-Leftovers: what builds that died have left half written, and snapshots that nobody wants any more.
+Leftovers: half-written files of builds that died, and snapshots that are no longer needed.
 
-Only the holder of the build lock removes anything, so nothing is taken from a build that is alive. A job on a runner
-elsewhere holds no lock: what it may still write to has a record of it (`LAUNCHES`), and is left as it is.
+Only the holder of the build lock removes anything, so nothing is taken from a build that is alive. A job on a
+remote runner holds no lock: directories that it may write to have a record of it (`LAUNCHES`), and are left alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NOT_A_DIRECTORY = {errno.ENOTDIR, errno.EEXIST}
 
 @contextlib.contextmanager
 def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Around steps that write to a cache directory: an `OSError` becomes a `CacheWriteError`, errors of ours pass."""
+    """Wraps steps that write to a cache directory: an `OSError` becomes a `CacheWriteError`, our own errors pass."""
     try:
         yield
     except BeamPipesError:
@@ -64,7 +64,7 @@ def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
 
 def cache_write_error(directory: str | os.PathLike[str], error: OSError) -> CacheWriteError:
     """The error that names the path, the reason and what to do about it."""
-    # Not `error.filename`, which is often the temporary name of a file that nobody knows.
+    # Not `error.filename`, which is often the temporary name of a file that means nothing to users.
     path = os.fspath(directory)
     reason = error.strerror or str(error)
     if error.errno in FULL:
@@ -86,7 +86,7 @@ def cache_write_error(directory: str | os.PathLike[str], error: OSError) -> Cach
 
 LOCK_NAME = BUILD_LOCK
 
-#: Old snapshots that a build leaves besides the published one: a training run that began two builds ago goes on.
+#: Old snapshots that a build keeps besides the published one: a training run that started two builds ago continues.
 DEFAULT_KEEP = 2
 
 
@@ -94,7 +94,7 @@ DEFAULT_KEEP = 2
 def build_lock(directory: str | os.PathLike[str]) -> Iterator[HeldLock]:
     """Holds the build lock of a cache directory.
 
-    On a file system the kernel lets go of it when the process dies, however it dies; on an object store it is a lease
+    On a file system the kernel releases it when the process dies, however it dies; on an object store it is a lease
     that is renewed, and ends a minute after its holder (at once, for a builder on the same machine).
 
     Raises `CacheBusyError`, naming the process that holds it.
@@ -136,7 +136,7 @@ class Uses:
         return cls(analyzers=analyzers, shards=tuple(shard.fingerprint() for shard in plan.source.shards))
 
     def places(self, root: str) -> set[str]:
-        """Where everything is that is in use."""
+        """The places of everything in use."""
         found = set()
         for digest, _ in self.analyzers.values():
             found.add(result_place(root, digest, self.shards))
@@ -144,7 +144,7 @@ class Uses:
         return found
 
     def count_accumulators(self, root: str) -> tuple[int, int]:
-        """How many accumulators are there, of how many."""
+        """How many accumulators exist, out of how many."""
         storage, there = storage_for(root), 0
         for digest, _ in self.analyzers.values():
             files = storage.tree(accumulator_place(root, digest, "").rstrip("/"))
@@ -154,20 +154,20 @@ class Uses:
 
 
 def mark_unfinished(plan: AnalysisPlan) -> None:
-    """Says what an analysis is about to make, for those who look at the directory."""
+    """Notes what an analysis is about to make, for those who look at the directory."""
     directory = f"{plan.root}/{DIRECTORY}"
     storage_for(directory).makedirs(directory)
     storage_for(directory).replace(f"{directory}/{UNFINISHED}", Uses.of(plan).to_bytes())
 
 
 def mark_used(plan: AnalysisPlan, snapshot: str) -> None:
-    """Says, in a snapshot's directory, what it was built with; from here on the analysis is finished."""
+    """Notes in a snapshot's directory what it was built with; from then on the analysis is finished."""
     storage_for(snapshot).replace(f"{snapshot}/{USES_FILE}", Uses.of(plan).to_bytes())
     mark_finished(plan.root)
 
 
 def mark_finished(root: str) -> None:
-    """Takes back what `mark_unfinished` has said."""
+    """Undoes `mark_unfinished`."""
     storage_for(root).delete(f"{root}/{DIRECTORY}/{UNFINISHED}")
 
 
@@ -177,12 +177,12 @@ def uses_of(snapshot: str) -> Uses | None:
 
 
 def unfinished_uses(root: str) -> Uses | None:
-    """What an analysis has begun to make below a cache's directory; None if none is unfinished."""
+    """What an unfinished analysis below a cache's directory was going to make; None if there is none."""
     return _read(f"{root}/{DIRECTORY}/{UNFINISHED}")
 
 
 def unused_places(root: str, uses: Iterable[Uses]) -> list[str]:
-    """The accumulators and results below a cache's directory that are none of these."""
+    """The accumulators and results below a cache's directory that are not among these."""
     used: set[str] = set()
     for each in uses:
         used |= each.places(root)
@@ -207,40 +207,40 @@ def _read(path: str) -> Uses | None:
 _DEEPEST_CONTENT = 8
 
 
-# Below the directory of a snapshot, or of analyses: a record for each job that was launched for it and that nobody has
-# seen the end of.
+# Below the directory of a snapshot, or of analyses: a record for each job that was launched for it and whose end nobody
+# has seen.
 LAUNCHES = "launches"
 
 
 def has_launches(directory: str) -> bool:
-    """Whether a job may still write below a directory: one is on record, whether it lives or not."""
+    """Whether a job may still write below a directory: one is on record, alive or not."""
     return bool(storage_for(directory).list(f"{directory}/{LAUNCHES}"))
 
 
 def with_launches(root: str) -> list[str]:
-    """The directories below a cache's that a job on record may write to: of snapshots, and of analyses."""
+    """The directories below a cache's that a job on record may write to: those of snapshots, and of analyses."""
     snapshots = [snapshot_directory(root, name) for name in storage_for(root).list(f"{root}/{SNAPSHOTS}")]
     return [each for each in (f"{root}/{DIRECTORY}", *snapshots) if has_launches(each)]
 
 
-#: In the directory of a snapshot that a `WriteToCache` writes to, on several machines: until when, unless it says more.
+#: File in a snapshot's directory: until when a `WriteToCache` on several machines writes there, unless renewed.
 WRITER = "writer.json"
 WRITER_SECS = 24 * 3600
 
 
 def say_writing(directory: str) -> None:
-    """Keeps a snapshot's directory, with what is half written there, for a day from now."""
+    """Protects a snapshot's directory, with its half-written files, for a day from now."""
     until = {"until": int(time.time()) + WRITER_SECS, **this_process()}
     storage_for(directory).replace(f"{directory}/{WRITER}", json.dumps(until).encode())
 
 
 def say_written(directory: str) -> None:
-    """Takes back what `say_writing` has said."""
+    """Undoes `say_writing`."""
     storage_for(directory).delete(f"{directory}/{WRITER}")
 
 
 def _is_written_to(directory: str) -> bool:
-    """Whether somebody may still write to a snapshot's directory."""
+    """Whether a process may still write to a snapshot's directory."""
     if has_launches(directory):
         return True
     try:
@@ -250,7 +250,7 @@ def _is_written_to(directory: str) -> bool:
 
 
 def _in_use(directory: str) -> bool:
-    """Whether somebody writes to a snapshot's directory, or has it open on this machine."""
+    """Whether a process writes to a snapshot's directory, or has it open on this machine."""
     return _is_written_to(directory) or is_held(f"{directory}/{FILE_NAME}")
 
 
@@ -287,11 +287,11 @@ class Collected:
 def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = False) -> Collected:
     """Removes the snapshots of a cache directory except the published one and the `keep` most recent others.
 
-    Unfinished snapshots count as others: what an interrupted build has done is kept while it is among the recent ones.
+    Unfinished snapshots count among the others: the work of an interrupted build is kept while it is recent enough.
     What a job on record or a `WriteToCache` may still write to is kept as well, whatever `keep` says (`beam-pipes
-    jobs`), and what a reader on this machine has open. What analyzers have left behind is kept for the snapshots that
-    are kept, and for an analysis that is unfinished, unless `keep` is 0. A reader on another machine keeps the files
-    that it has mapped, and finds the others gone.
+    jobs`), and so is what a reader on this machine has open. Files of analyzers are kept for the snapshots that are
+    kept, and for an unfinished analysis, unless `keep` is 0. A reader on another machine keeps the files that it has
+    mapped, and finds the others gone.
 
     Raises `CacheNotFoundError` if there is no directory, `CacheBusyError` while a build is writing there.
     """
@@ -335,9 +335,9 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Coll
 
 
 def remove_snapshot(root: str | os.PathLike[str], snapshot: str) -> None:
-    """Removes a snapshot that nobody was told of; for the holder of the build lock."""
+    """Removes a snapshot that nobody knows of; for the holder of the build lock."""
     with contextlib.suppress(FileNotFoundError):
-        # Where this is not one step, its manifest goes first: what is there without one is not published.
+        # Where this takes several steps, its manifest goes first: without one, a snapshot is not published.
         storage_for(root).delete_tree(snapshot_directory(directory_path(root), snapshot), first=[FILE_NAME])
 
 

@@ -1,13 +1,13 @@
 """Limits of a stage for one record, and quarantine: what becomes of a record that exceeds them.
 
 A worker that hangs on a record, or whose memory grows too much, is killed. The record is put into *quarantine*: another
-worker continues with the source shard, and there the record fails in that stage without the stage being called. Whether
-that makes a dead letter, a drop or the end of the build is what `on_error` says.
+worker continues with the source shard, and there the record fails in that stage without the stage being called.
+`on_error` decides whether that makes a dead letter, a drop or the end of the build.
 
-Which records are in quarantine decides the bytes of their source shard, so it enters into the shard's fingerprint and
-into the snapshot's id; without any, both are what they would be without limits. The list is kept in the directory of
-the cache, one file for each source shard that has such records, so that the next build does not hang on them again. It
-counts as long as the limit is the same.
+Which records are in quarantine decides the bytes of their source shard, so it enters the shard's fingerprint and the
+snapshot's id; without such records, both are the same as without limits. The list is kept in the directory of the
+cache, one file for each source shard that has such records, so that the next build does not hang on them again. It
+applies as long as the limit is the same.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from beam_pipes.identity.canonical import digest_of
 from beam_pipes.storage.checked_json import JsonValue
 from beam_pipes.storage.local import storage_for
 
-# A process is looked at ten times within its timeout or more often, but every 2 ms at most.
+# A process is checked ten times within its timeout or more often, but every 2 ms at most.
 SHORTEST_TIMEOUT_SECS = 0.02
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordLimits:
-    """The limits of one stage; None is no limit."""
+    """The limits of one stage; None means no limit."""
 
     timeout_secs: float | None = None
     memory_bytes: int | None = None
@@ -47,9 +47,9 @@ class RecordLimits:
 
 
 def record_limits(graph: Graph, timeout_secs: object, memory_bytes: object) -> Mapping[str, RecordLimits]:
-    """The limits in force: unit → limits; empty if there are none. What a stage says goes before the arguments.
+    """The limits in force: unit → limits; empty if there are none. A stage's own limits override the arguments.
 
-    Raises `DeclarationError` for a limit that is none, or that this system cannot keep.
+    Raises `DeclarationError` for an invalid limit, or one that this system cannot enforce.
     """
     found = {}
     for unit in graph.units:
@@ -107,8 +107,8 @@ Cause = Literal["timeout", "memory", "crash"]
 class Quarantined:
     """A record in quarantine: its ordinal in the source shard, the unit it hung in, and why.
 
-    `limit` is the limit that it went beyond, in seconds or bytes; for a crash it names the signal. No time that was
-    measured and no address is in it: the same record gives the same dead letter everywhere.
+    `limit` is the limit that it exceeded, in seconds or bytes; for a crash it names the signal. It contains no measured
+    time and no address: the same record gives the same dead letter everywhere.
     """
 
     ordinal: int
@@ -130,7 +130,7 @@ class Quarantined:
         return RecordCrashError(f"transform ended its process with {self.limit}", stage=self.unit)
 
     def is_in_force(self, limits: Mapping[str, RecordLimits]) -> bool:
-        """Whether the record would be put into quarantine under these limits too: they are the same."""
+        """Whether the record would also be put into quarantine under these limits, because they are the same."""
         own = limits.get(self.unit)
         if own is None:
             return False
@@ -158,14 +158,14 @@ def quarantined_fingerprint(plain: str, records: Iterable[Quarantined]) -> str:
 
 
 def quarantined_snapshot(plain: str, shards: Mapping[int, Iterable[Quarantined]]) -> str:
-    """The id of a snapshot of which some source shards have records in quarantine; `plain` is its id without any."""
+    """The id of a snapshot in which some source shards have records in quarantine; `plain` is its id without any."""
     rows = {str(index): [record.to_json() for record in sorted(records)] for index, records in shards.items()}
     rows = {index: records for index, records in rows.items() if records}
     return digest_of(["quarantine", plain, rows])[:16] if rows else plain
 
 
 def remember(root: str, plain: str, records: Iterable[Quarantined]) -> None:
-    """Stores the records of one source shard that are in quarantine; `plain` is its fingerprint without them."""
+    """Stores the quarantined records of one source shard; `plain` is its fingerprint without them."""
     storage = storage_for(root)
     storage.makedirs(f"{root}/{DIRECTORY}")
     rows = [record.to_json() for record in sorted(records)]
@@ -175,9 +175,9 @@ def remember(root: str, plain: str, records: Iterable[Quarantined]) -> None:
 def remembered(
     root: str, plain: Iterable[str], limits: Mapping[str, RecordLimits]
 ) -> dict[str, tuple[Quarantined, ...]]:
-    """The records in quarantine that count under `limits`, by the plain fingerprint of their source shard.
+    """The records in quarantine that apply under `limits`, by the plain fingerprint of their source shard.
 
-    What cannot be read is left out: at worst a record is tried once more.
+    Unreadable files are ignored: at worst a record is tried once more.
     """
     storage = storage_for(root)
     known = {name.removesuffix(".json") for name in storage.list(f"{root}/{DIRECTORY}")} if limits else set()

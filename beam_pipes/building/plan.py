@@ -1,6 +1,6 @@
 """`make_plan`: a declaration and its input → source shards, fingerprints, and the snapshot they make.
 
-`published_results`: the analyzers of a declaration have the results of a cache that exists.
+`published_results`: gives the analyzers of a declaration the results of an existing cache.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from beam_pipes.storage.checked_json import JsonValue
 from beam_pipes.storage.local import directory_path, storage_for
 from beam_pipes.storage.locks import reached
 
-# Features that are not declared are inferred from `INFER_EXAMPLES` of each split, or from this many records.
+# Undeclared features are inferred from `INFER_EXAMPLES` of each split, or from this many records.
 INFER_RECORDS = 2048
 
-# In the manifest's fingerprints: how often everything was rebuilt on request. Not there while it never was.
+# In the manifest's fingerprints: how often everything was rebuilt on request. Missing as long as that is zero.
 GENERATION = "generation"
 
-# In the manifest's fingerprints, in front of the name of each analyzer: the digest of its result.
+# Prefix of each analyzer's name in the manifest's fingerprints, for the digest of its result.
 ANALYSIS = "analysis"
 
 
@@ -64,9 +64,9 @@ class BuildPlan:
     """What a build will do.
 
     `snapshot` is a digest of the input, the declaration and the format: the same input and declaration give the same
-    snapshot on every machine. `published_manifest_id` is set where exactly this snapshot is published already;
-    `previous` is the directory of the snapshot that is published, whichever it is. `overwrite`: nothing of it is
-    reused. `analysis` has the results of the analyzers, all of which are there.
+    snapshot on every machine. `published_manifest_id` is set if exactly this snapshot is already published; `previous`
+    is the directory of the published snapshot, whichever it is. `overwrite`: nothing of it is reused. `analysis` has
+    the results of the analyzers, all of which exist.
     """
 
     path: str
@@ -86,7 +86,7 @@ class BuildPlan:
         return None if self.previous is None else read_fingerprint(self.previous)
 
     def tasks_left(self) -> list[ShardTask]:
-        """The tasks whose shards are not complete, or whose files are not there in full."""
+        """The tasks whose shards are not complete, or whose files are missing or too short."""
         done = find_completions(self.header, self.tasks)
         return [task for task in self.tasks if task.index not in done]
 
@@ -97,7 +97,7 @@ class BuildPlan:
     def streams(self) -> dict[str, int]:
         """Compressed files that exceed the target and cannot be split, the largest first → their stored bytes.
 
-        One worker reads each of them from its beginning to its end: no build is done before the first of them is.
+        One worker reads each of them from beginning to end: no build ends before the first of them is read.
         """
         target = self.declaration.target_shard_bytes
         found = {
@@ -132,9 +132,9 @@ class BuildPlan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedInput:
-    """What is known of a build before anything is analysed: its source shards, and what is published.
+    """What is known about a build before anything is analysed: its source shards, and what is published.
 
-    `replaces` is the id of the manifest that readers see, whatever becomes of it meanwhile.
+    `replaces` is the id of the manifest that readers see, whatever happens to it meanwhile.
     """
 
     root: str
@@ -146,8 +146,8 @@ class PlannedInput:
 
 
 def _digests_before_the_cache(root: str) -> str:
-    """A file of the user's, by the path of a cache: `plan` writes nothing where it plans for."""
-    import platformdirs  # 10 ms, for which a command that plans nothing need not wait
+    """A file of the user's, named by the path of the cache: `plan` writes nothing to the directory it plans for."""
+    import platformdirs  # 10 ms, which a command that plans nothing need not wait for
 
     directory = os.path.join(platformdirs.user_cache_dir("beam-pipes"), "digests")
     return os.path.join(directory, hashlib.sha256(root.encode()).hexdigest()[:16])
@@ -156,13 +156,13 @@ def _digests_before_the_cache(root: str) -> str:
 def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrite: bool = False) -> PlannedInput:
     """The first half of `make_plan`: reads input to digest it, and what is published."""
     root, storage = directory_path(to), storage_for(to)
-    # What is known of unchanged files is known from their times: who overwrites may have reason not to believe these.
+    # Unchanged files are recognised by their times: whoever overwrites may have reason not to believe these.
     digests, kept = DigestCache() if overwrite else DigestCache.load(f"{root}/{DIGESTS_NAME}"), None
-    if not overwrite and not len(digests):  # there is no cache yet: what an earlier plan for it has read
+    if not overwrite and not len(digests):  # there is no cache yet: use what an earlier plan for it has read
         kept = _digests_before_the_cache(root)
         digests = DigestCache.load(kept)
     source = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
-    with contextlib.suppress(OSError):  # safe to lose; a directory that is full or read-only can be planned for
+    with contextlib.suppress(OSError):  # safe to lose; a build in a full or read-only directory can still be planned
         if storage.is_directory(root):
             digests.save(f"{root}/{DIGESTS_NAME}")
             if kept is not None:
@@ -194,9 +194,9 @@ def make_plan(
     With `overwrite` nothing that was built before is reused: the plan is for another *generation*, a number that the
     published snapshot bears and that enters into all fingerprints. What is published stays until it is replaced.
 
-    Where the declaration has analyzers, their results must be there (`analyse`): what a stage that holds one gives
-    depends on it. `planned_input` is what `plan_input` gave, where the caller has it. Without `require_results` they
-    may be missing where no stage holds one: everything is planned then but the snapshot's id, of which they are a part.
+    If the declaration has analyzers, their results must exist (`analyse`): the output of a stage that holds one depends
+    on it. `planned_input` is the return value of `plan_input`, if the caller has it. Without `require_results` they may
+    be missing if no stage holds one: then everything is planned except the snapshot's id, which depends on them.
 
     Raises `SourceError`, `DeclarationError` or `SpecError`: everything that can be known before the build starts; and
     `AnalysisError` if a result is missing.
@@ -217,7 +217,7 @@ def make_plan(
     versions = [FORMAT_VERSION, LINEAGE_VERSION]
     results = analysis.digests()
     of_snapshot = [*versions, declaration.name, digest, [task.fingerprint for task in tasks]]
-    # Results are assets of the snapshot, also those that no stage holds.
+    # Results are assets of the snapshot, even those that no stage holds.
     plain_snapshot = digest_of([*of_snapshot, results] if results else of_snapshot)[:16]
     quarantined = remembered(root, (task.fingerprint for task in tasks), declaration.record_limits)
     tasks = tuple(task.quarantining(quarantined.get(task.fingerprint, ())) for task in tasks)
@@ -251,7 +251,7 @@ def make_plan(
 
 
 def generation_of(manifest: Manifest) -> int:
-    """How often what a manifest publishes was rebuilt with `overwrite`."""
+    """How often the content of a manifest was rebuilt with `overwrite`."""
     text = manifest.fingerprints.get(GENERATION, "0")
     return int(text) if text.isdecimal() else 0
 
@@ -259,9 +259,9 @@ def generation_of(manifest: Manifest) -> int:
 def prepare(plan: BuildPlan) -> list[ShardTask]:
     """Makes the snapshot's directory ready and returns the tasks that are left.
 
-    Shards that an interrupted build of this snapshot has committed are kept; shards with the same fingerprint in
-    the published snapshot are linked, not built again; what dead builds left half written is removed. Only for the
-    holder of the build lock.
+    Shards that an interrupted build of this snapshot committed are kept; shards with the same fingerprint in the
+    published snapshot are linked, not built again; half-written files of dead builds are removed. Only for the holder
+    of the build lock.
     """
     directory = plan.header.directory
     with writing(plan.path):
@@ -321,7 +321,7 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
         with _said_when_slow(declaration):
             examples, read, told = _sample(declaration, source, missing)
         for split in missing:
-            # A split that gets few records may have none among the first: its examples come from the same stages.
+            # A split that gets few records may have none among the first ones: its examples come from the same stages.
             found = examples[split] or [each for other in missing for each in examples[other]]
             if not found:
                 raise DeclarationError(
@@ -334,12 +334,12 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
     return {split: specs[split] for split in declaration.splits if split in specs}
 
 
-# As long as a build hears nothing from a source shard before it says so.
+# As long as a build waits for a sign of a source shard before it says so.
 SLOW_SECS = 300.0
 
 
 def _said_when_slow(declaration: Declaration) -> contextlib.AbstractContextManager[None]:
-    """Says on standard error, every `SLOW_SECS`, where the stages are: inferring runs them here, without limits."""
+    """Reports on standard error, every `SLOW_SECS`, where the stages are: inferring runs them here, without limits."""
     caller, begun = threading.get_ident(), time.monotonic()
 
     def look() -> None:
@@ -400,9 +400,9 @@ def _sample(
 
 @contextlib.contextmanager
 def published_results(declaration: Declaration, cache: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Binds the results that the snapshot of `cache` was built with; without a cache those that are bound stay.
+    """Binds the results that the snapshot of `cache` was built with; without a cache, bound results stay.
 
-    Raises `AnalysisError` if a stage holds a result that is not there, `CacheError` for a cache that is damaged.
+    Raises `AnalysisError` if a stage holds a missing result, `CacheError` for a damaged cache.
     """
     before = [(each.result, each.result.bound, each.result.by_hand) for each in declaration.analyzers]
     try:

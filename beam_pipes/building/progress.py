@@ -1,6 +1,6 @@
-"""How far a build is, how fast it runs and when it last gave a sign of life, from the files of its snapshot alone.
+"""How far a build is, how fast it runs and when it last showed a sign of life, from the files of its snapshot alone.
 
-`every`: looks at what runs in this process, from a thread.
+`every`: watches what runs in this process, from a thread.
 
 The state of a cache directory from its files alone: published, being built, left unfinished.
 """
@@ -25,7 +25,7 @@ from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.storage.local import existing_directory, storage_for
 from beam_pipes.storage.protocol import FileStatus
 
-# A thread that looks may be writing to a standard error that nobody reads.
+# A watching thread may be writing to a standard error that nobody reads.
 _JOIN_SECS = 5.0
 
 
@@ -51,10 +51,10 @@ def every(secs: float, look: Callable[[], None], *, name: str) -> Iterator[None]
 class BuildProgress:
     """The newest build of a snapshot, running or not.
 
-    `account` is of the source shards that are done. `started_at` and `last_sign_at` are seconds since 1970: when the
-    build last started or resumed, and when it last wrote something. `records_per_sec`: of what it has built since it
-    began, without shards it took over; None before its first. `eta_secs`: what is left at that rate, None if no rate
-    is known, and for a build that does not run.
+    `account` covers the source shards that are done. `started_at` and `last_sign_at` are seconds since 1970: when the
+    build last started or resumed, and when it last wrote something. `records_per_sec` covers what it has built since it
+    started, without reused shards; None before its first one. `eta_secs` is the time for the rest at that rate; None if
+    no rate is known, and for a build that does not run.
     """
 
     snapshot: str
@@ -143,7 +143,7 @@ def read_progress(directory: str, *, snapshot: str, num_shards: int, running: bo
 
 
 def _is_newer(completion: Completion, name: str, files: Mapping[str, FileStatus], started_ns: int) -> bool:
-    """Whether a source shard was built after `started_ns`: taken over, its files are links to older ones."""
+    """Whether a source shard was built after `started_ns`: the files of a reused one are links to older files."""
     if files[name].modified_ns < started_ns:
         return False
     written = [f"{split_directory('.', split)}/{entry.file}"[2:] for split, entry in completion.all_entries()]
@@ -151,7 +151,7 @@ def _is_newer(completion: Completion, name: str, files: Mapping[str, FileStatus]
 
 
 def finished_words(build_info: JsonObject, records: int) -> list[str]:
-    """What `build.json` says of a published build: how long it took, and its stages by time."""
+    """What `build.json` says about a published build: how long it took, and its stages by time."""
     lines = []
     started, ended = build_info.get("started_at"), build_info.get("ended_at")
     if isinstance(started, int | float) and isinstance(ended, int | float):
@@ -184,8 +184,8 @@ class Status:
 
     `builder` names the process that holds the build lock, or is None if nobody builds. `progress` is of the
     unfinished snapshot that was written to last, None if there is none. `last_build`: how the published snapshot
-    was built, in words. `analysis` is (accumulators done, accumulators) of an analysis that is not finished. `jobs`
-    counts the jobs on record that nobody has seen the end of; whether they run is not in the files.
+    was built, in words. `analysis` is (accumulators done, accumulators) of an unfinished analysis. `jobs` counts the
+    jobs on record whose end nobody has seen; the files do not say whether they run.
     """
 
     path: str
@@ -217,7 +217,7 @@ class Status:
         for snapshot, (done, shards) in self.unfinished.items():
             progress = self.progress if self.progress is not None and self.progress.snapshot == snapshot else None
             if progress is not None:
-                done, shards = progress.shards_done, progress.shards  # looked at later, and what its words are about
+                done, shards = progress.shards_done, progress.shards  # newer, and the numbers of `str(progress)`
             lines.append(f"snapshot {snapshot}: {done} of {shards} source shards are done.")
             if progress is not None:
                 lines.append(str(progress))

@@ -30,7 +30,7 @@ class EncodedRun:
     """The encoded records of the batches `first_sequence … next_sequence - 1` of one source shard.
 
     `records` maps each split to (payload, source ordinal, index row) in order. `lineage` says where each source record
-    was, and what became of it. `dropped_errors` tells the first records that were dropped because of an error.
+    was, and what became of it. `dropped_errors` describes the first records that were dropped because of an error.
     """
 
     first_sequence: int
@@ -43,9 +43,9 @@ class EncodedRun:
 
 
 class StageClock:
-    """`mark(stage)` books what has passed since the mark before; it begins to run when it is made.
+    """`mark(stage)` books the time since the previous mark; the clock starts when it is made.
 
-    `secs` is stage → seconds in all, in the order of `stages`. A mark costs about 0.2 µs.
+    `secs` is stage → total seconds, in the order of `stages`. A mark costs about 0.2 µs.
     """
 
     def __init__(self, stages: Iterable[str]) -> None:
@@ -54,13 +54,13 @@ class StageClock:
         self._last = time.perf_counter()
 
     def mark(self, stage: str) -> None:
-        """Books the time since the last mark under `stage`, one of those that were named at the beginning."""
+        """Books the time since the last mark under `stage`, one of those given at the start."""
         now = time.perf_counter()
         self._lap[stage] = self._lap.get(stage, 0.0) + now - self._last
         self._last = now
 
     def lap(self) -> dict[str, float]:
-        """The seconds by stage since the last lap; from here on a new one begins."""
+        """The seconds by stage since the last lap; starts a new lap."""
         lap, self._lap = self._lap, {}
         for stage, secs in lap.items():
             self.secs[stage] += secs
@@ -70,12 +70,12 @@ class StageClock:
 # The name under which records that could not be parsed are booked.
 SOURCE = "source"
 
-# How many of the records that failed an error message tells.
+# How many of the failed records an error message shows.
 ERRORS_TOLD = 3
 
 
 class SourceBatch(Batch):
-    """A batch whose records come from a source, so that each knows where it was and what its bytes are."""
+    """A batch whose records come from a source, with their places and bytes there."""
 
     __slots__ = ()
 
@@ -90,8 +90,8 @@ def graph_runner(declaration: Declaration) -> GraphRunner:
 def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[SourceBatch]:
     """The batches of a source shard, in order, their bad rows booked.
 
-    Raises `StageError` for a bad row where the declaration's `on_error` is "fail", `SourceError` for input that is
-    gone, damaged, or not what was planned.
+    Raises `StageError` for a bad row if the declaration's `on_error` is "fail", `SourceError` for input that is
+    missing, damaged, or not what was planned.
     """
     for records in shard_records(declaration, shard):
         yield source_batch(declaration, records)
@@ -118,7 +118,7 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
 
 
 def unparsable(row: BadRecord) -> StageError:
-    """The error of a bad row if none is allowed."""
+    """The error for a bad row where none is allowed."""
     error = StageError(
         f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}. Repair the input, or allow "
         "bad records with on_error='dead_letter' (kept for a replay) or on_error='drop' (--on-error).",
@@ -132,7 +132,7 @@ def unparsable(row: BadRecord) -> StageError:
 def first_errors(declaration: Declaration, batch: SourceBatch, *, only_dropped: bool = False) -> tuple[str, ...]:
     """The first records of a batch that failed, by their order: `tokenize, a.txt@0: KeyError: 'text'`.
 
-    With `only_dropped` those that leave no dead letter.
+    With `only_dropped`, those that leave no dead letter.
     """
     records = batch.records
     told = [
@@ -149,7 +149,7 @@ def first_errors(declaration: Declaration, batch: SourceBatch, *, only_dropped: 
 
 
 def shard_records(declaration: Declaration, shard: SourceShard) -> Iterator[RecordBatch]:
-    """The records of a source shard; raises `SourceError`, naming the shard, where they cannot be read."""
+    """The records of a source shard; raises `SourceError`, naming the shard, if they cannot be read."""
     try:
         yield from declaration.source.read(shard)
     except SourceError as error:
@@ -160,7 +160,7 @@ def shard_records(declaration: Declaration, shard: SourceShard) -> Iterator[Reco
         ) from error
 
 
-#: The time that a shard job spends on its source is booked under this name.
+#: Name under which the time that a shard job spends on its source is booked.
 READ = "read"
 
 
@@ -175,7 +175,7 @@ class StageFigures:
     secs: float = 0.0
 
     def add(self, other: StageFigures, *, times: int = 1) -> None:
-        """Adds `other`; with `times=-1` takes it away."""
+        """Adds `other`; with `times=-1` subtracts it."""
         self.inputs += times * other.inputs
         self.outputs += times * other.outputs
         self.dropped += times * other.dropped
@@ -232,7 +232,7 @@ class ShardFigures:
             stage.secs += spent
 
     def add(self, other: ShardFigures, *, times: int = 1) -> None:
-        """Adds `other`; with `times=-1` takes it away."""
+        """Adds `other`; with `times=-1` subtracts it."""
         self.records += times * other.records
         self.dropped += times * other.dropped
         self.dead += times * other.dead

@@ -1,9 +1,9 @@
 """How workers get a declaration: by its reference, `package.module:name`, or by value.
 
-Most code travels as its name: a worker imports the module. That is impossible for what a program defines in `__main__`
-(a script, a notebook, a prompt, `python -c`) or inside a function, and for modules that are not on the import path. It
-is wrong for a module that builds while it is imported, which would build once more in every worker. The classes and
-functions of all these are pickled together with what they refer to, by cloudpickle; no worker runs a script again.
+Most code travels as its name: a worker imports the module. That is impossible for anything that a program defines in
+`__main__` (a script, a notebook, a prompt, `python -c`) or inside a function, and for modules that are not on the
+import path. It is wrong for a module that builds while it is imported, which would build once more in every worker. All
+these classes and functions are pickled by cloudpickle, together with what they refer to; no worker runs a script again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def declared_by(found: Any, reference: str) -> Declaration:
 
 
 def reference_of(declaration: Declaration) -> str | None:
-    """The reference under which a module that others can import holds this very object, or None (as in a notebook)."""
+    """The reference under which a module that others can import holds this very object; None if there is none."""
     for module_name, module in list(sys.modules.items()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is declaration and can_be_imported(module_name):
@@ -101,7 +101,7 @@ class DeclarationHandle:
 
     The results of its analyzers travel with it, as places and digests, and are bound where it arrives. So does plain
     data of modules that a program has set (`helpers.LIMIT = 5`): workers import the modules anew, and the fingerprint
-    of the declaration holds the values of the program. `as_imported`: what is made up at import shall differ there.
+    of the declaration holds the values of the program. `as_imported`: values computed at import may differ there.
     """
 
     def __init__(self, declaration: Declaration, reference: str | None = None, *, as_imported: bool = False) -> None:
@@ -157,8 +157,8 @@ class DeclarationHandle:
         }
 
 
-# What travels goes with every task. Larger values are mostly tables that a module reads or computes, and of those a
-# worker looks whether it has the same.
+# These values go with every task. Larger ones are mostly tables that a module reads or computes; for those, a worker
+# only checks that it has the same.
 _MOST_SET_BYTES = 1 << 20
 
 
@@ -170,21 +170,21 @@ class _Large:
     digest: str
 
 
-# Handles whose values this process has, because it made them or has set them.
+# Handles whose values this process has, because it made the handle or has set the values.
 _set_here: set[str] = set()
 _setting = threading.Lock()
 
 
 def _set_by_program(declaration: Declaration) -> dict[tuple[str, str], bytes]:
-    """Module and name → pickled value, of what a program has set in modules that workers import.
+    """(module, name) → pickled value, for what a program has set in modules that workers import.
 
-    Raises `DeclarationError` for what has been put in the place of a function and cannot be pickled.
+    Raises `DeclarationError` for a replaced function that cannot be pickled.
     """
     stages = [*declaration.source.stages().values(), *(unit.stage for unit in declaration.graph.units)]
     try:
         values = set_values(stages)
     except DeclarationError:
-        return {}  # planning says so; a collection without a plan has no fingerprint to keep to
+        return {}  # planning reports it; a collection without a plan has no fingerprint to keep to
     found = {}
     for (module, name), value in values.items():
         if is_users(module) and can_be_imported(module):
@@ -206,7 +206,7 @@ def _set_by_program(declaration: Declaration) -> dict[tuple[str, str], bytes]:
 
 
 def _set(handle: str, values: Mapping[tuple[str, str], bytes]) -> None:
-    """Sets what a program has set, once in a process: stages may have changed it since."""
+    """Sets what a program has set, once per process: stages may have changed it since."""
     with _setting:
         if handle in _set_here:
             return
@@ -218,7 +218,7 @@ def _set(handle: str, values: Mapping[tuple[str, str], bytes]) -> None:
                 owner: Any = functools.reduce(getattr, outer, importlib.import_module(module))
                 before = getattr(owner, last, None)
             except (ImportError, AttributeError):
-                continue  # what needs it says so
+                continue  # code that needs it will say so
             if isinstance(value, _Large):
                 if digest_of(canonical(before)) != value.digest:
                     raise DeclarationError(
@@ -230,7 +230,7 @@ def _set(handle: str, values: Mapping[tuple[str, str], bytes]) -> None:
                 continue
             if not isinstance(owner, (ModuleType, type)):
                 if hasattr(owner, "__dict__"):
-                    vars(owner)[last] = value  # of a frozen dataclass too
+                    vars(owner)[last] = value  # works for a frozen dataclass too
                 continue
             if type(before) is type(value) and repr(before) == repr(value):
                 continue
@@ -258,9 +258,9 @@ def _culprit(declaration: Declaration) -> str:
 
 
 def by_value(value: object) -> bytes:
-    """`value`, pickled for a process that has the same import path and knows nothing of this one's `__main__`.
+    """`value`, pickled for a process that has the same import path but not this one's `__main__`.
 
-    `pickle.loads` gives it back. Raises what pickling raises.
+    `pickle.loads` restores it. Raises what pickling raises.
     """
     import cloudpickle
 
@@ -269,10 +269,10 @@ def by_value(value: object) -> bytes:
 
 
 def can_be_imported(name: str) -> bool:
-    """Whether importing `name` in another process gives what this process has under that name, and does nothing else.
+    """Whether importing `name` in another process gives what this process has under that name, without side effects.
 
-    False for `__main__` under any of its names, for modules that were made or loaded by other means than the import
-    path, and for modules that build while they are imported.
+    False for `__main__` under any of its names, for modules that were not made or loaded through the import path, and
+    for modules that build while they are imported.
     """
     module = sys.modules.get(name)
     if module is None or module is sys.modules.get("__main__") or name in builders:
@@ -285,7 +285,7 @@ def can_be_imported(name: str) -> bool:
 
 
 def _on_the_path(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Where an import would find the module now; `importlib.util.find_spec` tells where it once was found."""
+    """Where an import would find the module now; `importlib.util.find_spec` says where it was found earlier."""
     parent = name.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
     if parent and path is None:
@@ -317,10 +317,10 @@ _registered: Counter[tuple[str, str]] = Counter()
 
 @contextlib.contextmanager
 def registered_by_value(pickler: _Pickler) -> Iterator[None]:
-    """Makes a pickler (a module such as `cloudpickle`) send by value the code that other processes cannot import."""
+    """Makes a pickler (a module such as `cloudpickle`) pickle by value the code that other processes cannot import."""
     with _registering:
         ours = {name for (of, name), count in _registered.items() if of == pickler.__name__ and count}
-        # The pickler knows of `__main__` itself, and the user may have registered others.
+        # The pickler handles `__main__` itself, and the user may have registered others.
         known = {"__main__", *pickler.list_registry_pickle_by_value()} - ours
         modules = [
             module

@@ -3,14 +3,13 @@
     shards of the plan ──▶ some shards, read whole ──▶ some batches of each, run and encoded
                                                        (or pieces of batches, where stages are slow)
 
-The input is divided into as many equal stretches as shards are wanted, and one shard of each is taken at random. Where
-the files of a source belong to certain splits, the shards of each are sampled by themselves. Two of them always go
+The input is divided into as many equal stretches as shards are wanted, and one shard of each is taken at random. If the
+files of a source belong to certain splits, the shards of each split are sampled separately. Two of them always go
 through the stages, the others while there is time.
 
-Totals are ratio estimates: what batches give for each of their bytes stands for their shard, and what shards give for
-each stored byte stands for all. Large records count as much as they weigh, so skewed sizes do no harm. The interval
-comes from how much the sampled shards differ in what they give for a byte; where all shards are sampled, from how much
-their batches do.
+Totals are ratio estimates: what batches give per byte is extrapolated to their shard, and what shards give per stored
+byte to the whole input. Large records count by their size, so skewed sizes do no harm. The interval comes from how much
+the sampled shards differ in what they give per byte; where all shards are sampled, from how much their batches differ.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from beam_pipes.sources.record_batch import RecordBatch
 
 Vector = npt.NDArray[np.float64]
 
-# Below this nothing is known about how much shards, or batches, differ.
+# With fewer, nothing is known about how much shards, or batches, differ.
 _AT_LEAST = 2
-# Batches of a shard that are held at a time: 64 MiB.
+# Batches of a shard that are held at once: 64 MiB.
 _AT_MOST = 64
-# Records that tell how long one takes, after the first, which may load a model.
+# Records that show how long one takes, after the first, which may load a model.
 _PROBED = 4
 
-# Time on the clock and of the processor; a stage that waits for a service takes little of the latter.
+# Wall-clock time and processor time; a stage that waits for a service takes little of the latter.
 READ, SECS, CPU = "records read", "seconds", "CPU seconds"
 
 # (shards done, shards of the sample, records that went through the stages)
@@ -64,7 +63,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What a sample says: quantity → (its total over the whole input, half of the interval around that)."""
+    """What a sample says: quantity → (its total over the whole input, half of the interval around it)."""
 
     totals: Mapping[str, tuple[float, float]]
     num_shards: int
@@ -92,7 +91,7 @@ def take_sample(plan: BuildPlan, limits: Limits, *, seed: int, told: Told) -> Sa
         groups.setdefault(tuple(splits_of(plan, task)), []).append(task)
     part = limits.bytes / max(1, plan.source.num_bytes)
     taken = {key: _taken(tasks, max(_AT_LEAST, round(len(tasks) * part)), rng) for key, tasks in groups.items()}
-    # The first shards of each group come before the second ones, so that none is left out when the time is over.
+    # The first shards of all groups come before the second ones, so that none is left out when time runs out.
     order = sorted(((rank, key) for key in taken for rank in range(len(taken[key]))), key=lambda place: place[0])
 
     sampler = _ShardSampler(plan, rng)
@@ -124,7 +123,7 @@ def take_sample(plan: BuildPlan, limits: Limits, *, seed: int, told: Told) -> Sa
 
 
 def _taken(tasks: Sequence[ShardTask], count: int, rng: random.Random) -> list[ShardTask]:
-    """One at random out of each of `count` stretches of about equal length, in any order."""
+    """One at random from each of `count` stretches of about equal length, in any order."""
     count = min(len(tasks), count)
     bounds = [round(number * len(tasks) / count) for number in range(count + 1)]
     taken = [tasks[rng.randrange(start, stop)] for start, stop in itertools.pairwise(bounds)]
@@ -133,7 +132,7 @@ def _taken(tasks: Sequence[ShardTask], count: int, rng: random.Random) -> list[S
 
 
 def _of_group(tasks: Sequence[ShardTask], sampled: Sequence[_SampledShard]) -> tuple[Vector, Vector, int]:
-    """The totals over `tasks`, their variances, and the degrees of freedom of these."""
+    """The totals over `tasks`, their variances, and the degrees of freedom of those."""
     rows = np.array([shard.total for shard in sampled])
     if len(sampled) == len(tasks):
         variance = np.sum([shard.variance for shard in sampled], axis=0)
@@ -144,14 +143,14 @@ def _of_group(tasks: Sequence[ShardTask], sampled: Sequence[_SampledShard]) -> t
 
 
 def _shard_size(task: ShardTask) -> int:
-    """What shards are weighed by: their stored bytes, and one more for sources that do not know these."""
+    """The weight of a shard: its stored bytes, plus one for sources that do not know them."""
     return task.shard.num_bytes + 1
 
 
 def _ratio(rows: Vector, sizes: Vector, whole: float, *, run: float) -> tuple[Vector, Vector]:
-    """The totals over things of size `whole`, from rows of such things of these `sizes`; and their variances.
+    """The totals over things of size `whole`, from rows of some of them with these `sizes`; and their variances.
 
-    Of the size of all, `run` went through the stages: where that is everything, nothing is uncertain.
+    `run` of that size went through the stages: if that is all of it, nothing is uncertain.
     """
     count = len(rows)
     if not sizes.sum():
@@ -176,7 +175,7 @@ class _ShardSampler:
         self._index_row_bytes = {split: self._row_bytes(split) for split in plan.declaration.splits}
 
     def sample(self, task: ShardTask, *, records: int, secs: float) -> _SampledShard:
-        """Reads a shard whole, and runs batches of about `records` records, or as many as `secs` allow."""
+        """Reads a shard whole, and runs batches of about `records` records, or as many as fit into `secs`."""
         kept: list[RecordBatch] = []
         batches = num_records = 0
         size = 0.0
@@ -207,7 +206,7 @@ class _ShardSampler:
         return _SampledShard(total, variance, _shard_size(task), run_size, len(pieces), run_records)
 
     def _affordable(self, kept: Sequence[RecordBatch], until: float) -> float:
-        """How many records the time allows, by the first few; inf if that is more than there are."""
+        """How many records there is time for, judging by the first few; inf if that is more than there are."""
         if not kept:
             return math.inf
         secs, batch = 0.0, kept[0]
@@ -217,13 +216,13 @@ class _ShardSampler:
             stop = min(first + count, first + batch.num_records)
             self._run(_copied(batch.cut(first, stop)))
             secs = (time.perf_counter() - began) / max(1, stop - first)
-            if time.perf_counter() + _PROBED * secs > until:  # it is slow, however long it took to load
+            if time.perf_counter() + _PROBED * secs > until:  # it is slow, regardless of loading time
                 break
         left = max(0.0, until - time.perf_counter())
         return left / secs if secs else math.inf
 
     def _run_all(self, task: ShardTask, pieces: Sequence[RecordBatch], *, until: float) -> list[Vector]:
-        """What each piece gives; ends when the time is over."""
+        """What each piece gives; ends when time runs out."""
         rows: list[Vector] = []
         with tempfile.TemporaryDirectory(prefix="beam-pipes-forecast-") as root:
             output = ShardOutput(self._declaration, dataclasses.replace(self._header, root=root), task)
@@ -268,10 +267,10 @@ class _ShardSampler:
 
 
 def _copied(records: RecordBatch) -> RecordBatch:
-    """Stages may change values in place, and these records run again; what cannot be copied is passed as it is."""
+    """A copy if possible: stages may change values in place, and these records run again."""
     try:
         return copy.deepcopy(records)
-    except Exception:  # whatever values of somebody's own raise
+    except Exception:  # whatever a user's own values raise
         return records
 
 
@@ -282,11 +281,11 @@ def splits_of(plan: BuildPlan, task: ShardTask) -> Sequence[str]:
 
 
 def _pieces(batches: Sequence[RecordBatch], most: float, rng: random.Random) -> list[RecordBatch]:
-    """Runs of equal length of records, out of several batches: about `most` records in all, and two pieces at least."""
+    """Runs of equal length from several batches: about `most` records in all, and at least two pieces."""
     each = max(1, int(most / max(_AT_LEAST, len(batches))))
     order = rng.sample(range(len(batches)), len(batches))
     places = [(at, start) for at in order for start in range(0, batches[at].num_records, each)]
-    # First one piece of each batch, at random: they lie far from each other.
+    # First one random piece of each batch: these are far from each other.
     chosen = [rng.choice([place for place in places if place[0] == at]) for at in order]
     others = [place for place in places if place not in chosen]
     chosen += rng.sample(others, min(len(others), max(0, _AT_LEAST - len(chosen))))
@@ -298,6 +297,6 @@ def _pieces(batches: Sequence[RecordBatch], most: float, rng: random.Random) -> 
 
 
 def _size(batch: RecordBatch) -> int:
-    """What batches are weighed by: their bytes, and one more for each record, as sources of objects have no bytes."""
+    """The weight of a batch: its bytes, plus one for each record, because sources of objects have no bytes."""
     found = sum(len(batch.raw(at)) for at in range(len(batch.values))) + sum(len(row.raw) for row in batch.bad)
     return found + batch.num_records

@@ -1,11 +1,11 @@
 """One source shard, from its bytes to its committed files: what a worker does.
 
-`ShardJob.run` reads the shard, runs its records through the stages, writes the outputs, and ends with the completion
-that says that the shard is done.
+`ShardJob.run` reads the shard, runs its records through the stages, writes the outputs, and ends with the completion,
+which marks the shard as done.
 
-A replay makes a shard out of its earlier self: the bytes of records that did not fail are taken over, the dead letters
-run through the declaration as it is now, and what they give is put in at their places. The account stays exact: what a
-dead letter had booked before it failed is worked out by running it again up to that point, and exchanged.
+A replay makes a shard from its earlier version: the bytes of records that did not fail are reused, the dead letters run
+through the declaration as it is now, and their output is inserted at their places. The account stays exact: what a dead
+letter had booked before it failed is found by running it again up to that point, and is replaced.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def prior_letters(prior: Prior, completion: Completion) -> list[DeadLetter]:
 
 
 def replayed_letters(declaration: Declaration, letters: list[DeadLetter]) -> Iterator[tuple[DeadLetter, bytes]]:
-    """The dead letters that may now come out differently, each with its current bytes.
+    """The dead letters that may now have another outcome, each with its current bytes.
 
-    One that the source could not parse fails again, unless it was repaired: the source is the same.
+    A record that the source could not parse fails again, unless it was repaired: the source is the same.
     """
     for letter in letters:
         repaired = _repair(declaration, letter)
@@ -92,19 +92,19 @@ def letter_records(declaration: Declaration, prior: Prior) -> Iterator[RecordBat
 
 
 def task_records(declaration: Declaration, task: ShardTask) -> Iterator[RecordBatch]:
-    """The records that a task is to run: all of its source shard, or the dead letters of it."""
+    """The records that a task runs: all of its source shard, or only its dead letters."""
     if task.prior is not None:
         return letter_records(declaration, task.prior)
     return shard_records(declaration, task.shard)
 
 
 def task_output(declaration: Declaration, header: BuildHeader, task: ShardTask) -> ShardOutput:
-    """Where their output goes. Raises `CannotReplayError` if the whole source shard must be run."""
+    """Where their output goes. Raises `CannotReplayError` if the whole source shard has to run."""
     return (ShardOutput if task.prior is None else ReplayOutput)(declaration, header, task)
 
 
 class ReplayOutput(ShardOutput):
-    """The output of a shard job that runs dead letters only; `commit` puts them between what is kept.
+    """The output of a shard job that runs only dead letters; `commit` inserts them among the kept records.
 
     `commit` raises `CannotReplayError` if the account cannot be made exact: then the shard must be rebuilt.
     """
@@ -257,7 +257,7 @@ def _one(declaration: Declaration, letter: DeadLetter, raw: bytes, digests: Arra
     )
 
 
-# What has been done since it was last told: an account, and the seconds of each stage.
+# Takes what was done since the last call: an account, and the seconds of each stage.
 Tell = Callable[[Account, Mapping[str, float]], None]
 
 

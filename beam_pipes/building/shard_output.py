@@ -51,7 +51,7 @@ class ShardOutput:
         self._lineage = LineageWriter()
 
     def encode(self, batch: SourceBatch, sequence: int) -> EncodedRun:
-        """What a batch that went through all units adds to the shard, encoded; books what is written and what fails.
+        """What a batch adds to the shard after all units, encoded; books what is written and what fails.
 
         Raises `StageError` if a value does not fit its features and the declaration does not allow failures.
         """
@@ -61,7 +61,7 @@ class ShardOutput:
         booked = account.unit(WRITE)
         ordinals, failures = batch.records.ordinals, batch.failures
         ways = [(records[split], self._codecs[split].encode_indexed, column) for split, column in columns.items()]
-        # A record that failed in a stage has nothing left in any column.
+        # A record that failed in a stage is no longer in any column.
         for index, ordinal in enumerate(ordinals):
             try:
                 for made, encode, column in ways:
@@ -150,7 +150,7 @@ class ShardOutput:
         return completion
 
     def abort(self) -> None:
-        """Removes what was written and has no final name."""
+        """Removes the files that have no final name yet."""
         for writer in (*self._writers.values(), *([] if self._dead_letters is None else [self._dead_letters])):
             writer.abort()
 
@@ -244,7 +244,7 @@ def _letter_of_row(row: BadRecord) -> DeadLetter:
         stage=SOURCE,
         error_type=type(row.error).__name__,
         message=text_of(row.error),
-        traceback="",  # the frames of a parser of ours tell nothing about the record
+        traceback="",  # the frames of our own parser say nothing about the record
     )
 
 

@@ -1,11 +1,11 @@
 """A prepared build: the header that all its shard jobs and its commit share, and the task of one source shard.
 
-A declaration goes as far as the plan. What decides how its snapshot is published is in the header from there on, so a
-commit opens no declaration; workers open one again, by its handle, for the code that they run.
+The declaration is used up to the plan. From there on, the header holds everything that decides how the snapshot is
+published, so a commit opens no declaration; workers open it again, by its handle, for the code that they run.
 
 Tasks and long lists of rows are files beside the shards, and a job names them by number. With the tasks in the job
-graph, 10,000 shards of 224 small files each made a request of 156 MB, of which services take 10 MB; with their numbers
-it has 0.05 MB.
+graph, 10,000 shards of 224 small files each made a request of 156 MB, of which services accept 10 MB; with their
+numbers it takes 0.05 MB.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Numbered(Generic[T]):
-    """Tasks below `directory`, written once for a job and read by its workers by number. Keeps the last files it read.
+    """Tasks below `directory`, written once per job and read by its workers by number. Caches the last files it read.
 
-    `what` names them in messages (`tasks of the build`), and `error` is what is raised where one cannot be read. Jobs
-    of one work have directories of their own: one that outlives its launcher keeps reading its own tasks while the next
-    one runs.
+    `what` names them in messages (`tasks of the build`), and `error` is raised if one cannot be read. Jobs of one work
+    have directories of their own: a job that outlives its launcher keeps reading its own tasks while the next one runs.
     """
 
     directory: str
@@ -66,7 +65,7 @@ class Numbered(Generic[T]):
             storage.replace(self._path(start), data.encode())
 
     def remove(self) -> None:
-        """Removes what was written; it is not an error if there is nothing."""
+        """Removes what was written, if anything."""
         storage = storage_for(self.directory)
         if storage.is_directory(self.directory):
             storage.delete_tree(self.directory)
@@ -97,10 +96,10 @@ class BuildHeader:
     `replaces` is the id of the manifest that readers saw when the build was planned (None: none), which it replaces.
     `root` is the cache's directory, `snapshot` the id of the snapshot being built, `specs` the features of each split
     of examples, `fingerprints` the digests of declaration and source, `assets` the results of analyzers by their names.
-    `kinds` says how the records of each split are stored, `protos` of which message; `max_bad`, `allow_empty` and
+    `kinds` says how the records of each split are stored, `protos` as which message; `max_bad`, `allow_empty` and
     `expectations` are the declaration's.
-    `plain_snapshot` is what the id would be without any record in quarantine. `launch` tells apart the jobs that were
-    launched for one snapshot: a job that outlives its launcher goes on reading its own tasks while the next one runs.
+    `plain_snapshot` is the id without any records in quarantine. `launch` distinguishes the jobs that were launched for
+    one snapshot: a job that outlives its launcher keeps reading its own tasks while the next one runs.
     """
 
     name: str
@@ -172,7 +171,7 @@ class ShardTask:
     """One source shard to be built.
 
     `plain_fingerprint` covers its input and the declaration, `fingerprint` also the records that are in quarantine.
-    `prior` is what to keep of it if only its dead letters are rerun.
+    `prior` is the version to keep if only its dead letters are rerun.
     """
 
     shard: SourceShard
@@ -186,7 +185,7 @@ class ShardTask:
             object.__setattr__(self, "plain_fingerprint", self.fingerprint)
 
     def quarantining(self, records: Iterable[Quarantined]) -> ShardTask:
-        """The same task with these records in quarantine, besides those that are already."""
+        """The same task with these records in quarantine as well."""
         quarantined = tuple(sorted({*self.quarantined, *records}))
         return dataclasses.replace(
             self, quarantined=quarantined, fingerprint=quarantined_fingerprint(self.plain_fingerprint, quarantined)
@@ -199,9 +198,9 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """A worker's report on a finished shard job; never part of the cache (it holds times).
+    """A worker's report on a finished shard job; never part of the cache, because it holds times.
 
-    `replayed` is how many dead letters were run again, where nothing else was.
+    `replayed` is the number of dead letters that were rerun, if nothing else was.
     """
 
     index: int

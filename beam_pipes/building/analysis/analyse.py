@@ -16,10 +16,10 @@ from beam_pipes.errors import AnalysisError
 from beam_pipes.sources.source import SourcePlan
 from beam_pipes.storage.checked_json import JsonObject
 
-# Runs tasks, whoever does it; afterwards all of their accumulators are stored.
+# Runs tasks anywhere; afterwards all of their accumulators are stored.
 RunTasks = Callable[[Sequence[AnalysisTask]], None]
 
-# A disk that gives other bytes than it took, again and again, is not to be waited for.
+# A disk that keeps returning other bytes than it was given is not worth waiting for.
 _MOST_ROUNDS_WITHOUT_PROGRESS = 3
 
 

@@ -24,14 +24,14 @@ from beam_pipes.sources.source import Source
 _SCALARS = (str, bytes, int, float, bool, type(None))
 _LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.ndarray, np.generic)
 
-# A stage may hold a model with everything that belongs to it; handles lie near the surface.
+# A stage may hold a whole model; handles lie near the surface.
 MOST_OBJECTS = 20_000
 
 
 def held_results(stage: object) -> list[Result]:
     """The handles in the fields of a stage, of objects, containers and closures in them, and of a DAG's units.
 
-    What the *code* of a stage refers to is not searched: fingerprinting the stage finds it.
+    The *code* of a stage is not searched: fingerprinting the stage finds what it refers to.
     """
     found: dict[int, Result] = {}
     seen: dict[int, object] = {}
@@ -156,24 +156,24 @@ class Learned:
     seed: int = 0
 
     def of_shard(self, splits: Sequence[str] | None) -> bool:
-        """Whether a source shard can have such records; `splits`: those that it belongs to, None for all."""
+        """Whether a source shard can have such records; `splits` are the ones it belongs to, None for all."""
         return self.split is None or splits is None or self.split in splits
 
     def records(self, batch: RecordBatch) -> RecordBatch:
-        """The records of the batch that are learned from."""
+        """The records of the batch that the analyzer learns from."""
         for partition, output in self.choices:
             chosen = (partition.output_of(batch.content(i), seed=self.seed) for i in range(len(batch)))
             batch = batch.only([i for i, name in enumerate(chosen) if name == output])
         return batch
 
     def fingerprint_options(self) -> list[object]:
-        """What enters the fingerprint of an analyzer that does not learn from everything."""
+        """Enters the fingerprint of an analyzer that does not learn from everything."""
         shares = [[p.name, p.partition_names, p.partition_probabilities, p.seed, output] for p, output in self.choices]
         return [] if self.split is None else [self.split, self.seed if shares else 0, shares]
 
 
 def learned_by(declaration: Analysed, analyzer: Analyzer) -> Learned:
-    """What an analyzer of a declaration learns from; `DeclarationError` if its split is not known before stages run."""
+    """What an analyzer of a declaration learns from; `DeclarationError` if its split depends on what stages do."""
     graph, split = declaration.graph, analyzer.split
     if split is None or list(graph.outputs) == [split] or (len(graph.outputs) == 1 and split == "train"):
         return Learned(split=None)
@@ -213,7 +213,7 @@ def learned_by(declaration: Analysed, analyzer: Analyzer) -> Learned:
 
 
 def bound_results(declaration: Analysed) -> dict[str, BoundResult]:
-    """Analyzer → its result, of those that have one."""
+    """Analyzer → its result, for those that have one."""
     return {
         analyzer.name: analyzer.result.bound for analyzer in declaration.analyzers if analyzer.result.bound is not None
     }

@@ -36,14 +36,14 @@ from beam_pipes.storage.local import is_remote
 # Below the directory of analyses: the tasks of jobs, by launch.
 TASKS = "tasks"
 
-# The number of records read since it was last told.
+# Takes the number of records read since the last call.
 Tell = Callable[[int], None]
 
 
 class AnalysisJob:
     """Analyses source shards of one declaration, one after the other, in this process.
 
-    Memory: a few batches, and what accumulators hold of one source shard.
+    Memory: a few batches, and what accumulators hold for one source shard.
     """
 
     def __init__(self, declaration: Declaration, root: str) -> None:
@@ -95,7 +95,7 @@ class AnalysisJob:
 
 
 class _Group:
-    """Analyzers of one pipeline and one split, which runs once for all of them. Counts what it sees."""
+    """Analyzers of one pipeline and one split, which runs once for all of them. Counts what passes through."""
 
     def __init__(self, declaration: Declaration, shard: SourceShard, analyzer: Analyzer) -> None:
         graph = analyzer.analysed_graph
@@ -170,7 +170,7 @@ class RecordIds(Sequence[str]):
 
 
 def failure_of(analyzer: Analyzer, where: str, error: Exception) -> AnalysisError:
-    """The error that says where an analyzer's own code failed, and on which record."""
+    """The error that says where, and on which record, an analyzer's own code failed."""
     words = str(error).rstrip(".")
     return AnalysisError(
         f"the analyzer {analyzer.name!r} ({type(analyzer).__name__}) failed {where}: {type(error).__name__}: {words}. "

@@ -41,11 +41,11 @@ class AnalysisTask:
 
     @property
     def stages(self) -> list[str]:
-        """Its analyzers, as they are shown beside the stages of a build."""
+        """Its analyzers, as they are shown among the stages of a build."""
         return [f"analyse {name}" for name in self.places]
 
     def book(self, figures: ShardFigures, records: int) -> None:
-        """Adds records that were read for all of them."""
+        """Adds records that were read once for all of them."""
         figures.add(ShardFigures(records=records, stages={name: StageFigures(inputs=records) for name in self.stages}))
 
     def to_json(self) -> dict[str, object]:
@@ -71,8 +71,7 @@ VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalyzerFingerprint:
-    """`digest` names the accumulators, `parts` list what enters into it; `of` is the digest of the analyzer's `of`
-    alone.
+    """`digest` names the accumulators, `parts` list what it covers; `of` is the digest of the analyzer's `of` alone.
 
     Pipelines with equal digests give the same values, so they run once for all their analyzers.
     """
@@ -85,9 +84,9 @@ class AnalyzerFingerprint:
 def fingerprint_analyzer(declaration: Declaration, analyzer: Analyzer, *, generation: int = 0) -> AnalyzerFingerprint:
     """The fingerprint of an analyzer in a declaration; raises `AnalysisError` while a result that it holds is missing.
 
-    In it are the analyzer (class, version, options, code), `of` with all its stages, what the source does while it
-    reads, which records are those of its split, and, where `of` is there, the seed that its draws are keyed by. Not in
-    it are `on_error`, which decides whether a build goes on and not what is analysed, and the declaration's stages.
+    It covers the analyzer (class, version, options, code), `of` with all its stages, what the source does while it
+    reads, which records belong to its split, and, if there is an `of`, the seed of its draws. It leaves out `on_error`,
+    which decides whether a build continues and not what is analysed, and the declaration's stages.
     """
     own = fingerprint(analyzer)
     parts = dict(own.parts)

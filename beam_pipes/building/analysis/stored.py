@@ -34,7 +34,7 @@ DIRECTORY = "analysis"
 ACCUMULATORS = "accumulators"
 RESULTS = "results"
 
-# Digests are cut to so many hexadecimal digits in paths: 128 bits.
+# Digests in paths are cut to this many hexadecimal digits: 128 bits.
 _NAME_LENGTH = 32
 
 CONTENT = "content"
@@ -169,10 +169,10 @@ def _text(value: object) -> bytes:
 
 
 def accumulator_place(root: str, digest: str, name: str) -> str:
-    """Where the accumulator of the source shard with the fingerprint `name` lies, of the analyzer with `digest`."""
+    """Where an analyzer (by `digest`) has the accumulator of the source shard with the fingerprint `name`."""
     return f"{root}/{DIRECTORY}/{ACCUMULATORS}/{digest[:_NAME_LENGTH]}/{name[:_NAME_LENGTH]}"
 
 
 def result_place(root: str, digest: str, names: Sequence[str]) -> str:
-    """Where the result of an analyzer over the source shards with the fingerprints `names` lies."""
+    """Where an analyzer has its result over the source shards with the fingerprints `names`."""
     return f"{root}/{DIRECTORY}/{RESULTS}/{digest_of([digest, names])[:_NAME_LENGTH]}"

@@ -43,11 +43,11 @@ class TakedownReport:
     """The effect of a change to the takedowns; one line of `takedowns.jsonl`.
 
     `action` is "takedown", "undo", "gone" or "resolve". `matched_records` counts source records of the published
-    snapshot that `ids` name, `equal_records` the others there that have the content of one of those and are hidden
-    too, `removed_rows` (snapshot → split, or "dead_letters" → rows) what readers do not give any more, over all
-    takedowns in force. `unmatched` are the ids of this takedown that match nothing there. Of snapshots, `unresolved`
-    were built without lineage: they are not read any more while a takedown is in force; `by_position` were built by a
-    version that kept no digests of records: ids are looked up in them as they are; `learned` (snapshot → assets) have
+    snapshot that `ids` name, `equal_records` the others there with the same content as one of those, which are hidden
+    too, `removed_rows` (snapshot → split, or "dead_letters" → rows) what readers no longer return, over all takedowns
+    in force. `unmatched` are the ids of this takedown that match nothing there. Snapshots in `unresolved` were built
+    without lineage and cannot be read while a takedown is in force; those in `by_position` were built by a version that
+    kept no digests of records, so ids are looked up in them as they are; those in `learned` (snapshot → assets) have
     results of analyses over data that include removed records.
     """
 
@@ -159,7 +159,7 @@ def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
 def honouring_takedowns(path: str | os.PathLike[str], manifest: Manifest) -> Iterator[None]:
     """Held while a snapshot is published: its rows are looked up first, and no takedown can come in between.
 
-    Not even the first one: it would have looked which snapshots there are before this one is published. Raises
+    Not even the first one: it would have looked for snapshots before this one is published. Raises
     `TakenDownNotFoundError` if records that were taken down are nowhere in it.
     """
     with _changing(path) as overlay:
@@ -184,7 +184,7 @@ def _bound_to(
     if before is not None:
         takedowns = before.bind(takedowns)
     require_known(path, found, before, takedowns)
-    # Where whole files grow is looked up before others are bound: what is bound now is whole already.
+    # Whole files are extended before other ids are bound: what is bound now is complete already.
     takedowns, grown = found.grow(takedowns)
     takedowns = found.bind(takedowns, next_build=True)
     require_found(path, found, before, takedowns)
@@ -231,7 +231,7 @@ def _change(
     by: str | None = None,
 ) -> TakedownReport:
     published = _published(path)
-    # The published snapshot first: an id means what stands there now, whatever stood there before.
+    # The published snapshot first: an id means what is there now, whatever was there before.
     manifests = sorted(_manifests(path), key=lambda manifest: manifest.snapshot != published)
     snapshots = {manifest.snapshot: SnapshotRecords.open(path, manifest) for manifest in manifests}
     for found in snapshots.values():
@@ -278,7 +278,7 @@ def _change(
         ),
         learned=learned,
     )
-    _append_audit(path, report.to_json())  # before it holds: nothing is in force that the audit does not have
+    _append_audit(path, report.to_json())  # before it applies: every takedown in force is in the audit
     _write(path, made)
     if made.in_force:
         for snapshot in storage_for(path).list(os.path.join(path, SNAPSHOTS)):  # pages show examples
@@ -298,7 +298,7 @@ def _published_manifest(path: str | os.PathLike[str]) -> Manifest | None:
 
 
 def _manifests(path: str | os.PathLike[str]) -> Iterator[Manifest]:
-    """The manifests of all published snapshots, the current one or not."""
+    """The manifests of all published snapshots, current or not."""
     storage = storage_for(path)
     for snapshot in storage.list(os.path.join(path, SNAPSHOTS)):
         file = os.path.join(snapshot_directory(path, snapshot), MANIFEST)
@@ -313,7 +313,7 @@ def _write(path: str | os.PathLike[str], overlay: Overlay) -> None:
             try:
                 storage_for(path).replace(file, overlay.to_bytes())
                 return
-            except FileNotFoundError:  # a build that begins removes temporary files, ours among them
+            except FileNotFoundError:  # a build that starts removes temporary files, ours among them
                 if attempt == _ATTEMPTS - 1:
                     raise
 
@@ -326,7 +326,7 @@ def _append_audit(path: str | os.PathLike[str], line: Mapping[str, object]) -> N
         return
     with writing(path), open(file, "ab+", buffering=0) as audit:
         audit.seek(0)
-        audit.truncate(audit.read().rfind(b"\n") + 1)  # what is left of a line that could not be written to its end
+        audit.truncate(audit.read().rfind(b"\n") + 1)  # removes a line that was not written to its end
         write_all(audit.fileno(), data)
         os.fsync(audit.fileno())
         sync_directory(os.fspath(path))

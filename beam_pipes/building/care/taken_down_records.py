@@ -24,7 +24,7 @@ from beam_pipes.publication.manifest import Manifest
 from beam_pipes.publication.publish import snapshot_directory
 from beam_pipes.storage.local import storage_for
 
-# Of many ids in a message, so many are named.
+# Messages name this many of a long list of ids.
 SHOWN = 5
 
 
@@ -74,7 +74,7 @@ class SnapshotRecords:
     def bind(self, takedowns: Sequence[Takedown], *, next_build: bool = False) -> tuple[Takedown, ...]:
         """The takedowns, with pending ids that match something here bound to its contents.
 
-        Ids that wait for the next build keep waiting, unless this is it. What is noted as gone is not searched.
+        Ids that wait for the next build keep waiting, unless this is it. Contents noted as gone are not searched for.
         """
 
         def waits(takedown: Takedown) -> bool:
@@ -94,8 +94,8 @@ class SnapshotRecords:
     def grow(self, takedowns: Sequence[Takedown]) -> tuple[tuple[Takedown, ...], dict[str, int]]:
         """The takedowns, extended to the new records of whole files; and file → number of new records.
 
-        A file of the name is the same one where it holds at least half of the records that are meant. Where it holds
-        fewer, its name was given to another file, and its records are somebody else's.
+        A file of that name counts as the same file if it holds at least half of the records that are meant. If it holds
+        fewer, another file was given its name, and its records are somebody else's.
         """
         files = {each for t in takedowns if t.undone is None for each in t.contents if _is_file(each)}
         now = self.lineage.contents_of(files) if files and self.lineage.has_digests else {}
@@ -113,7 +113,7 @@ class SnapshotRecords:
         return tuple(made), grown
 
     def rows(self, takedowns: Iterable[Takedown]) -> tuple[dict[str, Rows], int]:
-        """Split → the rows that the takedowns in force remove, the dead letters too; and of how many source records."""
+        """Split → the rows that the takedowns in force remove, also dead letters; and the number of source records."""
         selected = self._selected([takedown for takedown in takedowns if takedown.undone is None])
         rows: dict[str, Rows] = {}
         for name in self.manifest.splits:
@@ -136,7 +136,7 @@ class SnapshotRecords:
         return {index: ordinals for index, _, ordinals in self.lineage.find_contents(digests)}
 
     def _dead_letters(self, selected: dict[int, Array]) -> Rows:
-        """The numbers of the dead letters of the selected records; an index says which records they are of."""
+        """The numbers of the dead letters of the selected records; an index says which record each belongs to."""
         found = [np.empty(0, np.int64)]
         begin = 0
         for entry in self.manifest.dead_letters:
@@ -200,7 +200,7 @@ class SnapshotRecords:
             assert shard.digests is not None
             for file, first, count in shard.runs:
                 if file in takedown.contents:
-                    continue  # a whole file, where it stood: of many records there is nothing to say
+                    continue  # a whole file, where it was: there is nothing to say about many records
                 here = ordinals[np.searchsorted(ordinals, first) : np.searchsorted(ordinals, first + count)]
                 columns = shard.positions[here].tolist(), shard.digests[here].tolist()
                 for position, digest in zip(*columns, strict=True):
@@ -212,12 +212,12 @@ class SnapshotRecords:
         return records, {each: tuple(found) for each, found in places.items() if found}
 
     def assets(self) -> tuple[str, ...]:
-        """The results of analyses that are in the snapshot: what they hold was learned from its source records."""
+        """The results of analyses in the snapshot, which were learned from its source records."""
         names = [entry.file.split("/") for entry in self.manifest.assets]
         return tuple(dict.fromkeys("/".join(parts[:2]) for parts in names))
 
     def slices(self, file: str) -> set[tuple[int, int, str]]:
-        """What of a file was read: (start, end, digest)."""
+        """Which parts of a file were read: (start, end, digest)."""
         storage, directory = storage_for(self._root), f"{self.directory}/completions"
         completions = [read_completion(f"{directory}/{name}") for name in storage.list(directory)]
         return {
@@ -232,8 +232,8 @@ class SnapshotRecords:
 def require_known(
     path: str | os.PathLike[str], new: SnapshotRecords, before: SnapshotRecords | None, takedowns: Iterable[Takedown]
 ) -> None:
-    """Raises `TakenDownNotFoundError` if an id matched a record whose content nobody has kept, in a file that is
-    no longer what it was: which record is meant now cannot be known."""
+    """Raises `TakenDownNotFoundError` if an id matched a record whose content was not kept, in a file that has changed:
+    which record is meant now cannot be known."""
     if before is None or before.lineage.has_digests:
         return
     for takedown in takedowns:
@@ -258,8 +258,8 @@ def require_known(
 def require_found(
     path: str | os.PathLike[str], new: SnapshotRecords, before: SnapshotRecords | None, takedowns: Iterable[Takedown]
 ) -> None:
-    """Raises `TakenDownNotFoundError` if contents that were taken down, and that the snapshot before had, are
-    nowhere, and nobody has said that they may be missing: they may have been edited, and would be read again."""
+    """Raises `TakenDownNotFoundError` if contents that were taken down, and that the previous snapshot had, are missing
+    without being noted as gone: they may have been edited, and would be read again."""
     where = os.fspath(path)
     takedowns = [takedown for takedown in takedowns if takedown.gone is None]
     missing = new.missing(takedowns)

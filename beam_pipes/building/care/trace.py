@@ -114,7 +114,7 @@ class StageTrace:
     """What one stage did with a record.
 
     `inputs` are its input lists by name (None: the only one), `outputs` what it gave, `drops` the reasons for which it
-    gave nothing, `failure` what it raised. A stage that was not reached has no inputs.
+    gave nothing, `failure` what it raised. A stage that the record did not reach has no inputs.
     """
 
     name: str
@@ -204,7 +204,7 @@ def _written(
         for split, values in columns.items():
             spec = declaration.declared_spec(split)
             if declaration.kind(split) == "example" and spec is None:
-                continue  # features are inferred from many records: one alone does not tell
+                continue  # features are inferred from many records: a single one does not determine them
             codec = codec_for(declaration.kind(split), spec=spec, proto=declaration.graph.output_type[split])
             written[split] = tuple(codec.encode(value) for value in values)
     except Exception as error:
@@ -217,7 +217,7 @@ def _written(
 def _find(
     declaration: Declaration, record_id: str, cache: str | os.PathLike[str] | None
 ) -> tuple[object, bytes, bytes, Exception | None]:
-    """Value, bytes, what the record is known by, and the error of a record that cannot be parsed."""
+    """Value, bytes, what identifies the record, and the error of a record that cannot be parsed."""
     file, position = split_id(record_id)
     digests = None if cache is None else DigestCache.load(os.path.join(cache, DIGESTS_NAME))
     plan = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)

@@ -1,9 +1,9 @@
 """The process that workers are forked from, so that they start at once.
 
 A fresh interpreter takes 0.3 to 1 s of a core to import what every worker needs. Here one process imports it for all
-workers of a pool, and for those that take the place of killed ones. It imports nothing of a user's and does nothing
-else, so that its forks find nothing half done, which those of the caller's process might: tokenizers and frameworks
-have threads. (The one library in it that has some, NumPy's OpenBLAS, ends them before a fork.)
+workers of a pool, and for the replacements of killed ones. It imports none of the user's code and does nothing else, so
+that its forks find nothing half done, unlike forks of the caller's process: tokenizers and frameworks have threads.
+(The one library in it with threads, NumPy's OpenBLAS, ends them before a fork.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _END_SECS = 5.0
 _ENDED_SECS = 1.0
 _KILLED_SECS = 60.0
 
-# It ends without clearing up, for which the parent would wait.
+# It ends without cleaning up, which the parent would wait for.
 _START = "import os; from beam_pipes.building.workers.fork_server import main; main(); os._exit(0)"
 _NUMBER = struct.Struct("<q")
 _MOST_FILES = 16
@@ -52,7 +52,7 @@ def fork_server(*modules: str) -> ForkServer | None:
 
 
 class ForkServer:
-    """The parent's end; to be closed when the processes that it forked have ended."""
+    """The parent's end; close it when the processes that it forked have ended."""
 
     def __init__(self, *modules: str) -> None:
         """Starts the server, which imports these modules."""
@@ -103,9 +103,9 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A process that the server has forked, with the methods of `subprocess.Popen` that a worker needs.
+    """A process that the server has forked, with the methods of `subprocess.Popen` that the parent of a worker needs.
 
-    `handle` is its pidfd, which never means another process; into `end` the server writes its exit code.
+    `handle` is its pidfd, which never refers to another process; the server writes its exit code into `end`.
     """
 
     def __init__(self, pid: int, *, handle: int, end: int) -> None:
@@ -116,14 +116,14 @@ class ForkedProcess:
         self._code: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, negative for a signal; `subprocess.TimeoutExpired` where the process goes on for longer."""
+        """The exit code, negative for a signal; `subprocess.TimeoutExpired` if the process runs for longer."""
         if self._code is None:
             poll = select.poll()
             poll.register(self._end, select.POLLIN)
             if not poll.poll(None if timeout is None else 1000 * timeout):
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
             told = os.read(self._end, _NUMBER.size)
-            if not told:  # the server was killed, so how its forks end cannot be known any more
+            if not told:  # the server was killed, so nobody knows how its forks end
                 self.kill()
             self._code = _NUMBER.unpack(told)[0] if told else -signal.SIGKILL
             os.close(self._end)
@@ -131,7 +131,7 @@ class ForkedProcess:
         return self._code
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens to a process that has ended."""
+        """Does nothing if the process has ended."""
         if self._code is None:
             try:
                 signal.pidfd_send_signal(self._handle, number)
@@ -151,7 +151,7 @@ def main() -> None:
         importlib.import_module(module)
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork.*")  # OpenBLAS's
     gc.collect()
-    gc.freeze()  # else the first collection of each fork would write to, and so copy, all that is shared
+    gc.freeze()  # otherwise the first collection of each fork would write to, and so copy, everything shared
     ended, wake = os.pipe()
     os.set_blocking(ended, False)
     os.set_blocking(wake, False)
@@ -170,7 +170,7 @@ def main() -> None:
             except ConnectionResetError:  # the parent was killed before it had read the last answer
                 return
             if not asked:
-                return  # the parent is gone, and the forks' lifelines with it
+                return  # the parent is gone, and with it the forks' lifelines
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -194,7 +194,7 @@ def _serve(files: Sequence[int]) -> None:
     code = 1
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        numpy_random.seed()  # else all forks draw what the server would; Python's `random` sees to that itself
+        numpy_random.seed()  # otherwise all forks draw the same numbers; Python's `random` reseeds itself
     try:
         serve(*files)
         code = 0
@@ -213,5 +213,5 @@ def _tell_ends(telling: dict[int, int]) -> None:
         try:
             os.write(file, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
         except BrokenPipeError:
-            pass  # the parent has stopped waiting for it
+            pass  # the parent no longer waits for it
         os.close(file)

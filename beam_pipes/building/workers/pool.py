@@ -1,12 +1,12 @@
 """A pool of worker processes that run shard tasks; where records have limits, they are supervised.
 
-The supervisor is whoever called: ten times a second or more it looks at each worker's cell and memory. A worker that is
-at the same record of the same stage for too long, or has grown too much meanwhile, is killed; the record goes into
-quarantine, and another worker continues with the source shard from its journal. That one is started when a worker is
-half way to a limit, so that it is there when it is needed, and a build without such records pays nothing for it.
+The supervisor is the calling thread: ten times a second or more it looks at each worker's cell and memory. A worker
+that stays at the same record of the same stage for too long, or has grown too much meanwhile, is killed; the record
+goes into quarantine, and another worker continues with the source shard from its journal. That worker is started when
+one is half way to a limit, so that it is ready when needed, and a build without such records pays nothing for it.
 
-No signal and no exception reaches the stage, so nothing of it can be caught, swallowed or left half done: it works the
-same for a Python loop, a regular expression, `time.sleep` and a C call that never returns, and inside of Beam.
+No signal and no exception reaches the stage, so it cannot catch or swallow anything, or leave it half done: this works
+the same for a Python loop, a regular expression, `time.sleep` and a C call that never returns, and inside of Beam.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ from beam_pipes.building.workers.tasks import (
 )
 
 # How often workers are looked at. A look takes 15 µs, or ten times that on a core that has done other things meanwhile.
-# What a record takes between two looks comes on top of its limit.
+# A record may exceed its limit by the time between two looks.
 _LOOKS_A_TIMEOUT = 10
 _LONGEST_LOOK_SECS = 0.1
 _MEMORY_LOOK_SECS = 0.05
-# A batch that has grown too much, and stays at one record without growing: for as many looks it may be about to go on.
+# A batch that has grown too much, and stays at one record without growing, may be about to continue: wait this many
+# looks.
 _LOOKS_OF_DOUBT = 5
 
 # Signals by which a process ends through its own fault. SIGKILL is not one: the kernel or a person sent it.
@@ -62,7 +63,7 @@ Tell = Callable[[object], None]
 
 @dataclasses.dataclass(kw_only=True)
 class _Guarded(Running[ShardTask]):
-    """A task on a worker: the journal outlives workers, what is seen of the worker does not."""
+    """A task on a worker: the journal outlives workers, observations of the worker do not."""
 
     journal: IO[bytes] | None
     care: Care
@@ -72,7 +73,7 @@ class _Guarded(Running[ShardTask]):
     clock: RecordClock | None = None
     looks: int = 0
     memory_bytes: int = 0
-    #: Ordinals at which a worker has ended once already, for no reason that was surely theirs; -1: between records.
+    #: Ordinals at which a worker has ended once, without certainty that the record caused it; -1: between records.
     ended_at: set[int] = dataclasses.field(default_factory=set)
 
 
@@ -102,8 +103,8 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
 
     def _begin(self, running: _Guarded) -> None:
         running.seen = None
-        # Of the time between two looks no more than two usual ones count: a supervisor that did not run for a while
-        # must not blame a record for it.
+        # Between two looks at most two usual intervals count: a supervisor that did not run for a while must not blame
+        # a record for that time.
         running.clock = RecordClock(
             most_secs=2 * self.look_secs, now=time.monotonic(), waited=running.figures.waiting_secs()
         )
@@ -129,7 +130,7 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
         super().close()
 
     def _new_journal(self) -> IO[bytes]:
-        # Beside what is being built, where there is room; anywhere, if that is not a directory of this machine.
+        # Beside what is being built, where there is room; anywhere if that is not a local directory.
         place = self._header.directory if os.path.isdir(self._header.directory) else None
         return tempfile.TemporaryFile(dir=place)
 
@@ -148,7 +149,7 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
         assert running.clock is not None
         running.clock.look(now=time.monotonic(), waited=running.figures.waiting_secs())
         seen = running.worker.cell.look()
-        # The same batch, record and stage as at the last look means that the time since then is this record's.
+        # If batch, record and stage are the same as at the last look, the time since then belongs to this record.
         if seen is None or running.seen is None or seen[:3] != running.seen[:3]:
             running.seen, running.looks = seen, 0
             running.clock.restart()
@@ -168,7 +169,8 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
             memory = running.figures.memory_bytes()
             if memory - seen.memory_bytes > limits.memory_bytes / 2:
                 self._start_spare()
-            # Known for sure is what it took while it was looked at, or since its batch began if it is alone there.
+            # Only the time during which it was observed is certain, or the time since its batch began if it is alone
+            # there.
             known = memory - running.memory_bytes > limits.memory_bytes
             grown = memory - seen.memory_bytes > limits.memory_bytes
             if known or (grown and (seen.num_records == 1 or running.looks >= _LOOKS_OF_DOUBT)):
@@ -186,7 +188,7 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
         """Kills a worker; quarantines its record if it is known, else has its batch run record by record."""
         worker, journal = running.worker, running.journal
         assert journal is not None
-        # Between the look and the kill it may have gone on to another record, which must not be blamed: it is stopped
+        # Between the look and the kill it may have reached another record, which must not be blamed: it is stopped
         # first, and looked at again.
         worker.stand_still()
         still = worker.cell.look()
@@ -198,12 +200,12 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
             worker.go_on()
             return
         ordinals = worker.cell.ordinals(seen.num_records)
-        # It stands still, so its journal ends with the last record that it has finished.
+        # It stands still, so its journal ends with the last record that it finished.
         size = os.fstat(journal.fileno()).st_size
         where = worker.where()
         worker.process.kill()
         worker.process.wait()
-        os.ftruncate(journal.fileno(), size)  # what it may have done since is not wanted
+        os.ftruncate(journal.fileno(), size)  # discards what it may have done since
         self._replace(running, seen, ordinals, cause, limit, where, known=known)
 
     def _is_late(self, running: _Guarded, limit: float) -> bool:
@@ -267,7 +269,7 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
             running.found.append({"stage": record.unit, "ordinal": record.ordinal, "cause": cause, "where": where})
             _report(task, record, where)
         else:
-            # Not known which of the batch it was: halves until one is left, as in a search.
+            # It is unknown which record of the batch it was: bisection.
             most = max(1, min(care.most_records, seen.num_records) // 2)
             running.care = Care(most_records=most, alone=(ordinals[0], ordinals[-1] + 1))
         self._restart(running)
@@ -330,7 +332,7 @@ def _run_guarded_task(
 def _guarded_job(handle: DeclarationHandle, header: BuildHeader) -> GuardedJob:
     global _guarded
     if _guarded is None:
-        # Where memory runs out after all, the kernel should take a worker and not whoever supervises it.
+        # If memory runs out after all, the kernel should kill a worker and not its supervisor.
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write("500")
         _guarded = GuardedJob(handle.get(), header, worker_cell())

@@ -86,7 +86,7 @@ class ProcessFigures:
         return _field(self._memory, 1) * _PAGE_BYTES
 
     def waiting_secs(self) -> float:
-        """For how long it could have run and was given no core, since it began: which is not its own fault."""
+        """How long it was runnable without a core since it began: time that is not its own fault."""
         return _field(self._schedule, 1) * 1e-9
 
     def is_stopped(self) -> bool:
@@ -125,7 +125,7 @@ def exit_as_error(error: BaseException) -> BuildError:
     )
 
 
-#: The most records of a batch of which the cell can name the ordinals.
+#: The largest batch whose ordinals the cell can hold.
 MOST_RECORDS = 256
 
 _UNIT, _RUN, _INDEX, _COUNT, _MEMORY = range(5)
@@ -134,8 +134,8 @@ _BYTES = 8 * (_ORDINALS + MOST_RECORDS)
 
 
 class Glimpse(NamedTuple):
-    """What a supervisor saw: the position of the unit that runs, how many have been run before, the index of the record
-    (-1 for a whole batch), the records of the batch, and the memory that the worker had when the unit began.
+    """What a supervisor saw: the position of the running unit, how many have run before, the index of the record (-1
+    for a whole batch), the records of the batch, and the memory that the worker had when the unit began.
     """
 
     unit: int
@@ -146,12 +146,12 @@ class Glimpse(NamedTuple):
 
 
 class WorkerCell:
-    """One end of the cell; `file` is what the other end is made of."""
+    """One end of the cell; the other end is made from `file`."""
 
     def __init__(self, file: int) -> None:
         self._map = mmap.mmap(file, _BYTES)
         self._cells = memoryview(self._map).cast("q")
-        #: Where the index of the record being processed is put.
+        #: Where the index of the current record is stored.
         self.index_cell = self._cells[_INDEX : _INDEX + 1]
         self._runs = 0
 
@@ -179,7 +179,7 @@ class WorkerCell:
         return seen if seen.unit >= 0 else None
 
     def ordinals(self, num_records: int) -> list[int]:
-        """In the supervisor, of a worker that is dead: the source ordinals of the batch it was at."""
+        """In the supervisor, for a dead worker: the source ordinals of the batch it was at."""
         return self._cells[_ORDINALS : _ORDINALS + min(num_records, MOST_RECORDS)].tolist()
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ def new_cell() -> tuple[WorkerCell, int]:
         return cell, os.dup(file.fileno())
 
 
-# Where the interpreter writes where it is when the process gets the signal, also in the middle of a C call.
+# Where the interpreter writes its call stack when the process gets the signal, even in the middle of a C call.
 _WHERE_SIGNAL = signal.SIGUSR1
 _WHERE_SECS = 0.5
 
@@ -206,14 +206,14 @@ _CALLER = "/beam_pipes/engine/execute.py"
 
 _START = "from beam_pipes.building.workers.process import main; main()"
 
-# How long a killed process is waited for.
+# How long to wait for a killed process.
 _KILLED_SECS = 60.0
 
 
 class WorkerProcess:
     """The parent's end. Messages are pickled; `connection` can be waited for together with others.
 
-    With `server` the worker is forked from that, else it is an interpreter of its own.
+    With `server` the worker is forked from that, otherwise it is an interpreter of its own.
     """
 
     def __init__(self, server: StartsProcesses | None = None) -> None:
@@ -222,7 +222,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setblocking(True)  # a program, or Beam's sign-in to Google, may have set a default timeout for sockets
-        # The child sees the end of this pipe when we die, however we die, and then ends itself.
+        # The child sees the end of this pipe when we die, in whatever way, and then ends itself.
         lifeline_read, lifeline_write = os.pipe()
         passed = (theirs.fileno(), lifeline_read, cell, self._where.fileno())
         self.process: RunningProcess
@@ -252,7 +252,7 @@ class WorkerProcess:
             send_handle(self.connection, file, self.process.pid)
 
     def stand_still(self, *, most_secs: float = 0.2) -> None:
-        """Stops the worker where it is; `go_on` resumes it."""
+        """Suspends the worker; `go_on` resumes it."""
         self.process.send_signal(signal.SIGSTOP)
         figures = ProcessFigures(self.process.pid)
         deadline = time.monotonic() + most_secs
@@ -300,7 +300,7 @@ class WorkerProcess:
         self.cell.close()
 
     def wait(self, *, timeout_secs: float = 5.0) -> int:
-        """The exit code of a worker that should be ending; one that does not is killed."""
+        """The exit code of a worker that should be ending; if it does not end, it is killed."""
         try:
             return self.process.wait(timeout_secs)
         except subprocess.TimeoutExpired:
@@ -308,15 +308,15 @@ class WorkerProcess:
         try:
             return self.process.wait(_KILLED_SECS)
         except subprocess.TimeoutExpired:
-            return -signal.SIGKILL  # it is on its way: the kernel waits for a disk that does not answer
+            return -signal.SIGKILL  # it is ending: the kernel waits for a disk that does not answer
 
 
 def ended_by(code: int) -> str:
-    """How a process of this exit code has ended, in words: `exit code 3`, `SIGSEGV`, `signal 40`."""
+    """How a process with this exit code ended, in words: `exit code 3`, `SIGSEGV`, `signal 40`."""
     if code >= 0:
         return f"exit code {code}"
     known = {each.value: each.name for each in signal.Signals}
-    return known.get(-code, f"signal {-code}")  # most of those of real time have no name
+    return known.get(-code, f"signal {-code}")  # most real-time signals have no name
 
 
 def portable(error: BaseException) -> Exception:
@@ -331,7 +331,7 @@ def portable(error: BaseException) -> Exception:
 
 
 def receive_file() -> int:
-    """In the worker: a file descriptor that `send_file` has sent behind the call that is running."""
+    """In the worker: a file descriptor that `send_file` sent after the current call."""
     assert _connection is not None
     return recv_handle(_connection)
 
@@ -358,7 +358,7 @@ def _serve(connection: Connection) -> None:
         except BaseException as error:
             result = "error", portable(error)
         with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()  # what a stage has printed: the process does not end in an orderly way
+            sys.stdout.flush()  # what a stage has printed: the process does not exit normally
         try:
             connection.send(result)
         except (BrokenPipeError, ConnectionResetError):
@@ -382,7 +382,7 @@ def serve(connection: int, lifeline: int, cell: int, where: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, lambda *_: None)  # likewise; not SIG_IGN, which programs that a stage starts inherit
     for file in (connection, lifeline, cell, where):
-        os.set_inheritable(file, False)  # a program that a stage starts may live longer than the worker
+        os.set_inheritable(file, False)  # a program that a stage starts may outlive the worker
     threading.Thread(target=_follow, args=(lifeline,), daemon=True).start()
     # All threads: the signal may reach one that Python did not start.
     faulthandler.register(_WHERE_SIGNAL, file=where, all_threads=True)

@@ -3,13 +3,13 @@
 The batches of the source are cut into pieces of about 200 ms of work, so that killing the worker loses no more than
 that; a piece costs 0.2 ms, and how batches are cut does not show in the result.
 
-The *journal* keeps the parts that are done. It is a file without a name that the supervisor opens and hands to the
-worker: it disappears with them, and nothing is unpickled that anybody else could have written. Only parts that took
-much longer to make than to write are in it.
+The *journal* keeps the finished parts. It is an unnamed file that the supervisor opens and hands to the worker: it
+disappears with them, and nothing is unpickled that anybody else could have written. It contains only parts that took
+much longer to make than to write.
 
-The *record clock* says how long a worker has been at a record, without the time in which it could have run and was
-given no core. The system tells of a wait only when it is over: while the worker waits it seems to work, and the wait is
-taken off afterwards. On a machine with five times as much to do as it has cores, that is 90 ms at once, or four looks.
+The *record clock* says how long a worker has been at a record, without the time in which it was runnable and got no
+core. The system reports a wait only when it is over: while the worker waits it seems to work, and the wait is
+subtracted afterwards. On a machine with five times as much work as cores, that is 90 ms at once, or four looks.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from beam_pipes.storage.protocol import write_all
 
 
 class RecordClock:
-    """Told at each look what time it is and how long the worker has waited since it began, both in seconds.
+    """Takes at each look the time and how long the worker has waited since it began, both in seconds.
 
-    Of what lies between two looks no more than `most_secs` count: a supervisor that had to wait itself, because the
-    whole machine stood still, does not know whose time it was.
+    Between two looks at most `most_secs` count: a supervisor that had to wait itself, because the whole machine stood
+    still, does not know whose time it was.
     """
 
     def __init__(self, *, most_secs: float, now: float, waited: float) -> None:
@@ -46,15 +46,15 @@ class RecordClock:
         self.spent_secs = 0.0
 
     def restart(self) -> None:
-        """Another record."""
+        """Starts with another record."""
         self.spent_secs = self._left_out = 0.0
 
     def look(self, *, now: float, waited: float) -> None:
-        """Attributes the time since the last look to the record."""
+        """Adds the time since the last look to the record."""
         passed = (now - self._now) - (waited - self._waited)
         has_waited = waited > self._waited
         self._now, self._waited = now, waited
-        if passed < 0:  # what was left out has not been counted, and is not taken off either
+        if passed < 0:  # what was left out was not counted, so it is not subtracted either
             passed = min(0.0, passed + self._left_out)
         counted = min(passed, self._most_secs)
         self._left_out = 0.0 if has_waited else self._left_out + passed - counted
@@ -63,7 +63,7 @@ class RecordClock:
 
 _HEAD = struct.Struct("<QQQ")  # bytes of the pickled part, first ordinal, records
 
-# Writing a part down takes about 50 µs, 1 µs a record and 3 ns a byte. At 200 times that a journal costs 0.5 %.
+# Writing a part takes about 50 µs, plus 1 µs per record and 3 ns per byte. At 200 times that a journal costs 0.5 %.
 _WORTH = 200.0
 _COST_SECS, _COST_SECS_A_RECORD, _COST_SECS_A_BYTE = 50e-6, 1e-6, 3e-9
 
@@ -107,7 +107,7 @@ PIECE_SECS = 0.2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Care:
-    """How a supervisor wants a source shard to be cut: at most `most_records` a piece, and one by one between the
+    """How a supervisor wants a source shard to be cut: at most `most_records` per piece, and one by one between the
     ordinals `alone` (start, end), where it could not tell which record hangs."""
 
     most_records: int = MOST_RECORDS
@@ -115,7 +115,7 @@ class Care:
 
 
 class GuardedJob:
-    """Builds source shards of one declaration, one after the other, and shows in `cell` what it is at."""
+    """Builds source shards of one declaration, one after the other, and shows in `cell` what it is doing."""
 
     def __init__(self, declaration: Declaration, header: BuildHeader, cell: WorkerCell) -> None:
         self._declaration = declaration
@@ -125,7 +125,7 @@ class GuardedJob:
         self._runner: GraphRunner = graph_runner(declaration)
         for unit in self._runner.units:
             unit.show_index_in(cell.index_cell)
-        self._piece_records = 1  # as many as the last piece had shown to be right, of whatever source shard
+        self._piece_records = 1  # adjusted by each piece, of whatever source shard
 
     def run(self, task: ShardTask, *, journal: ShardJournal, care: Care, tell: Tell) -> ShardReport:
         """Reads, transforms and writes one source shard, and commits it; a committed one is left alone.

@@ -1,4 +1,4 @@
-"""Tasks of source shards on worker processes, one after the other each: shards to build, shards to analyse.
+"""Tasks of source shards on worker processes, one per worker at a time: shards to build, shards to analyse.
 
     tasks ──▶ Workers.run ──(function, arguments)──▶ worker ──"tell", "tell", "result"──▶ watcher, reports
 
@@ -24,7 +24,7 @@ from beam_pipes.building.workers.process import WorkerProcess, ended_by
 from beam_pipes.errors import WorkerDiedError
 from beam_pipes.sources.source import SourceShard
 
-# How often progress is told: by a worker to its parent, and while nothing arrives.
+# How often progress is reported: by a worker to its parent, and while nothing arrives.
 TELL_EVERY_SECS = 0.2
 
 
@@ -41,7 +41,7 @@ class Watcher:
     """What is reported about tasks while they run; this one ignores it."""
 
     def began(self, task: HasShard, pid: int) -> None:
-        """A process has started the task; reports of a process that started it before are void."""
+        """A process has started the task; reports of an earlier process are void."""
 
     def told(self, task: HasShard, pid: int, figures: ShardFigures) -> None:
         """A sign of life: the work since the last one."""
@@ -50,7 +50,7 @@ class Watcher:
         """The task has ended, and its report is there."""
 
     def idle(self) -> None:
-        """Called again and again."""
+        """Called repeatedly."""
 
 
 Task = TypeVar("Task", bound=HasShard)
@@ -71,7 +71,7 @@ R = TypeVar("R", bound=Running[Any])
 class Workers(abc.ABC, Generic[Task, Report, R]):
     """Worker processes, ready for tasks; to be closed, or used in a `with` block."""
 
-    #: How long messages are waited for before the tasks are looked at.
+    #: How long to wait for messages before looking at the tasks.
     look_secs = TELL_EVERY_SECS
 
     def __init__(self, imports: str, *, workers: int, meanwhile: Callable[[], None]) -> None:
@@ -98,7 +98,7 @@ class Workers(abc.ABC, Generic[Task, Report, R]):
         """The worker has ended with this exit code before its task: starts the task again, or raises."""
 
     def report(self, running: R, result: Report) -> Report:
-        """What `run` returns of a task whose worker gave this result."""
+        """What `run` returns for a task whose worker gave this result."""
         return result
 
     def look(self) -> None:
@@ -126,7 +126,7 @@ class Workers(abc.ABC, Generic[Task, Report, R]):
                     watcher.told(running.task, running.worker.process.pid, value)
                 elif kind == "error":
                     raise value
-                elif value is not None:  # None: a worker has made itself ready
+                elif value is not None:  # None: a worker is ready
                     reports.append(self.report(running, value))
                     watcher.finished(running.task)
                     self.end(running)
@@ -147,7 +147,7 @@ class Workers(abc.ABC, Generic[Task, Report, R]):
         worker.send((function, arguments))
 
     def leave(self, running: R) -> None:
-        """Hears no more of its worker."""
+        """Stops listening to its worker."""
         self._selector.unregister(running.worker.connection)
         del self.running[running.worker.connection]
 
@@ -182,7 +182,7 @@ Told = ParamSpec("Told")
 def now_and_then(
     send: Callable[[ShardFigures], object], book: Callable[Concatenate[ShardFigures, Told], None]
 ) -> Iterator[Callable[Told, None]]:
-    """What a job may report after each batch: booked, sent a few times a second, and the rest at the end."""
+    """What a job may report after each batch: added up, sent a few times a second, and the rest at the end."""
     figures = ShardFigures()
     last = time.monotonic()
 
@@ -211,7 +211,7 @@ def how_ended(code: int) -> str:
 
 
 def worker_died(task: HasShard, code: int, *, did: str, kept: str, of: str = "") -> WorkerDiedError:
-    """The error for a worker that ended while it `did` something to a source shard; what is finished is `kept`."""
+    """The error for a worker that ended while it `did` something to a source shard; finished work is `kept`."""
     return WorkerDiedError(
         f"a worker died ({how_ended(code)}) while it {did} source shard {task.index} ({files_of(task)}){of}. Finished "
         f"{kept} are kept: run the build again to continue; with --workers 1 it runs in a single process.",
