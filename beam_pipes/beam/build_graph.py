@@ -1,4 +1,4 @@
-"""A build as a Beam graph: source shards → read → one PTransform a unit → write → publish.
+"""A build as a Beam graph: source shards → read → one PTransform per unit → write → publish.
 
 The one PTransform of a build whose records have limits: source shards → committed shards.
 
@@ -133,7 +133,7 @@ class BuildShards(beam.DoFn):  # type: ignore[misc]
         try:
             self._pool.run([task], Watcher())
         except BaseException:
-            self.teardown()  # whether the worker can go on is not known
+            self.teardown()  # it is unknown whether the worker can continue
             raise
         completion = find_completion(self._header, task)
         if completion is not None:

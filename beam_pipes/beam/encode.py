@@ -170,18 +170,18 @@ EncodedFields = tuple[Any, ...]
 
 class Encoded(NamedTuple):
     """A record on its way to its shard. `failure` is the (type, message) of a failure to store it; then `payload` is
-    what a dead letter keeps of the element."""
+    the bytes that a dead letter keeps of the element."""
 
     key: bytes
     split: str
     payload: bytes
     row: IndexRow
     failure: tuple[str, str] | None
-    # Where it failed: a step before `WriteToCache`, else there.
+    # The step before `WriteToCache` where it failed, else `WriteToCache`.
     stage: str = WRITE
 
     def digest(self) -> int:
-        """256 bits of everything that is written about the record."""
+        """256 bits over everything that is written about the record."""
         told = (self.row, self.failure) if self.stage == WRITE else (self.row, self.failure, self.stage)
         parts = (self.key, self.split.encode(), self.payload, repr(told).encode())
         found = hashlib.sha256()
@@ -193,7 +193,7 @@ class Encoded(NamedTuple):
 class Encode(beam.DoFn):  # type: ignore[misc]
     """Element → (shard, encoded record); an element that cannot be stored continues as a failure, or ends the job.
 
-    A `FailedElement`, the dead letter of a step before, is such a failure.
+    A `FailedElement`, the dead letter of an earlier step, is such a failure.
     """
 
     def __init__(self, handle: DeclarationHandle, key: Key, num_shards: int) -> None:
@@ -212,13 +212,13 @@ class Encode(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: Element) -> Iterator[tuple[int, EncodedFields]]:
         try:
-            if isinstance(element, FailedElement):  # the dead letter of a step before
+            if isinstance(element, FailedElement):  # the dead letter of an earlier step
                 record = _dead(element.element, element.error_type, element.message, element.stage)
             else:
                 record = self._encoded(element)
         except Exception as error:
             if self._declaration.on_error == "fail":
-                if isinstance(error, DeclarationError):  # which says itself what to correct
+                if isinstance(error, DeclarationError):  # which itself says what to correct
                     raise
                 raise StageError(
                     f"the element {brief(element)} cannot be stored: {text_of(error).rstrip('.')}. Correct the step "
@@ -228,7 +228,7 @@ class Encode(beam.DoFn):  # type: ignore[misc]
                 ) from error
             record = _dead(element, type(error).__name__, text_of(error), WRITE)
         shard = int.from_bytes(hashlib.blake2b(record.key, digest_size=8).digest(), "big") % self._num_shards
-        yield shard, tuple(record)  # a plain tuple has a coder of Beam's, several times faster than pickling
+        yield shard, tuple(record)  # Beam has a coder for plain tuples, several times faster than pickling
 
     def _encoded(self, element: Element) -> Encoded:
         value = self._value(element)
@@ -255,7 +255,7 @@ class Encode(beam.DoFn):  # type: ignore[misc]
 
 
 def _as_list(feature: FeatureSpec) -> FeatureSpec:
-    """The feature as other programs write it into an Example: numbers in lists, where a list holds them exactly."""
+    """The feature as other programs write it into an Example: numbers in lists, if a list holds them exactly."""
     try:
         return dataclasses.replace(feature, encoding="list")
     except SpecError:
@@ -284,7 +284,7 @@ def letter(record: Encoded, file: str, position: int, ordinal: int) -> DeadLette
 
 
 def letter_of(keyed: tuple[int, EncodedFields]) -> Iterator[DeadLetter]:
-    """The dead letter of a record that failed, before it has its place."""
+    """The dead letter of a failed record, before it has its place."""
     record = Encoded(*keyed[1])
     if record.failure is not None:
         yield letter(record, record.key.decode("utf-8", "backslashreplace"), 0, 0)

@@ -1,4 +1,4 @@
-"""Dead letters of elements: what could not be stored, in a form from which it can be made again.
+"""Dead letters of elements: what could not be stored, in a form from which it can be restored.
 
     {"user": "bob", "x": np.float32([0.5, 7])}  →  {"user": "bob", "x": {"$array": ["<f4", [2], [0.5, 7.0]]}}
 
@@ -18,8 +18,8 @@ text, in every process and on every runner; nothing is shortened.
 | any other object | `{"$object": …}`: what `pickle` would make it from |
 | what has no such parts | `{"$repr": "…"}` |
 
-Behind a shuffle Beam gives rows a class whose name is drawn anew for every run, lists for tuples and Python's numbers
-for NumPy's; so a row is kept without its class, and its fields as they are there.
+After a shuffle Beam gives rows a class with a new name in every run, lists for tuples and Python's numbers for NumPy's;
+so a row is kept without its class, with its fields as they are there.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from google.protobuf.message import Message
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError
 
-# Longer arrays are kept as base64, a third of the length of their numbers.
+# Longer arrays are kept as base64, which takes a third of the length of their numbers.
 _LISTED_NUMBERS = 4096
 _TUPLES: dict[type, str] = {tuple: "$tuple", set: "$set", frozenset: "$frozenset"}
 _BUFFERS: dict[type, str] = {bytes: "$bytes", bytearray: "$bytearray"}
 
 
 def raw_of(element: object) -> bytes:
-    """An element as bytes that depend only on its values, and hold all of them."""
+    """An element as bytes that depend only on its values, and contain all of them."""
     if isinstance(element, bytes):
         return element
     if isinstance(element, Message):
@@ -62,7 +62,7 @@ def text_of_element(element: object) -> str:
     try:
         found = _plain(element, row=fields_of(element) is not None)
         return json.dumps(found, ensure_ascii=False, separators=(", ", ": "), allow_nan=False)
-    except Exception:  # of a class of the user, or of a value that contains itself
+    except Exception:  # raised by a user's class, or for a value that contains itself
         return json.dumps(_unknown(element), ensure_ascii=False)
 
 
@@ -92,7 +92,7 @@ def field_names(cls: type) -> list[str] | None:
 
 
 def _plain(value: Any, *, row: bool) -> object:
-    """A value as data of JSON; `row`: of a row, whose class and types of sequences are not those of the element."""
+    """A value as JSON data; `row`: part of a row, whose class and sequence types are not those of the element."""
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return value
@@ -172,12 +172,12 @@ def _name(thing: Any) -> str:
 
 
 def _unknown(value: object) -> object:
-    """The repr of what has no parts, without its place in memory."""
+    """The repr of a value without such parts, without its memory address."""
     return {"$repr": same_in_every_run(brief(value, limit=1 << 62).partition(": ")[2])}
 
 
 def same_in_every_run(text: str) -> str:
-    """A text about an element without places in memory, and without the names that Beam draws for classes of rows."""
+    """A text about an element without memory addresses, and without the names that Beam invents for row classes."""
     return _DRAWN.sub("Row", _ADDRESS.sub("", text))
 
 

@@ -1,6 +1,6 @@
 """`pcoll | lower(pipeline)`: a typed pipeline inside a user's own Beam pipeline.
 
-    elements ── Begin ── one PTransform a unit, over batches ── End ──┬── outputs
+    elements ── Begin ── one PTransform per unit, over batches ── End ──┬── outputs
                                                                       └── dead letters
 
 Accounts mirrored to Beam metrics: in a build, a live view on a runner's dashboard, never the source of truth.
@@ -34,9 +34,9 @@ from beam_pipes.engine.records import Batch, Failure
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.errors import DeclarationError, TypeMismatchException
 
-# An element of a PCollection: of a class that the type hint of the collection says, if one was given.
+# An element of a PCollection, of the class given by the type hint of the collection, if any.
 Element = Any
-# A type hint of Beam: a class, or a constraint of its own, which Beam gives no types to.
+# A type hint of Beam: a class, or a constraint of Beam's own, which has no types.
 TypeHint = Any
 # The timestamp of an element in microseconds, and its window.
 _Stamp = tuple[int, Any]
@@ -59,7 +59,7 @@ class FailedElement(NamedTuple):
         return cls(element, failed.stage, failed.error_type, failed.message, failed.traceback)
 
 
-# What a pipeline gives: the collection of its one output, or those of several by their names.
+# The result of a pipeline: the collection of its one output, or those of several by name.
 Outputs = Any  # a PCollection, or a dict of PCollections
 
 
@@ -199,7 +199,7 @@ def hint_of(type_: type) -> TypeHint:
 
 
 class BatchCoder(beam.coders.Coder):  # type: ignore[misc]
-    """Batches as pickles. Beam samples the sizes of elements, and would pickle a batch once more to know its size."""
+    """Batches as pickles. Beam samples the sizes of elements, and would pickle a batch again to find its size."""
 
     def encode(self, value: object) -> bytes:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
@@ -319,11 +319,11 @@ class _RunUnit(beam.DoFn):  # type: ignore[misc]
         self._mirror = Mirror(graph.name, graph.units[self._position].name)
 
     def start_bundle(self) -> None:
-        self._account = Account()  # that of a bundle which has failed is left behind
+        self._account = Account()  # the account of a failed bundle is discarded
 
     def process(self, batch: _ElementBatch) -> Iterator[_ElementBatch]:
-        batch = batch.copy()  # the input stays as it is, for retries
-        batch.account = Account()  # of this unit alone
+        batch = batch.copy()  # the input stays unchanged, for retries
+        batch.account = Account()  # only of this unit
         self._runner.run_unit(self._position, batch)
         self._account.merge_from(batch.account)
         yield batch

@@ -211,7 +211,7 @@ _IN_PROCESS = frozenset({"FnApiRunner", "DirectRunner", "SwitchingDirectRunner",
 
 
 class _ReadTask(beam.DoFn):  # type: ignore[misc]
-    """What a job holds of a source shard, its number or all of it → the shard."""
+    """What a job stores for a source shard, its number or all of it → the shard."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory

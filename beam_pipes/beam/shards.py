@@ -103,19 +103,19 @@ class ShardBatchCoder(BatchCoder):
         return ShardBatch
 
 
-# About what a task and the rest of a batch take.
+# About the size of a task and of the rest of a batch.
 _END_BYTES = 512
 
 beam.coders.registry.register_coder(ShardBatch, ShardBatchCoder)
 
 PARTS = "parts"
 
-# A part of a shard, or (None) the number of batches that its end mark bore.
+# A part of a shard, or (None) the number of batches in its end mark.
 PartOrEnd = tuple[ShardTask, EncodedRun | None, int]
 
 
 class WriteShards(beam.DoFn):  # type: ignore[misc]
-    """Emits the index of each committed shard; on the output `parts`, what must be merged."""
+    """Emits the index of each committed shard; the output `parts` gets what must be merged."""
 
     def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
         self._handle = handle
@@ -126,7 +126,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         self._open = {}
 
     def start_bundle(self) -> None:
-        # What an earlier, failed bundle left open is read again by the retry.
+        # What a failed earlier bundle left open is read again by the retry.
         self._abort_all()
 
     def process(self, element: ShardBatch) -> Iterator[Element]:
@@ -189,7 +189,7 @@ class MergeParts(beam.DoFn):  # type: ignore[misc]
         try:
             for part in sorted(parts, key=lambda part: part.first_sequence):
                 if part.next_sequence <= output.next_sequence:
-                    continue  # a retry has delivered it twice
+                    continue  # delivered twice, by a retry
                 if part.first_sequence != output.next_sequence:
                     break
                 output.write(part)
@@ -256,7 +256,7 @@ def analysis_graph(
 
 def gathered(root: beam.Pipeline, committed: tuple[beam.PCollection, ...]) -> beam.PCollection:
     """One element, (None, indices of shards), when all of these collections of indices are complete."""
-    # Without any shard left to do there is still a snapshot to publish: -1 stands for "everything so far".
+    # With no shards left there is still a snapshot to publish: -1 stands for "everything so far".
     done = root | "Begin" >> beam.Create([-1], reshuffle=False)
     return (
         (*committed, done)

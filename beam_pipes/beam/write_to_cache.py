@@ -82,10 +82,11 @@ from beam_pipes.sources.source import Slice, SourceShard
 from beam_pipes.storage.local import directory_path, storage_for
 from beam_pipes.storage.protocol import in_parallel
 
-# Records of a shard that are sorted in memory at once; more go through files. A record takes more than its bytes do.
+# Records of a shard that are sorted in memory at once; more go through files. A record takes more memory than its
+# bytes.
 _SORTED_BYTES = 128 << 20
 _RECORD_BYTES = 512
-# What is written at once.
+# How much is written at once.
 _PART_RECORDS = 4096
 _PART_BYTES = 16 << 20
 _SAY_EVERY_SECS = 3600
@@ -271,7 +272,7 @@ class _AddDigests(beam.CombineFn):  # type: ignore[misc]
 class _Planned(NamedTuple):
     header: BuildHeader
     tasks: tuple[ShardTask, ...]
-    said_at: float  # when the directory was last said to be written to
+    said_at: float  # when the directory was last marked as being written to
 
 
 class _Plan(beam.DoFn):  # type: ignore[misc]
@@ -338,7 +339,7 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
         yield index
 
     def _say_writing(self, planned: _Planned) -> None:
-        # Once an hour in each worker: a store takes one write a second to an object.
+        # Once an hour in each worker: a store allows one write per second to an object.
         if time.time() > max(self._said_at, planned.said_at) + _SAY_EVERY_SECS:
             self._said_at = time.time()
             with writing(planned.header.root):
@@ -425,7 +426,7 @@ _BY_KEY = operator.itemgetter(0, 1, 2)
 
 
 def _chunks(records: Iterator[Encoded]) -> Iterator[list[Encoded]]:
-    """Records as lists of up to `_PART_RECORDS`, and up to `_PART_BYTES` and a record."""
+    """Records in lists of up to `_PART_RECORDS`, and of up to `_PART_BYTES` plus one record."""
     while chunk := list(itertools.islice(records, 1)):
         size = len(chunk[0].payload)
         while size < _PART_BYTES and len(chunk) < _PART_RECORDS and (record := next(records, None)) is not None:
