@@ -3,7 +3,7 @@
 The pipeline runs on the runner that the options name, in an environment that suits Beam. A job server reports a failed
 job as text with a worker's traceback in it; our own error is found in it and raised.
 
-Before a job is submitted, the jobs on record are looked at: if one still does this very work, the build waits for it
+Before a job is submitted, the jobs on record are checked: if one still does exactly this work, the build waits for it
 instead.
 """
 
@@ -109,7 +109,7 @@ def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, 
 
         build_graph(pipeline, handle, plan.header, plan.tasks_left())
         record = _put_on_record(draft, submitted(pipeline), beam_args)
-        assert record is not None  # what runs in this process is refused by the options
+        assert record is not None  # the options refuse a job that runs in this process
         deadline = time.monotonic() + _START_SECS
         while (state := record.state()).name == "starting" and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -120,7 +120,7 @@ def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, 
 
 
 def write_template(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions) -> None:
-    """Writes the job of the build where `options.template` says; whoever launches it builds and publishes the plan."""
+    """Writes the job of the build to `options.template`; whoever launches it builds and publishes the plan."""
     with beam_pipeline(options.named(plan.header.name, plan.snapshot)) as (pipeline, _):
         from beam_pipes.beam import build_graph
 
@@ -128,7 +128,7 @@ def write_template(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamO
         submitted(pipeline)
 
 
-# How long a job may take to begin before its launcher leaves it alone.
+# How long its launcher waits for a job to begin.
 _START_SECS = 120.0
 
 
@@ -189,7 +189,7 @@ def _attempted(
             attempt = max(submitted, 1)
             if any(record.state().lives for record in records_in(draft.directory)):
                 _say(f"{_what_happened(error)}, but its job still runs: waiting for it.")
-                continue  # what was lost is a server that told of it
+                continue  # only a server that reported it was lost
             if attempt >= options.attempts:
                 raise
             _say(f"{_what_happened(error)}. That was attempt {attempt} of {options.attempts}; starting the next one.")
@@ -200,7 +200,7 @@ def _what_happened(error: BeamPipesError) -> str:
     return error.message.partition(". Nothing was")[0]
 
 
-# Between attempts: what a supervisor restarts (a pool, a task manager, a server) needs some time to be there again.
+# Between attempts: whatever a supervisor restarts (a pool, a task manager, a server) needs time to come back.
 _PAUSE_SECS = 2.0
 _LONGEST_PAUSE_SECS = 60.0
 _SERVER_SECS = 300.0
@@ -228,7 +228,7 @@ def _run(
     try:
         with beam_pipeline(options.named(draft.name, draft.snapshot)) as (pipeline, beam_args):
             add(pipeline)
-            with _on_a_thread(look):  # a runner in this process returns when everything is done
+            with _on_a_thread(look):  # a runner in this process returns only at the end
                 result = submitted(pipeline)
             record = _put_on_record(draft, result, beam_args)
             try:
@@ -236,7 +236,7 @@ def _run(
                 done = is_done(state)
                 counters = result.metrics().query()["counters"] if done else []
             finally:
-                if record is not None:  # while its server is there; one that does not answer says nothing of the job
+                if record is not None:  # while its server is reachable; silence says nothing about the job
                     end = record.state()
                     if end.ended:
                         record.remove()
@@ -255,7 +255,7 @@ def _run(
 
 
 def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, object]:
-    """Waits for a job that another process launched, and returns what is known about it instead of its metrics."""
+    """Waits for a job that another process launched; returns what is known about it instead of its metrics."""
     _say(f"{record} already does this work, launched by {in_words(record.launcher)}: waiting for it.")
     try:
         state = follow(record, look)
@@ -326,18 +326,18 @@ def _on_a_thread(look: Callable[[], None]) -> contextlib.AbstractContextManager[
 
 
 def wait_for_end(result: PipelineResult) -> object:
-    """Waits for a job of which no record is kept; returns how it ended. Ctrl-C cancels it."""
+    """Waits for a job without a record; returns how it ended. Ctrl-C cancels it."""
     return _followed(result, lambda: None, cancel=result.cancel)
 
 
 def is_done(state: object) -> bool:
-    """Whether a job that ended so has done all of its work; None for a runner that tells no state."""
+    """Whether a job that ended so has done all of its work; None for a runner that reports no state."""
     return state is None or str(state) in ("DONE", "UPDATED")
 
 
 def _followed(result: PipelineResult, look: Callable[[], None], *, cancel: Callable[[], None]) -> object:
     """Shows progress until the job has ended; returns how it ended."""
-    # A job's own state is no way to see its end: Beam's runners keep it up to date only for one who waits.
+    # A job's own state does not show its end: Beam's runners update it only for a caller that waits.
     with ThreadPoolExecutor(1, thread_name_prefix="wait for the Beam job") as pool:
         ended: Future[object] = pool.submit(result.wait_until_finish)
         try:
@@ -368,9 +368,9 @@ IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
 @contextlib.contextmanager
 def beam_pipeline(options: BeamOptions) -> Iterator[tuple[beam.Pipeline, tuple[str, ...]]]:
-    """An empty `beam.Pipeline` and the arguments that it was made with; the servers it needs run during the block.
+    """An empty `beam.Pipeline` and its arguments; the servers that it needs run during the block.
 
-    Raises the error of ours inside what Beam raises in the block, or a `BuildError` with Beam's own words.
+    Raises our own error found inside what Beam raises in the block, or a `BuildError` with Beam's own words.
     """
     beam = require("apache_beam", purpose=f"the runner {options.runner}")
     pipeline_options = require("apache_beam.options.pipeline_options", purpose="the runner").PipelineOptions
@@ -386,10 +386,10 @@ def beam_pipeline(options: BeamOptions) -> Iterator[tuple[beam.Pipeline, tuple[s
 
 
 def _ours(error: BaseException, *, in_process: bool, refused: bool) -> Exception:
-    """The error of ours inside what Beam raised, or a `BuildError` with Beam's own words.
+    """Our own error inside what Beam raised, or a `BuildError` with Beam's own words.
 
-    What a step raises in this process, or in its workers, would be raised again: nothing was lost. Nor was a job that
-    has not been there, because it was `refused`, or could not be sent.
+    An error that a step raised in this process, or in its workers, would be raised again: nothing was lost. Nor was a
+    job that never existed, because it was `refused`, or could not be sent.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -419,13 +419,13 @@ def _ours(error: BaseException, *, in_process: bool, refused: bool) -> Exception
     return lost(f"the Beam job failed: {what}")
 
 
-# Answers after which the same request may be taken: HTTP's and gRPC's.
+# Answers after which the same request may succeed: HTTP's and gRPC's.
 _BUSY = frozenset({408, 425, 429, *range(500, 600)})
 _BUSY_CODES = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN"})
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether an error of a submission is one of the network, or of a server that may take it later."""
+    """Whether an error of a submission comes from the network, or from a server that may accept it later."""
     seen: BaseException | None = error
     while seen is not None:
         code = getattr(seen, "status_code", None) or getattr(seen, "code", None)  # apitools; google.api_core and gRPC
@@ -461,7 +461,7 @@ def _surroundings() -> Iterator[None]:
 def run_analysis_on_beam(
     handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], *, options: BeamOptions
 ) -> None:
-    """Stores the accumulators of all tasks; raises the error of ours inside what Beam raised.
+    """Stores the accumulators of all tasks; raises our own error found inside what Beam raised.
 
     If a live job runs the same analyzers, waits for it. Ctrl-C cancels the job.
     """

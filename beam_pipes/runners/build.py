@@ -66,7 +66,7 @@ class BuildResult:
     declaration without analyzers. `job`: the job was detached, still runs, and has published nothing yet (`manifest_id`
     and `account` are empty). `template`: the job was written there, and nothing was run.
     `regrouped`: all records were computed, as for every declaration with PTransforms; `up_to_date` then means that they
-    are those of the snapshot that was there."""
+    equal those of the existing snapshot."""
 
     path: str
     snapshot: str
@@ -120,7 +120,7 @@ def build(
     if keep is not None and keep < 0:
         raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
     started = time.monotonic()
-    root = directory_path(to)  # before anything of the user's runs, which may change the working directory
+    root = directory_path(to)  # before any user code runs, which may change the working directory
     options = options if options is not None else LocalOptions()
     progress = progress if progress is not None else Silent()
     reference = declaration if isinstance(declaration, str) else None
@@ -134,7 +134,7 @@ def build(
         )
     handle = DeclarationHandle(resolved, reference)
     if isinstance(options, BeamOptions) and published_id(root) is None:
-        # There is something to run: asked for before input is read, and before anything is written.
+        # There is something to run: checked before input is read, and before anything is written.
         options.check(Draft(path=root, declaration=resolved), handle)
         options.require_server()
     with build_lock(root) as lock, _naming_trace(handle, root):
@@ -152,17 +152,17 @@ def build(
         if isinstance(options, BeamOptions):
             options.check(plan, handle)
         template = options.template if isinstance(options, BeamOptions) else None
-        # A template is asked for whatever is there: who launches it wants a job.
+        # A template is written whatever exists: whoever launches it wants a job.
         if plan.published_manifest_id is not None and not plan.tasks_left() and template is None:
             if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
-                link_assets(plan.header)  # what was damaged is remade
+                link_assets(plan.header)  # damaged ones are restored
             if analysis is not None:
                 mark_finished(plan.path)
             if has_launches(plan.header.directory):
                 from beam_pipes.runners.jobs import records_in, settle
 
                 for record in records_in(plan.header.directory):
-                    settle(record)  # a job that nobody followed has published
+                    settle(record)  # a job that nobody waited for has published
             remove_temporaries(root)
             look_up_published(root)
             return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)
@@ -268,7 +268,7 @@ def _result(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What was published. `plan` is that of the published snapshot; `reports` are the local runner's."""
+    """What was published. `plan` belongs to the published snapshot; `reports` are the local runner's."""
 
     plan: BuildPlan
     manifest_id: str
@@ -288,7 +288,7 @@ def execute(
     more: Mapping[str, object] | None = None,
 ) -> Execution:
     """Runs `tasks`, the rest of a prepared plan, while `lock` is held. `more` goes into the build record."""
-    from beam_pipes.building.shard_output import WRITE  # a build of what is up to date begins sooner without these
+    from beam_pipes.building.shard_output import WRITE  # an up-to-date build starts sooner without these
 
     counts = Counts(
         num_shards=plan.header.num_shards,
@@ -363,7 +363,7 @@ def _build_regrouped(
     keep: int | None,
     progress: Progress,
 ) -> BuildResult:
-    """Runs the job, which publishes by itself if the records differ from those that are there; tells what came of it.
+    """Runs the job, which publishes by itself if the records differ from the existing ones; returns what it did.
 
     Raises a `BeamPipesError` that says what to do; then the published snapshot stays.
     """

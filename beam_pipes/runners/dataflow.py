@@ -135,7 +135,7 @@ class DataflowOptions(BeamOptions):
         return self.template_location
 
     def named(self, name: str, snapshot: str | None) -> DataflowOptions:
-        """With a job name of the declaration where none is given, and with labels, before which yours go."""
+        """With a job name from the declaration if none is given, and with labels, which yours override."""
         base = job_name_of(name, snapshot)
         labels = {"declaration": base.rpartition("-")[0], "snapshot": snapshot or "analysis"}
         ours = (f"--labels=beam-pipes-{key}={value}" for key, value in labels.items())
@@ -170,7 +170,7 @@ class DataflowJob:
         return client.DataflowApplicationClient(options(self._beam_args))
 
     def state(self) -> JobState:
-        """As the service tells it."""
+        """As reported by the service."""
         try:
             words = str(self._client().get_job(self._job).current_state.name).removeprefix("JOB_STATE_")
         except Exception as error:  # credentials, network, service: whatever Google's clients raise

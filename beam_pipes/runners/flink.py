@@ -33,10 +33,10 @@ from beam_pipes.runners.servers import running_server
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 # Beam's option for Python processes on each machine of workers.
 _PROCESSES = "sdk_worker_parallelism"
-# What Beam's job servers of Java say when they serve.
+# What Beam's Java job servers print when they are ready.
 SERVES = re.compile(r"JobService started on (?P<endpoint>\S+:\d+)")
 
-# Flink's serializers look into Java's own classes, which Java has closed since version 16.
+# Flink's serializers access internal classes of Java, which Java has closed since version 16.
 _OPENED = tuple(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "net", "nio", "util"))
 
 
@@ -143,7 +143,7 @@ class FlinkOptions(PortableOptions):
             yield beam_args
 
     def for_its_cluster(self) -> FlinkOptions:
-        """These options with no more processes on a machine than the cluster has slots there, if it says so."""
+        """These options with at most as many processes per machine as the cluster has slots there, if known."""
         if self.flink_master is None or self.environment_type == "LOOPBACK":
             return self
         try:
@@ -151,7 +151,7 @@ class FlinkOptions(PortableOptions):
         except (OSError, KeyError, ValueError):
             return self
         processes = f"--{_PROCESSES}={min(slots, self.parallelism or slots)}"
-        return dataclasses.replace(self, beam_args=(processes, *self.beam_args))  # what the user gives comes last
+        return dataclasses.replace(self, beam_args=(processes, *self.beam_args))  # the user's options come last
 
     @contextlib.contextmanager
     def _served(self) -> Iterator[tuple[str, ...]]:
@@ -195,14 +195,14 @@ class FlinkOptions(PortableOptions):
 _ANSWER_SECS = 20.0
 _END_SECS = 60.0
 
-#: An object of JSON, as the REST interface of a cluster answers with.
+#: A JSON object, as returned by the REST interface of a cluster.
 _Answer: TypeAlias = dict[str, Any]
 
 
 class FlinkJob(PortableJob):
     """A job of Beam's job server for Flink, and of the cluster whose REST interface is at `rest`, if known.
 
-    The cluster has the last word: its jobs outlive a job server, which keeps their states only in memory.
+    The cluster decides: its jobs outlive a job server, which keeps their states only in memory.
     """
 
     def __init__(self, endpoint: str, job: str, *, name: str, rest: str | None) -> None:

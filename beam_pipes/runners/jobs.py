@@ -53,16 +53,16 @@ from beam_pipes.storage.local import directory_path, existing_directory, storage
 from beam_pipes.storage.locks import in_words, is_dead
 from beam_pipes.storage.protocol import in_parallel
 
-# How often a job that runs elsewhere is looked at: a listing of its completions, and its state.
+# How often a job that runs elsewhere is checked: a listing of its completions, and its state.
 LOOK_EVERY_SECS = 2.0
 
-# Completions that are read at a look: 1.6 s of 16 requests at a time to a store 50 ms away.
+# Completions that are read per check: 1.6 s of 16 requests at a time to a store 50 ms away.
 _READ_AT_ONCE = 512
 
-# After so long without an answer, nobody waits for a job any more.
+# After this long without an answer, stop waiting for a job.
 SILENT_SECS = 120.0
 
-# How long a launcher that lives may take to publish after the end of its job.
+# How long a live launcher may take to publish after the end of its job.
 _LAUNCHER_SECS = 120.0
 
 _PLACES = ("job_endpoint", "flink_master", "project", "region")
@@ -163,7 +163,7 @@ def all_records(root: str) -> list[LaunchRecord]:
 
 
 def forget(directory: str, *names: str) -> None:
-    """Removes what is left of jobs whose launchers were killed, once everything is done."""
+    """Removes the remaining records of jobs whose launchers were killed, once everything is done."""
     storage = storage_for(directory)
     for name in (LAUNCHES, *names):
         with contextlib.suppress(BeamPipesError, OSError):
@@ -182,8 +182,8 @@ class Follower:
         self._seen: set[str] = set(self._storage.list(self._directory))
 
     def look(self) -> None:
-        """Adds completions that appeared since the last call, no more than are read in two seconds: whoever looks has
-        to see that the job has ended."""
+        """Adds completions that appeared since the last call, as many as can be read in two seconds: the caller has to
+        notice that the job has ended."""
         new = sorted(set(self._storage.list(self._directory)) - self._seen)[:_READ_AT_ONCE]
         paths = [f"{self._directory}/{name}" for name in new]
         for name, completion in zip(new, in_parallel(self._storage, read_completion, paths), strict=True):
@@ -225,7 +225,7 @@ def error_of(record: LaunchRecord, state: JobState) -> BeamPipesError:
     return lost(f"{record} {words}{f': {last}' if last else ''}")
 
 
-# What to do after an end that no declaration is to blame for.
+# What to do after an end that is not the declaration's fault.
 AGAIN = "Run the build again to continue from the finished shards."
 
 
@@ -333,7 +333,7 @@ def attach(
                 record.remove()
             raise error_of(record, state)
         if record.snapshot is None:
-            record.remove()  # its accumulators are there; merging them takes the declaration
+            record.remove()  # its accumulators are there; merging them needs the declaration
         else:
             removed += _settled(record)
     with contextlib.suppress(CacheNotFoundError):
@@ -355,7 +355,7 @@ def _is_published(record: LaunchRecord) -> bool:
     """Whether readers see what the job built: the snapshot, or its variant with records in quarantine."""
     with contextlib.suppress(CacheNotFoundError):
         found = dict(Cache.open(record.root).manifest.fingerprints)
-        found.pop(LINEAGE, None)  # known when everything is built
+        found.pop(LINEAGE, None)  # known only when everything is built
         return record.snapshot is not None and found == record.fingerprints
     return False
 
@@ -380,7 +380,7 @@ def _settled(record: LaunchRecord) -> tuple[str, ...]:
 def settle(record: LaunchRecord) -> tuple[str, ...]:
     """`attach` after the end of a job that has published; for the holder of the build lock."""
     if not storage_for(record.root).exists(record.path):
-        return ()  # somebody else has done it
+        return ()  # done by another process
     if not _is_published(record):
         raise BuildError(
             f"{record} is done, but {record.root} publishes another snapshot: something else was published later."
@@ -439,7 +439,7 @@ def cancel(path: str | os.PathLike[str]) -> list[Cancelled]:
             except Exception as raised:  # whatever clients of its server raise
                 error = f"{type(raised).__name__}: {(str(raised).strip().splitlines() or ['no message'])[-1]}"
         if state.ended and not (state.name == "done" and record.snapshot is not None):
-            record.remove()  # what has published is for `attach`
+            record.remove()  # a published one is left to `attach`
         ended.append(Cancelled(record=record, state=state, error=error))
     return ended
 
@@ -460,7 +460,7 @@ def unlike(record: LaunchRecord, fingerprints: Mapping[str, str]) -> list[str]:
     return sorted(name for name in names if record.fingerprints.get(name) != fingerprints.get(name))
 
 
-# Lines of Java's tracebacks that tell where and not what.
+# Lines of Java's tracebacks that say where, not what.
 _FRAME = re.compile(r"\s*(at [\w$./]+\(.*|\.\.\. \d+ more|\W*)")
 
 
@@ -475,14 +475,14 @@ def step_of(words: str) -> tuple[str, str] | None:
     return None if found is None else (found["label"], words[: found.start()])
 
 
-# The last line of a traceback, as Python writes it. Beam adds the PTransform to the message.
+# The last line of a traceback, as written by Python. Beam adds the PTransform to the message.
 _RAISED = re.compile(r"^(?:[\w]+\.)*beam_pipes\.errors\.(?P<name>\w+): (?P<message>.*)$", re.MULTILINE)
 _WHERE = re.compile(r"\s*\[while running '(?P<label>[^']*)'\]")
 _END = re.compile(r"\n\s*\n|\nTraceback \(most recent call last\)|\n\s*\[while running|\nDuring handling|\nThe above")
 
 
 def error_in_words(text: str) -> BeamPipesError | None:
-    """The last error of ours in `text`, with its class and its message; None if there is none.
+    """Our last error in `text`, with its class and its message; None if there is none.
 
         'bundle failed: Traceback …\\nbeam_pipes.errors.StageError: stage 'Split' failed … [while running 'Split']'
             → StageError("stage 'Split' failed …")

@@ -104,7 +104,7 @@ class _Shown(Watcher):
         self._counts = counts
         self._progress = progress
         self.stalls = stalls
-        self._told: dict[int, ShardFigures] = {}  # of the shards that are not finished
+        self._told: dict[int, ShardFigures] = {}  # of unfinished shards
 
     def began(self, task: HasShard, pid: int) -> None:
         self.stalls.told(task, pid=pid)
@@ -142,11 +142,11 @@ class StallWatch:
     def __init__(self, stall_secs: float, *, report: Callable[[str], None] | None = None) -> None:
         self._stall_secs = stall_secs
         self._report = report if report is not None else _print
-        self._running: dict[int, tuple[HasShard, int, float]] = {}  # shard → (task, process, when it last told)
+        self._running: dict[int, tuple[HasShard, int, float]] = {}  # shard → (task, process, last sign of life)
         self._reported: set[int] = set()
 
     def told(self, task: HasShard, *, pid: int) -> None:
-        """The job has started, or gives a sign of life."""
+        """The job has started, or shows a sign of life."""
         self._running[task.index] = (task, pid, time.monotonic())
         self._reported.discard(task.index)
 
@@ -156,7 +156,7 @@ class StallWatch:
         self._reported.discard(task.index)
 
     def check(self) -> None:
-        """Reports who is late."""
+        """Reports overdue shards."""
         now = time.monotonic()
         for index, (task, pid, last) in list(self._running.items()):
             if now - last >= self._stall_secs and index not in self._reported:
@@ -172,7 +172,7 @@ class StallWatch:
 
 
 def _print(line: str) -> None:
-    # A progress line that is rewritten in place has no end of its own.
+    # A progress line that is rewritten in place does not end by itself.
     print(f"{os.linesep if sys.stderr.isatty() else ''}{visible(line)}", file=sys.stderr, flush=True)
 
 

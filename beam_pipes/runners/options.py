@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class WithSource(Protocol):
-    """What runners look at of a declaration."""
+    """What runners use of a declaration."""
 
     @property
     def source(self) -> Source: ...
@@ -107,7 +107,7 @@ class JobState:
         return not self.lives and self.name != "unreachable"
 
 
-# What servers call the states of jobs; with all other words they run.
+# Servers' names for the states of jobs; under any other name a job runs.
 _STATES: Mapping[str, Literal["starting", "done", "failed", "cancelled"]] = {
     **dict.fromkeys(("STOPPED", "STARTING", "QUEUED", "PENDING"), "starting"),
     **dict.fromkeys(("DONE", "DRAINED", "UPDATED", "FINISHED"), "done"),
@@ -117,7 +117,7 @@ _STATES: Mapping[str, Literal["starting", "done", "failed", "cancelled"]] = {
 
 
 def state_of(words: str) -> JobState:
-    """The state that a server of Beam's, Dataflow or Flink has this name for."""
+    """The state for which a server of Beam's, Dataflow or Flink uses this name."""
     return JobState(name=_STATES.get(words, "running"), words=words)
 
 
@@ -177,13 +177,13 @@ class Argument:
     kinds: tuple[object, ...] = ()
 
     def read(self, text: str) -> object:
-        """The value that the command line spells so; the text where it is not one of its type."""
+        """The value of the command line's `text`; the text itself if it is not of its type."""
         if bool in self.kinds:
             return {"": True, "true": True, "false": False}.get(text.lower(), text)
         return int(text) if int in self.kinds and text.isdecimal() else text
 
     def passed(self, value: object) -> list[str]:
-        """How it is given to Beam."""
+        """How it is passed to Beam."""
         if value is None or not self.beam:
             return []
         if isinstance(value, bool):
@@ -192,7 +192,7 @@ class Argument:
 
 
 def arguments_of(kind: type[BeamOptions]) -> Mapping[str, Argument]:
-    """Field → argument, of the fields that are marked as one and not fixed by the runner."""
+    """Field → argument, for fields that are marked as one and not fixed by the runner."""
     hints = typing.get_type_hints(kind, include_extras=True)
     table: dict[str, Argument] = {}
     for field in dataclasses.fields(kind):
@@ -224,10 +224,10 @@ class BeamOptions:
     attempts: int = 1
     detach: bool = False
 
-    # The runner's name on the command line, and an example of the options that it needs.
+    # The runner's name on the command line, and an example of its required options.
     NAME: ClassVar[str] = "direct"
     EXAMPLE: ClassVar[str] = ""
-    # Where CPU time is billed: what must hold for the CPU hours of a forecast to be the vCPU hours of the bill.
+    # Where CPU time is billed: what must hold for the CPU hours of a forecast to equal the vCPU hours of the bill.
     BILLS: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
@@ -306,7 +306,7 @@ class BeamOptions:
         return None
 
     def named(self, name: str, snapshot: str | None) -> BeamOptions:
-        """These options for a job of the declaration `name`, by which runners that show names show it."""
+        """These options for a job of the declaration `name`, under which runners that show names show it."""
         return self
 
     def require_server(self) -> None:
@@ -322,7 +322,7 @@ class BeamOptions:
 
 
 def job_name_of(name: str, snapshot: str | None) -> str:
-    """What a job is called that nobody has named: at most 45 lower-case letters, digits and `-`, a letter first.
+    """The default name of a job: at most 45 lower-case letters, digits and `-`, beginning with a letter.
 
     job_name_of("My books, 2nd", "3f9a5b21c04d77e6")  →  "my-books-2nd-3f9a5b21"
     """

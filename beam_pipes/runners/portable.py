@@ -49,7 +49,7 @@ ENVIRONMENT_TYPES = {
     "PROCESS": 'JSON with the command that starts a worker: {"command": "/opt/apache/beam/boot"}',
 }
 
-# Beam gives the streams on which it follows a job this deadline, 300 s by default, and takes its end for the job's.
+# Beam's deadline for the streams on which it follows a job, 300 s by default; it takes their end for the job's.
 _FOLLOW_SECS = 365 * 24 * 3600
 
 
@@ -198,7 +198,7 @@ def value_of(name: str, beam_args: Sequence[str]) -> str | None:
     return found[-1] if found else None
 
 
-# A job server of Java reads its class path for the first answer; this is for one machine asking another.
+# A Java job server reads its class path before the first answer; this is for one machine asking another.
 ANSWER_SECS = 20.0
 
 
@@ -246,7 +246,7 @@ def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: f
 # What the Job API calls the option `job_name`.
 _JOB_NAME = "beam:option:job_name:v1"
 
-# How long the messages of a job that has ended are listened to: servers tell all of them, and some never close.
+# How long to read the messages of an ended job: servers send all of them, and some never close the stream.
 _MESSAGES_SECS = 5.0
 
 
@@ -274,7 +274,7 @@ class PortableJob:
         return JobState(name="gone", words=f"the server at {self._endpoint} does not know it")
 
     def told(self) -> str:
-        """The error messages of the job, which its server keeps."""
+        """The error messages of the job, as kept by its server."""
         texts = []
         with (
             _asked(self._endpoint, "jobs of a server") as (service, api, grpc),

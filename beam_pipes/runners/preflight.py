@@ -26,7 +26,7 @@ from beam_pipes.errors import BeamPipesError, PlanError, WorkerEnvironmentError
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.storage.local import directory_path
 
-# What Dataflow takes, the tightest limit of the services that Beam knows.
+# Dataflow's limit, the tightest one of the services that Beam knows.
 MAX_JOB_GRAPH_BYTES = 10 << 20
 
 
@@ -94,7 +94,7 @@ def require_small_graph(num_bytes: int) -> None:
         )
 
 
-# What Beam's own worker image brings.
+# The contents of Beam's own worker image.
 _OF_THE_IMAGE = ("apache-beam[gcp,tfrecord]",)
 
 _LOAD = """

@@ -176,7 +176,7 @@ class LogLines:
     def update(self, counts: Counts) -> None:
         tenth = LOG_LINES * counts.done_shards // max(1, counts.num_shards)
         if self._tenth is None:
-            self._tenth = tenth  # what was built before is not news
+            self._tenth = tenth  # earlier work is not news
         now = time.monotonic()
         if now - self._shown >= LOG_EVERY_SECS or tenth > self._tenth:
             self._shown, self._tenth = now, tenth
@@ -228,7 +228,7 @@ def _notebook(stream: TextIO) -> Progress:
     return made
 
 
-# Kind → what shows it on a stream. Each that needs a library loads it when it is wanted.
+# Kind → its display on a stream. A display loads the libraries that it needs when it is created.
 KINDS: dict[str, Callable[[TextIO], Progress]] = {
     "stages": _stages,
     "line": TerminalLine,
@@ -256,7 +256,7 @@ def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> Wh
 def _suitable_kind(stream: TextIO) -> str:
     if in_notebook():
         return "notebook"
-    # A terminal that cannot move its cursor is for lines that follow each other.
+    # A terminal that cannot move its cursor gets lines that follow each other.
     can_draw = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
     return "stages" if can_draw else "log"
 

@@ -28,7 +28,7 @@ DRAW_EVERY_SECS = 0.2
 
 _BAR_WIDTH = 40
 _SHARE_WIDTH = 10
-# Lines besides the rows of stages: words, bar, frame and head of the table, what is left out, and one behind all.
+# Lines besides the rows of stages: words, bar, frame and head of the table, what is left out, and one below all.
 _OTHER_LINES = 8
 
 
@@ -60,12 +60,12 @@ class StagesView:
 
     def _draw(self, counts: Counts) -> Live:
         if self._live is None:
-            # Standard output is led through the view only where it would write into it.
+            # Standard output goes through the view only if it would write into it.
             self._live = Live(
                 console=self._console, auto_refresh=False, redirect_stdout=sys.stdout.isatty(), redirect_stderr=True
             )
             self._live.start()
-            self._console.show_cursor(True)  # a build that is killed leaves a terminal as it should be
+            self._console.show_cursor(True)  # a killed build leaves the terminal as it should be
         self._live.update(stages_view(counts, most_lines=self._console.height), refresh=True)
         return self._live
 
@@ -138,7 +138,7 @@ class NotebookView:
 
 
 def notebook_view(counts: Counts) -> Padding:
-    """All stages, in what rich shows as HTML. (A `Live` of rich would need ipywidgets, and saves nothing.)"""
+    """All stages, as HTML made by rich. (A `Live` of rich would need ipywidgets, and saves nothing.)"""
     return Padding(stages_view(counts, most_lines=len(counts.stages) + _OTHER_LINES), 0, expand=False)
 
 

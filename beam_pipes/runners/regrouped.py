@@ -1,7 +1,8 @@
 """The one job of a declaration with PTransforms, on the chosen runner; it computes all records each time.
 
-Nothing of it is resumed, so most options of other builds are refused in words. The runner `local` is Beam's in-process
-runner with as many worker processes as there are workers; it holds what is shuffled in the memory of this process.
+Nothing can be resumed, so most options of other builds are refused with an explanation. The runner `local` is Beam's
+in-process runner with as many worker processes as there are workers; it holds shuffled data in the memory of this
+process.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """A build, as the checks of a runner look at it."""
+    """A build, as the checks of a runner see it."""
 
     path: str
     declaration: Declaration
 
     def require_portable(self) -> None:
-        """Beam sends the steps, and says which of them it cannot."""
+        """Does nothing: Beam sends the steps, and reports those that it cannot send."""
 
 
 def check_regrouped(declaration: Declaration, root: str, *, options: LocalOptions | BeamOptions) -> BeamOptions:
-    """The options of the Beam runner that runs the job. Raises `DeclarationError` if it cannot, `BuildError` if its
+    """The options of the Beam runner for the job. Raises `DeclarationError` if it cannot run it, `BuildError` if its
     server is missing.
     """
     on_beam = options if isinstance(options, BeamOptions) else _EmbeddedOptions(workers=options.num_workers)
@@ -50,7 +51,7 @@ _OF_PROCESSES = "apache_beam.runners.portability.local_job_service"
 
 
 def _is_of_users(record: logging.LogRecord) -> bool:
-    """Whether a worker process passes on what a user's code logs, and not what Beam itself says of the process."""
+    """Whether a worker process logs this for a user's code, and not for Beam itself."""
     return "apache_beam/runners/" not in record.getMessage().rpartition("log_location:")[2]
 
 
@@ -87,7 +88,7 @@ def refuse_of_builds(
     overwrite: bool,
     saved_plan: SavedPlan | None,
 ) -> None:
-    """Raises `DeclarationError` for what other builds can do and this one cannot."""
+    """Raises `DeclarationError` for options of other builds that this one does not support."""
     why = f"declaration {declaration.name!r} has PTransforms among its stages"
     if overwrite:
         raise DeclarationError(f"{why}, so every build computes all records again: leave overwrite out.")
@@ -110,7 +111,7 @@ def refuse_of_builds(
         )
 
 
-# What a job is called in the place of a snapshot's id, which is known when it has run.
+# Replaces a snapshot's id in the name of a job; the id is known only after the run.
 _JOB = "pipeline"
 
 

@@ -82,7 +82,7 @@ def replay_dead(
             `RepairedSource`. Give the declaration the same one, and the next `build` finds the result up to date.
         accept_code_change: must be set if the code or the options of stages have changed. It confirms that the change
             affects only the dead letters: all other records keep their results. It never accepts changed content of
-            what stages read: a vocabulary file, the result of an analyzer.
+            anything that stages read: a vocabulary file, the result of an analyzer.
         options: how many workers.
 
     A source shard is rebuilt as a whole if its dead letters alone do not determine it: a stage before the failing one
@@ -95,7 +95,7 @@ def replay_dead(
     """
     about_to_build()
     started = time.monotonic()
-    # Before anything of the user's runs, which may change the working directory.
+    # Before any user code runs, which may change the working directory.
     path, target = directory_path(path), directory_path(path if to is None else to)
     options = options if options is not None else LocalOptions()
     progress = progress if progress is not None else Silent()
@@ -104,7 +104,7 @@ def replay_dead(
     if repairs:
         resolved, reference = _repaired(resolved, repairs), None
     handle = DeclarationHandle(resolved, reference)
-    Cache.open(path)  # the lock makes the directory of what is to be built, and where nothing is there is nothing to do
+    Cache.open(path)  # raises before the lock would create the directory: without a cache there is nothing to do
     with build_lock(target) as lock:
         manifest = Cache.open(path).manifest
         directory = snapshot_directory(path, manifest.snapshot)

@@ -22,12 +22,12 @@ from beam_pipes.errors import BuildError
 from beam_pipes.runners.options import Argument, BeamOptions
 from beam_pipes.runners.portable import PortableOptions
 
-# A process of Java on a busy machine takes its time.
+# A Java process takes its time on a busy machine.
 START_SECS = 120.0
 _END_SECS = 10.0
 
-# A server does not notice that who started it has died. This process does: its standard input ends then, however that
-# happened, and it ends the server.
+# A server does not notice that the process that started it has died. This helper does: its standard input ends then,
+# however that happened, and it ends the server.
 _KEEPER = """
 import subprocess, sys, threading
 server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
