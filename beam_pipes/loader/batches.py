@@ -3,7 +3,7 @@
 A ragged feature taken as values has two entries, `tokens` (all values, concatenated) and `tokens/lengths`.
 
 *Fills* are the padding of each column, by name: the pad value in ragged features, 0, False or an empty text in all
-others. Columns without one are computed from the rows (lengths, segment ids), and are 0 for missing rows.
+others. Columns without a fill are computed from the rows (lengths, segment ids), and are 0 for missing rows.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def checked_pad(value: object, dtype: np.dtype, feature: str) -> object:
 
 
 def fills_of(spec: Mapping[str, FeatureSpec], features: Iterable[str], pad_value: PadValue) -> dict[str, object]:
-    """The padding of each feature: a single pad value applies to the ragged ones, one by name to the feature it names.
+    """The padding of each feature: a single pad value applies to the ragged ones, a named one to its feature.
 
-    Raises `LoaderError` for a pad value that the feature's dtype does not hold.
+    Raises `LoaderError` for a pad value that the feature's dtype cannot hold.
     """
     fills: dict[str, object] = {}
     for name in features:
@@ -90,7 +90,7 @@ def pad_rows(batch: Batch, rows: int, fills: Fills) -> Batch:
     padded = {}
     for name, array in batch.items():
         if name + LENGTHS in batch:
-            padded[name] = array  # concatenated values: the rows that come have none
+            padded[name] = array  # concatenated values: the appended rows have none
             continue
         padded[name] = _filled((rows, *array.shape[1:]), array.dtype, fills.get(name))
         padded[name][: len(array)] = array

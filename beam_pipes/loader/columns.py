@@ -31,12 +31,12 @@ def takedown_revision(splits: Iterable[object]) -> int:
     return sum(int(getattr(stored_split(split), "takedown_revision", 0)) for split in splits)
 
 
-# A `Split`, or what has its interface in part: whoever reads it asks first whether it has what it needs.
+# A `Split`, or an object with part of its interface: readers first check that it has what they need.
 StoredSplit = Any
 
 
 def stored_split(split: object) -> StoredSplit:
-    """The split of a cache under a wrapper that derives features from it record by record (`JoinedSplit`)."""
+    """The cached split inside a wrapper that derives features from it record by record (`JoinedSplit`)."""
     while not hasattr(split, "removed_rows") and hasattr(split, "_split"):
         split = split._split
     return split
@@ -70,7 +70,7 @@ def entries_left(split: object, records: Indices) -> npt.NDArray[np.bool_] | Non
 
 
 def note_other_takedowns(saved: int, now: int) -> None:
-    """Logs that a state was saved under other takedowns than those in force; the state is still valid."""
+    """Logs that a state was saved under takedowns other than those in force; the state is still valid."""
     if saved != now:
         _log.warning(
             "this state was saved at takedown revision %d, and now it is %d: rows come in the same order and at the "
@@ -91,7 +91,7 @@ def columns_of(split: MeasuredSplit, features: Sequence[str], records: Indices) 
     """Features of some records of a split, or of anything with a split's interface.
 
     A source that derives several features of a record together has its own `columns_of(features, records)`, which is
-    called instead, so that they are derived once.
+    called instead, so that they are derived only once.
     """
     read = getattr(split, "columns_of", None)
     if read is not None:
@@ -148,7 +148,7 @@ def _inner_of(feature: str, shapes: npt.NDArray[np.int64]) -> list[int]:
     return sizes
 
 
-# From this many bytes a row on, copying row by row beats a mask over all of them.
+# From this many bytes per row on, copying row by row beats a mask over all of them.
 _LONG_ROW_BYTES = 512
 
 

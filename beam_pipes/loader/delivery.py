@@ -4,9 +4,8 @@
     'plays/hamlet.txt@0'  ──places_of──►  [RowPlace(epoch=0, step=17, …), RowPlace(epoch=1, step=30, …)]
 
 Both are computed from the order, which is an invertible function, and from the lineage of the cache: no data is read,
-and
-nothing is stored about earlier steps. `named_failure` does the same for errors: it adds the record to the error of a
-batch.
+and nothing is stored about earlier steps. `named_failure` does the same for errors: it adds the record to the error of
+a batch.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from beam_pipes.loader.steps import RowPlace, Run, Steps
 from beam_pipes.loader.stream import Places, Stream
 from beam_pipes.storage.local import read_error
 
-# Entries of a packing plan that are searched at a time.
+# Entries of a packing plan that are searched at once.
 _CHUNK = 1 << 20
 
 
@@ -46,8 +45,7 @@ class Delivery:
     `host_index` and `index` are the host, and the row of its batch. `source` counts the sources of a mixture (0 without
     one), `row` the rows of that source: a record, or a bin of a packing plan, in which the record is segment `segment`
     (None without packing). `record` is its index in the split and `record_id` its source record, `file@position`. If
-    `taken_down`, it is
-    not delivered: its place holds another record (`stands_in`), or nothing in a packed row.
+    `taken_down`, it is not delivered: its place holds another record (`stands_in`), or nothing in a packed row.
     """
 
     epoch: int
@@ -175,7 +173,7 @@ def named_failure(
     facts: dict[str, object] = {"epoch": steps.epoch, "position": steps.position}
     words = f"This is {batch}."
     with contextlib.suppress(Exception):  # without a name the error is the same
-        # An object store was asked again and again before it failed: not once more for each row.
+        # An object store has failed after many attempts: do not repeat them for each row.
         alone = None if isinstance(error, StorageError) else _failing_row(places(), read)
         if alone is not None:
             place, error = alone
@@ -236,7 +234,7 @@ def _record_in_words(
         name, number = split.place_of(stored)
         facts.update(cache=split.path, file=name)
         parts.append(f"number {number} of {name}")
-        with contextlib.suppress(BeamPipesError, OSError):  # without an index it cannot be told
+        with contextlib.suppress(BeamPipesError, OSError):  # without an index it is unknown
             facts["offset"] = split.offset_of(stored)
             parts.append(f"at byte {facts['offset']}")
         with contextlib.suppress(BeamPipesError, OSError):  # built without lineage
@@ -279,9 +277,9 @@ def split_of(rows: Rows) -> StoredSplit:
 
 
 def _records_of(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
-    """The segments of a row, its number within its epoch, and the records that it is made of.
+    """The segments of a row, its number within its epoch, and the records that it consists of.
 
-    Rows that are redrawn in each epoch keep counting up from epoch to epoch.
+    Rows that are redrawn in each epoch are counted on from epoch to epoch.
     """
     if not isinstance(rows, PackedRows):
         row %= max(1, rows.size)
@@ -313,14 +311,14 @@ def _stood_in_for(
     rows = stream.sources[source]
     split = split_of(rows)
     if isinstance(rows, PackedRows) or not len(removed) or len(removed) >= len(split):
-        return  # a packed row closes up behind a record that is gone
+        return  # a packed row closes up after a record that is gone
     read = stream.stand_ins_in(epoch, source, removed)
     stood_in_for = removed[np.isin(read, records) & (read != removed)]
     yield from zip(stood_in_for.tolist(), split.record_ids(stood_in_for), strict=True)
 
 
 def _occurrences(run: Run, epoch: int, source: int, row: int, last_step: int | None) -> Iterator[RowPlace]:
-    """The places of a row in an epoch, ascending, up to `last_step`, which an epoch without end needs."""
+    """The places of a row in an epoch, ascending, up to `last_step`, which an endless epoch needs."""
     stream = run.stream
     endless = stream.size_of(epoch) is None and last_step is not None
     before = run.steps.start_of(epoch, (last_step or 0) + 1) if endless else None

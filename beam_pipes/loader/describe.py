@@ -95,7 +95,7 @@ def _source(source: object, rates: Sequence[int] | None = None) -> Description:
         if source.choice is None:
             return _split(source)
         return Description(f"{len(source):,} records {source.choice.in_words}", [_split(source.whole)])
-    stored = stored_split(source)  # behind the steps of a task, several splits side by side, or what else derives
+    stored = stored_split(source)  # inside the steps of a task, several splits side by side, or another wrapper
     return Description(repr(source), [] if stored is source else [_source(stored)])
 
 

@@ -12,9 +12,9 @@ Where records were added to a split during a run, an epoch may read only a part 
                                                                                └ where the state was saved
 
 `EpochRange` is epochs over some rows of the present source, such as the old ones, with the stand-ins that these had.
-`joined` makes of the parts one run, which says for every epoch, past or future, how many rows it has and which ones:
-in an epoch that an addition divides, the old and the new rows come in proportion to what is left of them, as two
-sources of a mixture do."""
+`joined` combines the parts into one run, which says for every epoch, past or future, how many rows it has and which
+ones: in an epoch that an addition divides, the old and the new rows come in proportion to what is left of them, like
+two sources of a mixture."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Orders:
             functools.partial(_order, rows, seed, shuffle, stream)
         )
         if not isinstance(shuffle, bool):
-            self.of_epoch(0)  # raises now where blocks cannot be shuffled, or rows have no costs
+            self.of_epoch(0)  # raises now if blocks cannot be shuffled, or rows have no costs
 
     def records(self, epoch: int, positions: Indices) -> Indices:
         records = self.of_epoch(epoch).records(positions)
@@ -93,7 +93,7 @@ def _order(rows: Rows, seed: int, shuffle: Shuffle, stream: int, epoch: int) -> 
     return SequentialOrder(rows.size)
 
 
-# A place names a snapshot and a row of it, as the run over that snapshot numbered it: takedowns draw by that number,
+# A place names a snapshot and a row in it, as numbered by the run over that snapshot: takedowns draw by that number,
 # and so do the random parts of transforms. The present source has number 0, so that its places are plain rows.
 _SNAPSHOT_BITS = 40
 ROW_OF_PLACE = (1 << _SNAPSHOT_BITS) - 1
@@ -101,7 +101,7 @@ ROW_OF_PLACE = (1 << _SNAPSHOT_BITS) - 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A part that is read: its orders, and where its rows are.
+    """A part being read: its orders, and where its rows are.
 
     `rows_of_snapshot` are their numbers in the snapshot that they were read from first (None: as in the part), `rows`
     in the present source (None: as in the part).
@@ -118,7 +118,7 @@ class EpochRange:
     def __init__(self, size: int, snapshot: int, opened: Callable[[], Opened]) -> None:
         self._size = size
         self._snapshot = snapshot << _SNAPSHOT_BITS
-        self._opened = functools.lru_cache(maxsize=1)(opened)  # on first use: a run past these epochs needs none of it
+        self._opened = functools.lru_cache(maxsize=1)(opened)  # on first use: a run past these epochs does not need it
 
     def size_of(self, epoch: int) -> int:
         return self._size
@@ -140,20 +140,20 @@ class EpochRange:
             self._opened().orders.approach(epoch, position)
 
     def read_instead(self, rows: Indices) -> Indices:
-        """What is read of the present source for rows of this part, which is a snapshot: takedowns draw as it does."""
+        """Rows of the present source that are read for rows of this snapshot: takedowns draw as they did there."""
         opened = self._opened()
         split = stored_split(opened.orders.rows.split)
         found = np.asarray(split.stand_ins(rows), np.int64)
         return found if opened.rows is None else opened.rows[found].astype(np.int64)
 
     def rows_of(self, rows: Indices) -> Indices:
-        """The numbers in the present source of rows of this part."""
+        """The numbers that rows of this part have in the present source."""
         found = self._opened().rows
         return rows if found is None else found[rows].astype(np.int64)
 
 
 def are_of_present(places: Indices) -> bool:
-    """Whether all places are rows of the present source, as those of any other stream."""
+    """Whether all places are rows of the present source, as in any other stream."""
     return not len(places) or int(places.max()) <= ROW_OF_PLACE
 
 

@@ -1,6 +1,6 @@
 """A loader made from a state: the sequence of the state, over the given caches.
 
-The command line uses it to answer `who` and `when` for a run of which only the saved state is left.
+The command line uses it to answer `who` and `when` for a run of which only the saved state remains.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def loader_from_state(
 ) -> Loader:
     """The loader of a state, at the state's position, over the caches at `paths`.
 
-    `paths` are the directories of the caches, one for each source of a mixture, in its order; of each, the snapshot
-    that the state names is opened. `plans` are the files of packing plans, likewise, and `conditions` those of
+    `paths` are the directories of the caches, one for each source of a mixture, in its order; the snapshot that the
+    state names is opened in each. `plans` are the files of packing plans, likewise, and `conditions` those of
     `split.where`, which a state does not hold: "" for a source without one. `batch_size` and `last` are not
     part of a state, because they may change between saving and restoring: pass those of the run. The loader is that of
     host 0 of `host_count`; `who` and `when` cover all hosts.
@@ -144,7 +144,7 @@ def _open_snapshot(path: str | os.PathLike[str], manifest_id: str) -> Cache:
         return cache
     with contextlib.suppress(CacheNotFoundError):
         manifest = manifest_with_id(root, manifest_id, storage=storage_for(root))
-        return Cache.open(root, snapshot=manifest.snapshot)  # not there where it is known of a removed one
+        return Cache.open(root, snapshot=manifest.snapshot)  # missing if only the record of a removed snapshot exists
     raise CacheNotFoundError(
         f"{root}: expected the snapshot with manifest {manifest_id[:16]}…, which the state was saved with, and it is "
         f"not there; the published one is {cache.manifest.id[:16]}….",

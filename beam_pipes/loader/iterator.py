@@ -2,8 +2,8 @@
 
     steps ──groups of 1, 2, 4, …──► BatchReader (here, or on threads) ──► Progress: batches, popped one by one
 
-`Progress` is what was returned, and so the loader's position: batches prepared ahead do not count. The iterator
-reads with what the loader reads with at that moment.
+`Progress` is what was returned, and so the loader's position: batches prepared ahead do not count. The iterator always
+uses the loader's current reader.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOT_BY_INDEX = (
 
 
 def warn_of_repeated_order(epochs: int | None) -> None:
-    """Warns whoever loops over a loader again after its last epoch, and may expect another order."""
+    """Warns users who loop over a loader again after its last epoch, and may expect another order."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("beam_pipes."):
         frame, level = frame.f_back, level + 1  # to the user's loop, which may be over a loader that wraps this one
@@ -49,11 +49,11 @@ def warn_of_repeated_order(epochs: int | None) -> None:
 
 
 class Progress:
-    """What was returned: a group of batches, those that remain (last one first), and so the cursor."""
+    """What was returned: a group of batches, the remaining ones (last one first), and so the cursor."""
 
     def __init__(self, start: Cursor) -> None:
         self._start = start
-        # Replaced as a whole: a thread that asks for the cursor never sees steps beside the batches of other ones.
+        # Replaced as a whole: a thread that asks for the cursor never sees steps together with the batches of others.
         self._group: tuple[Steps, Batches] | None = None
 
     @property
@@ -109,18 +109,18 @@ class LoaderIterator(Stateful):
         self._workers = workers
         self._prefetch = prefetch
         self._groups: Iterator[Made] | None = None  # groups of finished batches
-        self._error: Exception | None = None  # why there is no batch behind those that are ready
+        self._error: Exception | None = None  # why no batch follows the ready ones
         self._progress = loader._progress
         self._ready: Batches = []
         self._closed = False
         self._reading = threading.RLock()  # held while a group is read, or waited for
-        self._changing = threading.RLock()  # held for moments, so that closing never waits for a thread that reads
+        self._changing = threading.RLock()  # held briefly, so that closing never waits for a reading thread
 
     def __iter__(self) -> LoaderIterator:
         return self
 
     def __next__(self) -> Batch:
-        # Nothing else happens for most batches: a batch is made in 4 µs, and a lock takes 1 % of them. `pop` is atomic.
+        # For most batches nothing else happens: a batch is made in 4 µs, and a lock takes 1 % of that. `pop` is atomic.
         ready = self._ready
         if ready:
             try:
@@ -178,10 +178,11 @@ class LoaderIterator(Stateful):
                 return
             loader = self._loader
             reader = loader._reader
-            # Planning a group of copies costs a fraction of a millisecond, so these may grow faster.
+            # Planning a group of copies takes a fraction of a millisecond, so these may grow faster.
             most, factor = (reader.group_length, 2) if self._workers or not reader.pends else (MAX_GROUP, 4)
             groups = loader._steps.groups(loader._progress.cursor, reader.stream.size_of, most, factor=factor)
-            # Of the reader, not of the iterator: threads that knew the iterator would keep it alive, and so themselves.
+            # Tied to the reader, not to the iterator: threads that knew the iterator would keep it, and so themselves,
+            # alive.
             if self._workers:
                 depth = max(1, -(-self._prefetch // reader.group_length))
                 make = reader.read_until_failure

@@ -113,10 +113,10 @@ class Loader(Stateful):
             stream.check_widths()
         self._features = options.features_of(stream)
         self._reader = options.reader(stream, self._steps)
-        if self._run.steps_per_epoch == 0:  # a training loop over nothing would end without a word
+        if self._run.steps_per_epoch == 0:  # a training loop over nothing would end silently
             raise LoaderError(f"{options.source!r}: {self._run.why_no_steps()}")
         self._progress = Progress(Cursor(0, 0))
-        self._restored: Cursor | None = None  # where the last state stood that was restored
+        self._restored: Cursor | None = None  # the position of the last restored state
         self._iterator: weakref.ref[LoaderIterator] | None = None
 
     @property
@@ -224,7 +224,7 @@ class Loader(Stateful):
         previous = self._iterator() if self._iterator is not None else None
         if previous is not None:
             previous.close()
-        # Not that of the previous iterator: a thread may still be reading for it.
+        # Not the lock of the previous iterator: a thread may still be reading for it.
         self._progress = Progress(self._cursor)
         iterator = LoaderIterator(self, workers=self.workers, prefetch=self.prefetch)
         self._iterator = weakref.ref(iterator)
@@ -333,7 +333,7 @@ class Loader(Stateful):
             check_batch_size(self._steps.smallest_batch, share)  # no sharding has said that processes read the same
 
     def _settle_once(self) -> None:
-        """`_settle`, where a share was not taken from the world yet, or cannot be read."""
+        """`_settle`, if a share was not taken from the world yet, or cannot be read."""
         if self.share.world is None or self._steps.smallest_batch < self.share.count:
             self._settle()
 
@@ -389,7 +389,7 @@ class Loader(Stateful):
     @property
     def state(self) -> LoaderState:
         """The loader's position: after the last returned batch, regardless of prefetched ones."""
-        epoch, position = self._cursor  # at once: another thread may be iterating
+        epoch, position = self._cursor  # in one read: another thread may be iterating
         return LoaderState(
             source=self._reader.stream.identity(),
             order_version=ORDER_VERSION,

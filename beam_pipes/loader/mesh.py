@@ -193,7 +193,7 @@ class MeshShare:
 
     @property
     def line(self) -> str:
-        """What `Loader.describe` prints of it."""
+        """The line that `Loader.describe` prints."""
         part = self.sequence
         whole = "whole rows" if part is None else f"{part_words(part)} of each row"
         order = "" if part is None or part.order == "contiguous" else f", order {part.order}"

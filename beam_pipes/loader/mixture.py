@@ -34,7 +34,7 @@ from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit, opened
 from beam_pipes.loader.state import MOST_PERIOD, Segment
 
-_SEARCHED_PERIOD = 1 << 18  # others are approximated by a period up to here
+_SEARCHED_PERIOD = 1 << 18  # too long periods are approximated by one up to this length
 
 
 def exact_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ def _approximate(shares: npt.NDArray[np.float64]) -> tuple[int, ...]:
     best = int(np.argmin(worst))
     period = int(periods[best]) if math.isfinite(worst[best]) else _SEARCHED_PERIOD
     weights = np.floor(shares * period).astype(np.int64)
-    # Largest remainders get what rounding down left over; where the best period was found this is plain rounding.
+    # The largest remainders get what rounding down left over; at the best period this is plain rounding.
     remainders = shares * period - weights
     weights[np.argsort(-remainders, kind="stable")[: period - int(weights.sum())]] += 1
     divisor = math.gcd(*weights.tolist())
@@ -116,9 +116,9 @@ def _approximate(shares: npt.NDArray[np.float64]) -> tuple[int, ...]:
 
 
 def chairman_turns(rates: Sequence[int]) -> Iterator[int]:
-    """Endless turns of sources with integer rates: `(2, 1)` → 0, 1, 0, 0, 1, 0, ... One with rate 0 never has a turn.
+    """Endless turns of sources with integer rates: `(2, 1)` → 0, 1, 0, 0, 1, 0, ... A source of rate 0 has no turns.
 
-    About 1 µs a turn, and no memory beyond a few numbers a source, however large the rates are.
+    About 1 µs per turn, and no memory beyond a few numbers per source, however large the rates are.
     """
     period = sum(rates)
     sources = [index for index, rate in enumerate(rates) if rate]
@@ -144,8 +144,8 @@ def chairman_turns(rates: Sequence[int]) -> Iterator[int]:
 
 
 class _Known(NamedTuple):
-    """The turns of the first slots of a period: the source of each, how many earlier ones are of the same source, and
-    the slots of each source.
+    """The turns of the first slots of a period: the source of each, how many earlier ones belong to the same source,
+    and the slots of each source.
     """
 
     table: npt.NDArray[np.int32]
@@ -154,9 +154,9 @@ class _Known(NamedTuple):
 
 
 class _Turns:
-    """One period of the turns at some rates, computed as far as it is asked for: 1 µs and 12 bytes a slot. Thread-safe.
+    """One period of the turns at some rates, computed only as far as needed: 1 µs and 12 bytes per slot. Thread-safe.
 
-    A period may be 2^20 slots, and rates that change every few steps never come to its end.
+    A period may be 2^20 slots, and rates that change every few steps never reach its end.
     """
 
     def __init__(self, rates: tuple[int, ...]) -> None:
@@ -167,7 +167,7 @@ class _Turns:
         self._lock = threading.Lock()
 
     def until(self, slot: int) -> _Known:
-        """What is known of the turns, at least up to a slot."""
+        """The known turns, at least up to a slot."""
         if len(self._known.table) > slot:
             return self._known
         with self._lock:
@@ -198,10 +198,10 @@ class _Turns:
         )
 
 
-_LEARNED_SLOTS = 1 << 9  # at least so many slots are computed at a time
+_LEARNED_SLOTS = 1 << 9  # at least this many slots are computed at a time
 _SHORT_PERIOD = 1 << 12
 
-# Tables of short periods are kept, as those of the steps of a ramp; one of a long period takes up to 12 MB.
+# Tables of short periods are kept, such as those for the steps of a ramp; one of a long period takes up to 12 MB.
 _short_turns = functools.lru_cache(maxsize=128)(_Turns)
 _long_turns = functools.lru_cache(maxsize=4)(_Turns)
 
@@ -258,8 +258,8 @@ Rates: TypeAlias = "Sequence[float | int | Fraction]"
 Unit = Literal["steps", "rows", "tokens"]
 Interpolation = Literal["constant", "linear"]
 
-# A ramp is taken in that many steps of equal length, at the rates of their middles, with a period of at most so many
-# rows: the table of a period costs 1 µs a row.
+# A ramp is taken in this many steps of equal length, at the rates of their middles, with a period of at most this many
+# rows: the table of a period costs 1 µs per row.
 _RAMP_STEPS = 64
 _RAMP_PERIOD = 1 << 12
 
@@ -313,7 +313,7 @@ class RateSchedule:
             changes.append((row, later))
             label.append([row, *later])
             begin, earlier = row, later
-        last = dict(changes)  # of several at one row, the last one counts
+        last = dict(changes)  # the last of several at one row counts
         return Timeline(list(last), list(last.values()), [*label, *([[-1]] if self.interpolation == "linear" else [])])
 
 
@@ -461,7 +461,7 @@ class MixtureSchedule:
         empty = [index for index, size in enumerate(sizes) if not size and any(rates[index] for rates in rated)]
         if empty:
             raise LoaderError(f"source {empty[0]} of the mixture has a positive rate but no rows", source=empty[0])
-        # How many rows each source gives before it falls out; None if it never does.
+        # How many rows each source gives before it leaves; None if it never does.
         self._limits: list[int | None] = list(sizes)
         if exhausted == "repeat":
             passes = max_epochs or [None] * len(sizes)
@@ -470,7 +470,7 @@ class MixtureSchedule:
         self._stretches = [Stretch(segment.start, segment.counts, segment.rates)]
         self._starts = [segment.start]
         self.size: int | None = None  # rows of an epoch; None: endless
-        # Where the last stretch that is known ends; None if it goes on for ever.
+        # Where the last known stretch ends; None if it goes on forever.
         self._known_until = self._end_of(self._stretches[0])
         if exhausted == "stop":
             self.size = self._known_until
@@ -482,7 +482,7 @@ class MixtureSchedule:
             ]
             self.size = None if None in left else segment.start + sum(each for each in left if each is not None)
         elif any(limit is not None for limit in self._limits):
-            self._learn_until(None)  # says now where the sources run out before the schedule brings others
+            self._learn_until(None)  # finds now where the sources run out before the schedule brings others
 
     def rates_at(self, position: int) -> tuple[int, ...]:
         """The rates at row `position`, 0 for a source that has left."""
@@ -543,7 +543,7 @@ class MixtureSchedule:
         """Computes the stretches up to the one of a row; all of them with None.
 
         Each source that leaves creates a new schedule for the others, and one for a few hundred sources takes half
-        a second: those at the end of an epoch are computed when they are needed.
+        a second: those at the end of an epoch are computed only when they are needed.
         """
         with self._lock:
             while (end := self._known_until) is not None and end != self.size and (position is None or position >= end):
@@ -580,7 +580,7 @@ class MixtureSchedule:
             change = self._timeline.change_after(change)
 
     def _end_of(self, stretch: Stretch) -> int | None:
-        """Where a source would first exceed its limit, or the rates change; None if neither happens."""
+        """Where a source would first exceed its limit, or where the rates change; None if neither happens."""
         ends = [
             position
             for source, limit in enumerate(self._limits)

@@ -38,10 +38,10 @@ from beam_pipes.loader.stream import (
     Stream,
 )
 
-# What has changed a mixture: in which epoch, its segment there, and the sizes of the epochs before.
+# How a mixture was changed: in which epoch, its segment there, and the sizes of the epochs before.
 Changes = tuple[int, Segment, tuple[EpochSizes, ...] | None]
 
-# So many identities and rates of sources are listed in a state, of more only a digest: it stays under a kilobyte.
+# A state lists identities and rates of up to this many sources, and only a digest of more: it stays under a kilobyte.
 _LISTED_SOURCES = 4
 _LISTED_RATES = 16
 
@@ -85,7 +85,7 @@ class MixtureStream(Stream):
         self._change(0, None, ())
 
     def _change(self, epoch: int, segment: Segment | None, earlier: tuple[EpochSizes, ...] | None) -> None:
-        """Takes the segment of an epoch whose rates changed on the way; later ones have these rates from their start.
+        """Takes the segment of an epoch whose rates changed during it; later epochs have these rates from their start.
 
         `earlier` are the epochs before that one; None if their rates are not known.
         """
@@ -105,7 +105,7 @@ class MixtureStream(Stream):
 
     @property
     def located_rows(self) -> int:
-        """Fewer if small sources are repeated often: every pass over one has its own order."""
+        """Fewer if small sources are repeated often: every pass over a source has its own order."""
         rates, rows = self._whole.rates, LOCATED_ROWS
         passes_per_row = sum(rate / size for rate, size in zip(rates, self._sizes, strict=True) if size) / sum(rates)
         while rows > 256 and rows * passes_per_row > 4 * len(rates):
@@ -160,11 +160,11 @@ class MixtureStream(Stream):
 
     @property
     def needs_segment(self) -> bool:
-        """Whether a state must hold the segment: one of many sources leaves it out until their rates change."""
+        """Whether a state must hold the segment: a state of many sources leaves it out until their rates change."""
         return len(self._sizes) <= _LISTED_RATES
 
     def stated_segment(self, epoch: int) -> Segment | None:
-        """None if there are many rates and they are the declared ones, of which the identity has a digest."""
+        """None if there are many rates and they are the declared ones, whose digest is in the identity."""
         if self._changed is None and not self.needs_segment:
             return None
         return self.segment(epoch)
@@ -205,7 +205,7 @@ class MixtureStream(Stream):
             restored = start
         else:
             restored = self._replaced(state.epoch, segment, None if state.epoch else ())
-        # A segment of other sources than these may have given more of one than its limit is here.
+        # A segment with other sources than these may have given more rows of one than its limit is here.
         limits = restored._schedule(state.epoch).most_rows if segment.streams is None else ()
         for source, (limit, count) in enumerate(zip(limits, segment.counts, strict=False)):
             if limit is not None and count > limit:
@@ -287,7 +287,7 @@ class MixtureStream(Stream):
         return places
 
     def _by_source(self, sources: Indices) -> Iterator[tuple[int, Indices]]:
-        """Each source that comes, and where; in one sort, which takes time by the rows and not by the sources."""
+        """Each source that occurs, and where; one sort, whose time depends on the rows and not on the sources."""
         narrow = sources.astype(np.uint16) if len(self._orders) <= 1 << 16 else sources
         order = np.argsort(narrow, kind="stable")
         changes = np.flatnonzero(np.diff(narrow[order])) + 1
@@ -349,7 +349,7 @@ class MixtureStream(Stream):
         if not 0 <= source < len(self._orders):
             raise LoaderError(f"sources are numbered from 0 to {len(self._orders) - 1}, got {source}", source=source)
         schedule, size, orders = self._schedule(epoch), self._sizes[source], self._orders[source]
-        orders.of_epoch(epoch).positions([row])  # raises for what is no row, of sources that never come too
+        orders.of_epoch(epoch).positions([row])  # raises for an invalid row, also of a source that never occurs
         given = schedule.rows_before(source, before)
         for again in itertools.count(schedule.segment.counts[source] // size):
             if given is not None and again * size >= given:
@@ -367,7 +367,7 @@ class MixtureStream(Stream):
         return self._schedules(self.segment(epoch))
 
     def _sizes_before(self, epoch: int) -> tuple[EpochSizes, ...] | None:
-        """The sizes of the epochs before one that is not before the last change; None if they are not known."""
+        """The sizes of the epochs before one that is not before the last change; None if unknown."""
         if self._changed is not None and self._earlier is None:
             return None
         found: list[EpochSizes] = []

@@ -51,13 +51,13 @@ Options = TypeVar("Options")
 def takes(
     options: Callable[P, Options],
 ) -> Callable[[Callable[[Made, Options], None]], Callable[Concatenate[Made, P], None]]:
-    """Gives an `__init__` of one object of options the parameters of their dataclass, for type checkers and `help`."""
+    """Gives an `__init__` of one options object the parameters of its dataclass, for type checkers and `help`."""
 
     def with_parameters(init: Callable[[Made, Options], None]) -> Callable[Concatenate[Made, P], None]:
         def __init__(self: Made, /, *args: P.args, **kwargs: P.kwargs) -> None:
             init(self, options(*args, **kwargs))
 
-        # What is missing or unknown is missing in a call of the class.
+        # Missing or unknown arguments raise as in a call of the class.
         __init__.__qualname__ = options.__init__.__qualname__ = init.__qualname__
         __init__.__doc__ = init.__doc__
         __init__.__signature__ = inspect.signature(options.__init__)  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ class LoaderOptions:
     prefetch: int = 2
 
     def __post_init__(self) -> None:
-        # A copy of the loader reads the same snapshot, and the mesh stays in this process.
+        # A copy of the loader reads the same snapshot; the mesh stays in this process.
         mesh = mesh_share(self.mesh, spec=self.spec, sequence_order=self.sequence_order)
         if mesh is not None and (self.host_index is not None or self.host_count is not None):
             raise LoaderError(
@@ -177,7 +177,7 @@ class LoaderOptions:
             state = over_newer(stream, state, now, self.appended)
         declared = state.source.get("rates") == now.source.get("rates")
         if state.segment is not None and not declared:
-            # Declared at the rates that were in force when it was saved: as good as the ones of the beginning.
+            # Declared at the rates in force when it was saved, which serve as well as the first ones.
             if now.source.get("rates") == rates_label(state.segment.rates):
                 now = dataclasses.replace(now, source={**now.source, "rates": state.source.get("rates")})
         try:
@@ -209,7 +209,7 @@ class LoaderOptions:
         )
 
     def _transformed(self, stream: Stream, no_rows: Batch) -> Batch:
-        """What the transform makes of no rows, or of the first one: `np.stack` of the images of no rows fails."""
+        """The transform's result for no rows, or for the first row: `np.stack` fails on the images of no rows."""
         assert self.transform is not None
         try:
             return checked_result(self.transform(no_rows), 0)
@@ -244,7 +244,7 @@ class LoaderOptions:
         if self.last == "pad":
             checked_name(VALID, features)
             if self.transform is not None:
-                fills_of_result(no_rows, stream.fills, self.pad_value)  # refuses now what no column of the result holds
+                fills_of_result(no_rows, stream.fills, self.pad_value)  # refuses now what is no column of the result
         if self.sequence is not None:
             self._check_sequence(self.sequence, stream, None if self.transform is None else no_rows)
         _check_names("pad_to", self.pad_to, stream.all_features)
@@ -294,7 +294,7 @@ class LoaderOptions:
 
 
 def _name_older_snapshot(error: StateMismatchError, split: object, state: LoaderState) -> None:
-    """Adds to the error of a state how to go on over its own snapshot, if that is still there."""
+    """Adds to a state's error how to continue over its own snapshot, if that still exists."""
     manifest_id = str(state.source.get("manifest")).partition("?")[0]
     if not isinstance(split, Split) or split.manifest_id.startswith(manifest_id):
         return

@@ -58,7 +58,8 @@ class Order(Protocol):
 def derive_key(seed: int, *words: int) -> int:
     """A 64-bit key from a seed and any number of integers (epoch, stream, window, ...).
 
-    One round of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014) a word.
+    One round of SplitMix64 per word (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA
+    2014).
     """
     state = seed & _MASK_64
     for word in (len(words), *words):
@@ -110,7 +111,7 @@ def check_indices(indices: IndexLike, size: int, what: str) -> Indices:
 
 
 def check_integer(name: str, value: object, least: int, most: int | None = None) -> int:
-    """`value` as Python's integer: one of NumPy's has a width, would overflow in sums, and is nothing for JSON.
+    """`value` as a Python integer: a NumPy integer has a width, would overflow in sums, and does not fit into JSON.
 
     Raises `LoaderError` unless it is an integer within bounds; NumPy's integers are integers, bools are not.
     """
@@ -153,10 +154,11 @@ class KeyedPermutation:
         self._low_bits = max(1, max(size - 1, 1).bit_length() // 2)
         self._high_size = max(1, -(-size // (1 << self._low_bits)))
         # Small domains have small halves, where a round changes little: chi-square over all permutations of five
-        # records needs 16 rounds; from thousands of records on no test here tells eight rounds from a random one.
+        # records needs 16 rounds; from thousands of records on, no test here distinguishes eight rounds from a random
+        # permutation.
         rounds = 24 if size < _SMALL_SIZE else 8
         key = derive_key(seed, epoch, stream)
-        self._small: Indices | None = None  # all of it, once most of it is asked for
+        self._small: Indices | None = None  # all of it, once most of it was requested
         self._keys = []
         for index in range(rounds):
             word = _mix((key + index * GAMMA) & _MASK_64)
@@ -199,7 +201,7 @@ class KeyedPermutation:
                 np.bitwise_xor(low, scratch.hash_bits(high, key, self._shift), out=low)
             else:
                 np.add(high, scratch.hash_below(low, key, self._wide_high), out=high)
-                # Modulo without a division: of x and x - A (mod 2^32) the smaller is the one within [0, A).
+                # Modulo without a division: the smaller of x and x - A (mod 2^32) is the one within [0, A).
                 np.minimum(high, np.subtract(high, self._high, out=scratch.spare), out=high)
         return self._join(high, low)
 
@@ -225,7 +227,7 @@ class KeyedPermutation:
 
 
 def _number(value: int, dtype: type[np.unsignedinteger] = np.uint32) -> Array:
-    """An array of no dimensions: beside an array it costs half of what a scalar does, 0.3 µs a call."""
+    """A zero-dimensional array: in operations with an array it costs half of what a scalar does, 0.3 µs per call."""
     return np.array(value, dtype)
 
 
@@ -263,7 +265,7 @@ class _Scratch:
 
 @dataclasses.dataclass(frozen=True)
 class ShardOrder:
-    """Which record a shard reads at which position of which epoch.
+    """Which record a shard reads at which position in which epoch.
 
     Shard s of n has the places s, s + n, s + 2n … of the epoch. With `sticky` these are records s, s + n, … and only
     their order changes.
@@ -277,7 +279,7 @@ class ShardOrder:
     sticky: bool = False
 
     def size_of(self, shard_id: int) -> int:
-        """Records of one shard: they differ by one at most."""
+        """Records of one shard: sizes differ by at most one."""
         return len(range(shard_id, self.size, self.num_shards))
 
     @property
@@ -312,7 +314,7 @@ class ShardOrder:
         return KeyedPermutation(size, seed=self.seed, epoch=epoch, stream=stream)
 
 
-# Places that are permuted at once: 256 take 0.15 ms, and 8,192 take 0.32.
+# Places that are permuted at once: 256 take 0.15 ms, 8,192 take 0.32.
 _PART = 8192
 
 

@@ -35,10 +35,10 @@ import numpy as np
 
 from beam_pipes.errors import LoaderError
 
-# Far beyond what a batch takes; the same as a build waits for a sign of life from a source shard.
+# Far longer than a batch takes; the same as a build waits for a sign of life from a source shard.
 LATE_SECS = 300.0
 
-# How long a waiting side sleeps before it looks who is late, and whether the other side is there at all.
+# How long a waiting side sleeps before it checks who is late, and whether the other side is there at all.
 LOOK_SECS = 0.5
 
 
@@ -100,8 +100,8 @@ def interrupts_held_back() -> Iterator[None]:
     """Ctrl-C inside the block takes effect after it; blocks may be nested.
 
     Python runs its handler in the main thread whichever thread a signal reaches, so masking only that thread would not
-    hold it back if a library has threads. Nothing is done in other threads, where no `KeyboardInterrupt` is raised, nor
-    if the handler is not Python's, because it could not be restored.
+    hold it back if a library has threads. Does nothing in other threads, where no `KeyboardInterrupt` is raised, nor if
+    the handler is not Python's, because it could not be restored.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
@@ -218,8 +218,9 @@ class OrderedPrefetcher(Generic[Task, Result]):
 def keep_freed_memory() -> None:
     """Lets glibc keep memory that batches free for the next ones, up to 64 MB, instead of returning it to the kernel.
 
-    glibc returns what exceeds twice the largest block that it has ever mapped and freed, 32 MB at most, so one of that
-    size is. Its pages are never touched, and cost nothing; fresh pages for each batch cost up to a third of its time.
+    glibc returns everything beyond twice the largest block that it has ever mapped and freed, 32 MB at most, so a block
+    of that size is mapped and freed here. Its pages are never touched, and cost nothing; fresh pages for each batch
+    cost up to a third of its time.
     """
     np.empty(31 << 20, np.uint8)
 
@@ -263,7 +264,7 @@ class _Shared(Generic[Task, Result]):
                 else:
                     self.news.acquire(blocking=False)
                 return None
-            self.delivered = number + 1  # first: an interrupt may lose a result, and the next is still due
+            self.delivered = number + 1  # first: an interrupt may lose a result, and the next one is still due
             delivered = self.results.pop(number)
             if self.delivered in self.results:
                 self._announce()
@@ -291,7 +292,8 @@ class _Shared(Generic[Task, Result]):
                 if self.stopped or self.exhausted_at is not None:
                     self._end(None)
                     return None
-            # Not under `changed`: making a task may take long, and the consumer can have earlier results meanwhile.
+            # Not while holding the lock: making a task may take long, and the consumer can take earlier results
+            # meanwhile.
             try:
                 task = next(self.tasks)
             except StopIteration:
@@ -346,12 +348,12 @@ def _work(shared: _Shared[Task, Result]) -> None:
             shared.take()  # ends the tasks
             return
         shared.put(number, result, None)
-        del work, task, result  # a thread that waits must not keep a batch in memory
+        del work, task, result  # a waiting thread must not keep a batch in memory
 
 
 _open_prefetchers: weakref.WeakSet[OrderedPrefetcher[Any, Any]] = weakref.WeakSet()
-# Also those of prefetchers that are gone: a loop that is left drops its prefetcher, whose threads are told to end, but
-# still do what they have begun.
+# Includes those of prefetchers that are gone: leaving a loop drops its prefetcher, whose threads are asked to end, but
+# first finish what they have begun.
 _threads_at_work: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 # How long the end of a process waits for its threads.
 END_SECS = 5.0
@@ -366,11 +368,10 @@ def _close_open_prefetchers() -> None:
         thread.join(max(0.0, latest - time.monotonic()))
 
 
-#: Seconds below which a result is made when it is asked for. A thread that hands it over takes 0.05 ms of two
-#: processors and waits for the interpreter lock; a training step hides neither, and half a millisecond it does not
-#: notice.
+#: Results that take fewer seconds are made on request. A thread that hands one over takes 0.05 ms of two processors and
+#: waits for the interpreter lock; a training step hides neither, and does not notice half a millisecond.
 QUICK_SECS = 0.0005
-# So many results are looked at before a decision; by the median, as some of them wait for other processes.
+# Number of results before a decision; by their median, because some of them wait for other processes.
 _LOOKED_AT = 32
 
 
@@ -426,7 +427,7 @@ class MadeAhead(Generic[Task, Result]):
             try:
                 return next(self._threads)
             except StopIteration:
-                # At their end, or told to stop: then all that they made ahead was given.
+                # At their end, or asked to stop: then everything made ahead was returned.
                 self._threads = None
         return self._timed(next(self._tasks))
 
@@ -448,7 +449,7 @@ CLOSED = "this iterator was closed, or replaced by a newer one of the same loade
 
 
 def not_copied(what: str, remedy: str) -> LoaderError:
-    """The error for pickling or copying what belongs to this process: its threads and its position."""
+    """The error for pickling or copying something that belongs to this process: its threads and its position."""
     return LoaderError(f"{what} belongs to its process and cannot be pickled or copied. {remedy}")
 
 

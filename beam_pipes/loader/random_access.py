@@ -62,7 +62,7 @@ class RandomAccess:
         return len(self._split)
 
     def __getitem__(self, index: int) -> Record:
-        example = self._split[index]  # its own, to be handed out as it is
+        example = self._split[index]  # a new one, returned as it is
         if self._features is not None:
             example = {name: example[name] for name in self._features}
         return example if self._transform is None else self._transform(example)
@@ -79,7 +79,7 @@ class RandomAccess:
         return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
-        # Grain compares this between saving and restoring: it must name the data, and no memory address.
+        # Grain compares this between saving and restoring: it must name the data, without any memory address.
         transform = getattr(self._transform, "__qualname__", type(self._transform).__name__)
         features = "all" if self._features is None else ",".join(self._features)
         return f"RandomAccess({Identity.of_split(self._split)}, features={features}, transform={transform})"

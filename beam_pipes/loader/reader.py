@@ -49,13 +49,14 @@ class PendingBatch(NamedTuple):
 
 
 Batches = list[Batch | PendingBatch]
-# Steps, their batches, and why there are no more of them.
+# Steps, their batches, and the reason why there are no more.
 Made = tuple[Steps, Batches, Exception | None]
 
 _KEPT_WINDOWS = 4
 # Batches are gathered in groups of up to this size and handed out as slices. A batch of 32 × 1,024 tokens takes
-# 16 µs to copy and 17 µs of calls around it, which a group pays once. Beside a bare index into a memory map, groups of
-# 1, 4, 8, 16 and 32 such batches reach 0.48, 0.72, 0.80, 0.84 and 0.78 of its speed; the largest leave the caches.
+# 16 µs to copy and 17 µs of calls around it, which a group pays once. Compared with a bare index into a memory map,
+# groups of 1, 4, 8, 16 and 32 such batches reach 0.48, 0.72, 0.80, 0.84 and 0.78 of its speed; the largest leave the
+# caches.
 _GROUP_BYTES = 2 << 20
 MAX_GROUP = 64
 
@@ -76,7 +77,7 @@ def checked_result(result: object, rows: int) -> Batch:
 
 
 def failed_transform(transform: object, error: Exception) -> TransformError:
-    """The error of a transform that raised, in place of its own: `transform decode failed: ValueError: no JPEG`."""
+    """The error that replaces the one that a transform raised: `transform decode failed: ValueError: no JPEG`."""
     name = getattr(transform, "__qualname__", type(transform).__name__)
     return TransformError(f"transform {name} failed: {type(error).__name__}: {error}".removesuffix(": "))
 
@@ -104,7 +105,7 @@ class BatchReader:
         self._sequence = sequence
         self._host_places = self._located = steps.host_places(steps.batch_size, steps.batch_size)
         self.host_rows = len(self._host_places)
-        # The width of columns that vary is that of the global batch, so its places are needed, ours and the others'.
+        # The width of varying columns is that of the global batch, so its places are needed, both ours and the others'.
         self._sees_whole = steps.share.count > 1 and bool(varying(stream.columns))
         if self._sees_whole:
             self._located = np.arange(steps.batch_size)
@@ -141,7 +142,7 @@ class BatchReader:
         try:
             columns = self.stream.located(self._places(steps))
         except Exception:
-            columns = None  # read one by one, the batches in front of the one that fails come first
+            columns = None  # read one by one, so that the batches before the failing one come first
         if columns is None:
             return self.read_until_failure(steps)
         rows = self.host_rows
@@ -189,7 +190,7 @@ class BatchReader:
             try:
                 parts.append(self.read_stacked(found))
             except Exception:
-                for number in range(found.length):  # names the record, unless reading goes well now
+                for number in range(found.length):  # names the record, unless reading succeeds now
                     self.read_one(found.some(number, 1))
                 raise
             cursor, left = found.following, left - found.length
@@ -219,7 +220,7 @@ class BatchReader:
         try:
             if draw is None:
                 made = self._transform(rows)
-            else:  # a row of a mixture may come several times in an epoch
+            else:  # a row of a mixture may occur several times in an epoch
                 made = draw(rows, row_keys(steps.epoch, places & ROW_OF_PLACE if places.ndim == 1 else positions))
         except (BeamPipesError, MemoryError):
             raise
@@ -234,14 +235,14 @@ class BatchReader:
         return self.stream.gather(*self._places_to_read(steps))
 
     def _places_to_read(self, steps: Steps) -> tuple[Places, Places | None]:
-        """The places of this process's rows, and of other rows that decide how wide columns are."""
+        """The places of this process's rows, and of other rows that determine the width of columns."""
         places = self._places(steps)
         beside = None
         if self._sees_whole:
             beside, places = places, places[self._own(steps)]
         if self._transform is not None and not self._has_own(steps):
-            # What a transform makes of no rows may have another dtype or width than what it makes of some: a row of
-            # another host, which `finished` takes away again, shows which.
+            # The transform's result for no rows may have another dtype or width than that for some: a row of another
+            # host, which `finished` removes again, shows which.
             places = self.stream.locate(steps.epoch, np.array([steps.position]))
         return places, beside
 
@@ -336,7 +337,7 @@ class BatchReader:
         if places is not None:
             return places
         with self._lock:
-            places = self._windows.get(key)  # another thread may have been here meanwhile
+            places = self._windows.get(key)  # another thread may have computed it meanwhile
             if places is None:
                 places = self._windows[key] = self._locate_window(*key, per_window)
                 while len(self._windows) > _KEPT_WINDOWS:
@@ -351,6 +352,6 @@ class BatchReader:
             starts = starts[starts + batch_size <= size]
         segment = self.stream.segment(epoch)
         if segment is not None:
-            # Rows before the last change of rates cannot be located; the caller has made sure that none is wanted.
+            # Rows before the last change of rates cannot be located; the caller ensures that none is requested.
             starts = np.maximum(starts, segment.start)
         return self.stream.locate(epoch, (starts[:, None] + self._located).reshape(-1))

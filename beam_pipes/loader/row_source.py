@@ -44,7 +44,7 @@ class MeasuredSplit(SplitLike, Protocol):
 
 
 class ReadSplit(MeasuredSplit, Protocol):
-    """A split that is read: what rows are made of. One that derives features of a record together has `columns_of`,
+    """A split that is read: rows are made from it. One that derives features of a record together has `columns_of`,
     which is called in place of `gather` and `gather_values` (see `columns.columns_of`)."""
 
     def shapes(self, feature: str, indices: Indices) -> np.ndarray: ...

@@ -189,7 +189,7 @@ class SplitRows(Rows):
         self._pad_to = {name: column.shape for name, column in self.columns.items() if None not in column.shape}
 
     def identity(self) -> dict[str, object]:
-        return dataclasses.asdict(self._identity)  # of the records as they were when it was opened
+        return dataclasses.asdict(self._identity)  # of the records as of opening
 
     def costs(self, epoch: int) -> Indices:
         lengths = [self.split.lengths(name) for name in self.features if self.split.spec[name].ragged]

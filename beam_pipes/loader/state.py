@@ -2,10 +2,10 @@
 
 `LoaderState` is one JSON of less than a kilobyte, the same on every host; longer only if the rates of a mixture of more
 than about 30 sources were changed during the run, because it then holds the position of each, or if records were added
-to the source more than ten times, because it holds some 40 bytes for each addition. It does not hold the batch
+to the source more than ten times, because each addition takes some 40 bytes. It does not hold the batch
 size, the number of hosts, workers or epochs, nor the choice of features: those may change between saving and restoring,
 but the order of the rows may not. `Identity` names the data, so that a state or a plan of other data is refused.
-`Stateful` has it in the forms of checkpoints: torch's, Grain's, and TensorFlow's, which is imported then.
+`Stateful` offers it in the forms of checkpoints: torch's, Grain's, and TensorFlow's, which is imported only then.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Identity:
 
 
 STATE_VERSION = 1
-MOST_PERIOD = 1 << 20  # rates of a mixture add up to no more
+MOST_PERIOD = 1 << 20  # the rates of a mixture add up to at most this
 
 # A state as checkpoints of torch and Orbax keep it: plain values by name, for `load_state_dict` to check.
 StateDict = dict[str, Any]
@@ -170,7 +170,7 @@ _MOST_ROWS = 2**61  # positions and counts are summed up as int64
 
 
 def _whole(name: str, number: object, *, most: int = _MOST_ROWS) -> int:
-    """A number of a state as Python's: a checkpoint may have made it NumPy's."""
+    """A number of a state as a Python number: a checkpoint may have turned it into NumPy's."""
     if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
         raise ValueError(f"{name} should be a non-negative integer, got {number!r:.60}")
     if number > most:
@@ -193,7 +193,7 @@ def _segment(value: JsonValue) -> Segment:
     lengths = {len(segment.counts), len(segment.rates), len(segment.streams or segment.rates)}
     if len(lengths) > 1 or len(set(segment.streams or ())) < len(segment.streams or ()):
         raise ValueError(f"the segment should have a count, a rate and a stream for each source, got {value!r:.200}")
-    # Of sources that were taken away during the run, the rows count, and no number of them is kept.
+    # For sources that were removed during the run, only the total of rows is kept.
     given = sum(segment.counts)
     if given > segment.start or (given < segment.start and segment.streams is None):
         raise ValueError(f"the sources gave {given} rows before the segment, which starts at row {segment.start}")

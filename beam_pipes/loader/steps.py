@@ -68,7 +68,7 @@ class StepOfRow(NamedTuple):
     full_rows: int
 
 
-#: What becomes of the rows at the end of an epoch that do not fill a global batch: see `Loader`.
+#: What happens to rows at the end of an epoch that do not fill a global batch: see `Loader`.
 Last = Literal["drop", "pad", "partial"]
 LAST: tuple[Last, ...] = get_args(Last)
 
@@ -84,7 +84,7 @@ class StepOptions:
     last: Last
     share: HostSlice
 
-    even: ClassVar[bool] = True  # whether all batches but the last one of an epoch have as many rows
+    even: ClassVar[bool] = True  # whether all batches but the last one of an epoch have the same number of rows
 
     def __post_init__(self) -> None:
         if self.last not in LAST:
@@ -147,7 +147,7 @@ class StepOptions:
                 following = Cursor(epoch + 1, 0) if done else Cursor(epoch, end)
                 return Steps(epoch, position, rows, count, following, batch_size)
             if not self.steps_of(size):
-                return None  # no epoch has a step: without this, a run without end would look for one for ever
+                return None  # no epoch has a step: without this, an endless run would look for one forever
             epoch, position = epoch + 1, 0
         return None
 

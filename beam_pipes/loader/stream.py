@@ -7,10 +7,10 @@
 `locate` turns positions of an epoch into *places* (cheap, vectorised, independent of the data), `gather` turns places
 into a batch. The loader locates many batches at once and gathers one at a time.
 
-A `Stream` has one source or several. `RowStream` is that of one, `MixtureStream` that of several, and `BucketStream`
-that of one in batches by tokens. `AppendedStream` is one whose split has grown during the run, and `over_newer` makes
-of a state saved before that a state of it: epochs have then other rows, which `epochs.py` locates, and everything
-else is that of a `RowStream`.
+A `Stream` has one source or several: `RowStream` has one, `MixtureStream` several, and `BucketStream` one in batches by
+tokens. `AppendedStream` has one whose split has grown during the run, and `over_newer` converts a state saved before
+that into a state of it: epochs then have other rows, which `epochs.py` locates, and everything else is as in a
+`RowStream`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OpenSource: TypeAlias = "ReadSplit | PackingPlan | PaddedSplit"
 
 Places = npt.NDArray[np.int64]
 
-# A thousand places cost little more than one: the calls are what takes time.
+# A thousand places cost little more than one: the calls take most of the time.
 LOCATED_ROWS = 8192
 
 
@@ -101,12 +101,12 @@ class Stream(abc.ABC):
         #: All existing features, whether read or not.
         self.all_features: frozenset[str] = frozenset().union(*(rows.split.spec for rows in self.sources))
         self.columns = columns_in_common(self.sources)
-        #: What fills each feature; one that is ragged in one source is filled as a ragged one in all.
+        #: The fill of each feature; one that is ragged in one source is filled as a ragged one in all.
         self.fills: Fills = {
             name: next((rows.fills[name] for rows in self.sources if rows.split.spec[name].ragged), fill)
             for name, fill in self.sources[0].fills.items()
         }
-        #: Bytes of a row in a batch; None if batches cannot be cut out of larger ones.
+        #: Bytes of a row in a batch; None if batches cannot be cut from larger ones.
         self.row_bytes = row_bytes(self.columns)
         # Only a shuffle of blocks knows which part of a file comes next; other orders touch all files at any time.
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
@@ -134,7 +134,7 @@ class Stream(abc.ABC):
         return LOCATED_ROWS
 
     def lines(self) -> list[str]:
-        """What `Loader.describe` prints of it beside its source."""
+        """What `Loader.describe` prints besides its source."""
         return []
 
     @abc.abstractmethod
@@ -182,7 +182,7 @@ class Stream(abc.ABC):
     @property
     @abc.abstractmethod
     def changes(self) -> Any | None:
-        """What `with_changes` takes over to the same stream in another process; None if nothing changed."""
+        """What `with_changes` applies to the same stream in another process; None if nothing changed."""
 
     @abc.abstractmethod
     def with_changes(self, changes: Any) -> Stream: ...
@@ -214,7 +214,7 @@ class Stream(abc.ABC):
         """The sources of these places, and the rows of each, taken down or not."""
 
     def stand_ins_in(self, epoch: int, source: int, records: Indices) -> Indices:
-        """The records of a source that are read in an epoch for some of it; those that do not come stay."""
+        """The records of a source that are read in an epoch for some of it; those that do not occur stay."""
         return np.asarray(stored_split(self.sources[source].split).stand_ins(records), np.int64)
 
     def check_widths(self) -> None:
@@ -228,7 +228,7 @@ class Stream(abc.ABC):
         """
         if beside is None:
             return self._gather(places, None)
-        # A split may be taken down and written again between the two reads, of the widths and of the values.
+        # A split may be taken down and written again between reading the widths and reading the values.
         return self._consistently(lambda: self._gather(places, self._widest(beside)))
 
     def _consistently(self, read: Callable[[], Batch]) -> Batch:
@@ -349,7 +349,7 @@ def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended
     """
     source = stream.source
     older = _split_of(source).as_of(str(state.source.get("manifest")))
-    # The run's identity is that of the rows as they were: a state of other records, or of other options, is found here.
+    # The run's identity is that of the rows as they were: a state of other records or options is detected here.
     rows = open_rows(_with_split(source, older), stream.options)
     check_same_sequence(state, dataclasses.replace(now, source=rows.identity()))
     # Part of each addition goes into every later state, so it is kept short; the digest is that of a filter.
@@ -357,11 +357,11 @@ def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended
     addition = Addition(
         manifest=manifest[:16] + (f"?{digest}" if digest else ""),
         rows=rows.size,
-        # At the start of an epoch nothing of it has been read yet: it gets the new records under either policy.
+        # At the start of an epoch none of it has been read yet: it gets the new records under either policy.
         epoch=state.epoch if state.position else state.epoch - 1,
         position=state.position if state.position and appended == "now" else None,
     )
-    # Before the first row of a run no past has to be remembered: it simply begins with all records.
+    # Before the first row of a run there is no past to remember: it simply begins with all records.
     additions = (*state.appended, addition) if addition.epoch >= 0 else ()
     return dataclasses.replace(state, source=now.source, appended=additions)
 
@@ -387,7 +387,7 @@ class AppendedStream(RowStream):
         self._plain, self.additions = plain, additions
         split: Split = _split_of(self.source)
 
-        # Older snapshots are opened when an epoch of theirs is read, which in a run that goes on is mostly never.
+        # Older snapshots are opened only when one of their epochs is read, which a continuing run rarely does.
         def part(
             rows: int, stream: int, snapshot: int, chosen: Callable[[], Split], whole: Callable[[], Split] | None = None
         ) -> EpochRange:
@@ -417,9 +417,9 @@ class AppendedStream(RowStream):
         sizes = [*(addition.rows for addition in additions), self.size]
         numbers = range(len(additions))
         self._wholes = [part(sizes[number], 0, number + 1, functools.partial(before, number)) for number in numbers]
-        # Epochs that begin after the last addition are those of any stream: same order, no table of numbers.
+        # Epochs that begin after the last addition are like those of any stream: same order, no table of numbers.
         self._wholes.append(EpochRange(self.size, 0, lambda: Opened(orders=self._orders)))
-        # Orders of their own: what was added is permuted by itself, whatever was read before it.
+        # Their own orders: added records are permuted among themselves, whatever was read before.
         added = [
             part(
                 sizes[number + 1] - sizes[number],
@@ -440,7 +440,7 @@ class AppendedStream(RowStream):
 
     @functools.cached_property
     def _sizes(self) -> list[EpochSizes]:
-        # All epochs after the last addition are equally long, so those before it are all that has to be listed.
+        # All epochs after the last addition are equally long, so only those before it have to be listed.
         sizes = map(self.size_of, range(1 + max(addition.epoch for addition in self.additions)))
         return [EpochSizes(len(list(alike)), size) for size, alike in itertools.groupby(sizes)]
 

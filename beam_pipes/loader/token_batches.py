@@ -43,7 +43,7 @@ from beam_pipes.loader.stream import OpenSource, Places, RowStream
 from beam_pipes.loader.world import HostSlice
 
 _LISTED_BOUNDARIES = 16
-_ROUNDED_TO = 8  # boundaries that are chosen here suit tensor cores
+_ROUNDED_TO = 8  # boundaries chosen here are multiples of this, which suits tensor cores
 _BATCHES, _RESTS, _ROWS = 1, 2, 3  # streams of keys
 
 
@@ -301,7 +301,7 @@ class BucketStream(RowStream):
         boundary = self.buckets.boundary_of(int(together[0]))
 
         def shapes() -> Shapes:
-            # A record that stands in for one taken down may be longer than the bucket: nothing is cut off.
+            # A record that stands in for a removed one may be longer than the bucket: nothing is cut off.
             found = dict(self._rows.widest(together))
             for name in self._counted:
                 found[name] = (max(boundary, found[name][0]), *found[name][1:])
@@ -342,7 +342,7 @@ def _counted_features(split: SplitLike, feature: str | Sequence[str] | None) -> 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BucketSteps(StepOptions):
-    """The arithmetic of an epoch whose batches differ in rows: where one begins is looked up in its order."""
+    """The arithmetic of an epoch whose batches differ in rows: its order says where each begins."""
 
     buckets: Buckets
     order_of: Callable[[int], BucketOrder]

@@ -214,7 +214,7 @@ def ranges_in_words(rows: npt.NDArray[np.int64]) -> str:
 
 def _torch_world() -> World | None:
     distributed = sys.modules.get("torch.distributed")
-    # A module that is still being imported by another thread has initialised nothing.
+    # A module that another thread is still importing has initialised nothing.
     if distributed is None or not hasattr(distributed, "is_initialized"):
         return None
     if not distributed.is_available() or not distributed.is_initialized():
@@ -242,7 +242,7 @@ def _jax_world() -> World | None:
 
 
 def _tensorflow_world() -> World | None:
-    """From the server that `MultiWorkerMirroredStrategy` has started: the strategy in scope is another thread's."""
+    """From the server that `MultiWorkerMirroredStrategy` started: the strategy in scope belongs to another thread."""
     context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
     server = getattr(context, "_collective_ops_server_def", None)
     if server is None:

@@ -24,8 +24,8 @@ def stable_order(keys: npt.NDArray[np.int64], below: int) -> npt.NDArray[np.int6
 
     `stable_order([2, 0, 2, 1], 3)` → `[1, 3, 0, 2]`
 
-    NumPy sorts numbers of 16 bits by radix and longer ones by comparison; here longer ones go 16 bits at a time, the
-    lowest first.
+    NumPy sorts 16-bit numbers by radix and longer ones by comparison; here longer ones are sorted 16 bits at a time,
+    the lowest first.
     """
     order = np.argsort(keys.astype(np.uint16), kind="stable")
     for shift in range(_BITS, max(below - 1, 0).bit_length(), _BITS):
@@ -119,7 +119,7 @@ def first_fit(lengths: Int64, capacity: int, max_items: int | None = None) -> In
     heaps: list[list[int]] = [[] for _ in range(capacity + 1)]
     bins = [0] * len(lengths)
     spaces: list[int] = []
-    places: list[int] = []  # of each bin, how many more items it takes
+    places: list[int] = []  # for each bin, how many more items it takes
 
     def refresh(space: int) -> None:
         node = leaves + space
@@ -194,7 +194,7 @@ def concat_then_split(lengths: Int64, capacity: int) -> tuple[Int64, Int64, Int6
     return items, starts, stops - starts, rows
 
 
-# Candidates looked at for one place in a bin: a few at first, and so many at most. Without the limit a million pairs
+# Candidates examined for one place in a bin: a few at first, and at most this many. Without the limit a million pairs
 # of independent lengths take minutes for 0.1 % fewer rows.
 _SCAN = (256, 16384)
 
@@ -271,7 +271,7 @@ class _Stock:
         return chosen or None
 
     def _keep(self, kinds: Int64) -> None:
-        """Makes these the kinds that are searched: one contiguous column a feature, largest share first."""
+        """Makes these the kinds that are searched: one contiguous column per feature, largest share first."""
         self._kinds = kinds
         self._columns = [np.ascontiguousarray(column, np.int32) for column in self._vectors[kinds].T]
         self._smallest = [int(column.min()) if len(column) else 0 for column in self._columns]
@@ -280,7 +280,7 @@ class _Stock:
     def _first_fitting(self, space: list[int], start: int) -> int | None:
         if any(have < least for have, least in zip(space, self._smallest, strict=True)):
             return None
-        # No item fits whose largest share exceeds the largest share that is left.
+        # No item fits if its largest share exceeds the largest share that is left.
         largest = max(have / limit for have, limit in zip(space, self._limits.tolist(), strict=True))
         start = max(start, int(np.searchsorted(self._negative_shares, -largest - 1e-12)))
         for first, last in ((start, start + _SCAN[0]), (start + _SCAN[0], start + _SCAN[1])):

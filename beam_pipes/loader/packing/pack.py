@@ -36,7 +36,7 @@ ALGORITHMS: dict[str, Callable[[Int64, int], Int64]] = {
     "next_fit": next_fit,
 }
 CONCAT = "concat_then_split"
-# Of the permutations of a seed; loaders take 0, 1, … for their sources.
+# Stream of the permutations of a seed; loaders take 0, 1, … for their sources.
 _STREAM = 1 << 32
 OVERLONG = ("truncate", "split", "drop", "error")
 
@@ -226,19 +226,19 @@ def plan_of_epoch(split: MeasuredSplit, limits: Mapping[str, int], options: Pack
 
 
 def _bins(lengths: Int64, capacities: Int64, algorithm: str, max_segments: int | None) -> Int64:
-    """The row of each entry, of `lengths` (entries, features)."""
+    """The row of each entry, for `lengths` (entries, features)."""
     if algorithm == "first_fit":
         return first_fit(lengths[:, 0], int(capacities[0]), max_segments)
     if algorithm == "next_fit":
         return next_fit(lengths[:, 0], int(capacities[0]), max_segments)
     if len(set(capacities.tolist())) == 1 and (lengths == lengths[:, :1]).all():
-        # One feature, or several that are always of one length: joined parts with their marks, aligned features.
+        # One feature, or several that always have equal lengths: joined parts with their marks, aligned features.
         bins = best_fit(lengths[:, 0], int(capacities[0]))
     else:
         bins = vector_fit(lengths, tuple(capacities.tolist()))
     if max_segments is None or int(np.bincount(bins).max(initial=0)) <= max_segments:
         return bins
-    # Each segment also takes one of the row's places for segments.
+    # Each segment also takes one of the segment places of the row.
     ones = np.ones((len(lengths), 1), np.int64)
     return vector_fit(np.concatenate([lengths, ones], axis=1), (*capacities.tolist(), max_segments))
 
@@ -259,13 +259,13 @@ def _narrow(array: Array) -> Array:
 
 
 def lower_bound(lengths: npt.NDArray[np.int64], capacity: int) -> int:
-    """A number of bins that no packing of these lengths can go below.
+    """A lower bound on the number of bins in any packing of these lengths.
 
     `lower_bound([6, 6, 6], 10)` → `3`, where the sum alone would say 2.
 
     Martello and Toth's L2 ("Lower bounds and reduction procedures for the bin packing problem", Discrete Applied
     Mathematics 28, 1990): for every threshold t ≤ capacity / 2, items above capacity - t need a bin each, items above
-    capacity / 2 too, and what of the smaller ones (≥ t) does not fit beside the latter needs further bins.
+    capacity / 2 too, and the smaller ones (≥ t) that do not fit beside the latter need further bins.
     Computed for all t at once from the histogram of lengths.
     """
     if not len(lengths):

@@ -33,7 +33,7 @@ from beam_pipes.storage.checked_json import JsonObject
 MAGIC = b"BPPACK01"
 _ALIGNMENT = 64
 _ARRAYS = ("bin_offsets", "records", "starts", "lengths")
-# Options with the value of plans that do not use them, which leave it out and keep the digest that they had.
+# Options with their default values: plans that do not use them leave them out, and so keep the digest that they had.
 _LATER: dict[str, Any] = {"max_segments": None, "segment_multiple": 1, "seed": None, "reshuffle_each_iteration": False}
 _DTYPES = ("|u1", "<u2", "<u4", "<u8")
 
@@ -105,9 +105,9 @@ class PackingPlan(PackOptions):
 
     @property
     def most_segments(self) -> int | None:
-        """No row has more segments, in any epoch: `max_segments`, or the most that a row has.
+        """The largest number of segments in any row of any epoch: `max_segments`, or the maximum over the rows.
 
-        None if it differs by epoch: concatenated documents in another order.
+        None if it differs by epoch, as with concatenated documents in another order.
         """
         if self.max_segments is not None:
             return self.max_segments
