@@ -44,7 +44,7 @@ _loaded, __dir__ = loaded_on_first_use(
 )
 __all__ = __dir__()
 
-# Framework → the names that are imported only where it is installed.
+# Framework → the names that are imported only if it is installed.
 _NAMES_OF_FRAMEWORK = {
     "jax": (
         "JaxDataLoader JaxGenericIterator JaxGenericPeekableIterator JaxGraphIterator data_iterator "

@@ -63,7 +63,7 @@ class Skipped:
 
 
 def map_items(function: Callable[[object, Nested], Nested], element: Nested) -> Nested:
-    """The same dict, tuple or list of `function(name or index, item)` of its items; None for anything else."""
+    """The same dict, tuple or list of `function(name or index, item)` for its items; None for anything else."""
     if isinstance(element, dict):
         return {name: function(name, item) for name, item in element.items()}
     if isinstance(element, tuple) and hasattr(element, "_fields"):
@@ -79,7 +79,7 @@ def map_leaves(function: Callable[[Element, str], object], element: Nested, key:
     if isinstance(element, np.ndarray):
         return function(element, key)
     if isinstance(element, dict) and not key:
-        if all(type(item) is np.ndarray for item in element.values()):  # what a native loader gives
+        if all(type(item) is np.ndarray for item in element.values()):  # as from a native loader
             return {name: function(item, str(name)) for name, item in element.items()}
     mapped = map_items(lambda name, item: map_leaves(function, item, f"{key}/{name}" if key else str(name)), element)
     if mapped is not None:

@@ -293,7 +293,7 @@ class DataLoader(TrackedLoader, KerasData, metaclass=_DatasetConstructors):
         return keras_class(type(self))
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_variant_tensor":  # what every function of TensorFlow asks a Dataset for
+        if name == "_variant_tensor":  # every function of TensorFlow asks a Dataset for it
             raise AttributeError("this function of TensorFlow takes a tf.data.Dataset: pass loader.dataset.")
         if name.startswith("_"):
             raise AttributeError(name)
@@ -329,7 +329,7 @@ class DataLoader(TrackedLoader, KerasData, metaclass=_DatasetConstructors):
         return SharedIterator(self._surfacing(self.dataset.as_numpy_iterator()))
 
     def _call(self, name: str, *args: object, **kwargs: object) -> object:
-        """A Dataset method: a Dataset it returns becomes a loader, anything else is handed on."""
+        """Calls a Dataset method: a returned Dataset becomes a loader, anything else is returned as it is."""
         others = [loader for loader in loaders_in([args, kwargs]) if loader is not self]
         args = tuple(unwrap(value) for value in args)
         kwargs = {key: unwrap(value) for key, value in kwargs.items()}
@@ -386,7 +386,7 @@ class DataLoader(TrackedLoader, KerasData, metaclass=_DatasetConstructors):
         return len(self.dataset) if source is None or source.by_record else source.num_batches()
 
     def conversion_elements(self) -> Iterable[object]:
-        """What a conversion reads: a cache's own batches where nothing stands between, else TensorFlow's tensors."""
+        """What a conversion reads: a cache's own batches if nothing is in between, else TensorFlow's tensors."""
         source = self._native_source()
         return self if source is None or source.by_record else source.open_pass()
 
@@ -428,7 +428,7 @@ class DataLoader(TrackedLoader, KerasData, metaclass=_DatasetConstructors):
 
     @contextlib.contextmanager
     def _raising_source_errors(self) -> Iterator[None]:
-        """Raises what a Python source raised, instead of TensorFlow's error that holds only its text."""
+        """Raises the error of a Python source, instead of TensorFlow's error that holds only its text."""
         try:
             yield
         except Exception as error:

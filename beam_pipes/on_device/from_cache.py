@@ -4,7 +4,7 @@
                                         ──tensors────► TensorFlow's tensors without a pipeline
                                         ──open_loader► the native Loader, for conversions that follow directly
 
-tf.data knows nothing but step numbers: order, hosts and epochs belong to the native loader. Conversions that follow
+tf.data sees only step numbers: order, hosts and epochs belong to the native loader. Conversions that follow
 directly (`to_jax`, `to_torch`, `to_numpy`) read the native loader and need no TensorFlow.
 """
 
@@ -32,7 +32,7 @@ from beam_pipes.on_device.conversions import aligned_copy
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
 from beam_pipes.on_device.python_source import taken_apart
 
-# Records one by one are read in batches of this many rows.
+# Single records are read in batches of this many rows.
 RECORDS_AT_ONCE = 256
 # A call from tf.data into Python costs about as much as 256 KiB of data, so small batches of one shape are handed over
 # in groups.
@@ -98,7 +98,7 @@ class Passes:
         return self._begin()[0]
 
     def _begin(self) -> tuple[int, Mapping[str, object] | None]:
-        """And the restored state within it, taken at once: of two threads that begin, one continues there."""
+        """Also the restored state within it, taken at once: of two threads that begin, one continues there."""
         with self._lock:
             epoch, restored = self._epoch, self._restored
             self._epoch, self._last, self._restored = epoch + self.epochs, None, None
@@ -135,11 +135,11 @@ class Passes:
         saved: StateDict = dict(state_dict)
         epoch = int(saved["epoch"])
         first = epoch - epoch % self.epochs
-        self._loader_at(first).load_state_dict(saved)  # what does not fit is refused now
+        self._loader_at(first).load_state_dict(saved)  # raises now if it does not fit
         self._go_to(first, saved)
 
     def go_back(self, state_dict: Mapping[str, object]) -> None:
-        """The last pass had read ahead: its state is this one."""
+        """Restores the last pass, which had read ahead, to this state."""
         if self._last is not None:
             self._last.load_state_dict(state_dict)
 
@@ -212,7 +212,7 @@ class CacheSource:
 
     @property
     def gives_tensors(self) -> bool:
-        """Whether `tensors` gives what iterating `dataset` gives: not where the cursor of a given loader would move."""
+        """Whether `tensors` gives what iterating `dataset` gives: not if a given loader's cursor would move."""
         return self.given is None and not self.by_record
 
     def tensors(self) -> Generator[dict[str, TfTensor], None, None]:
@@ -295,18 +295,19 @@ class CacheSource:
         def steps(start: TfTensor, stop: TfTensor) -> TfDataset:
             if at_once == 1:
                 return tf.data.Dataset.range(start, stop).map(as_written(lambda step: fetched(step, stop)))
-            # A group ends before a batch that fails, and the next group begins with it: hence one more group.
+            # A group ends before a failing batch, and the next group begins with it: hence one more group.
             numbers = tf.data.Dataset.range(start, stop + at_once, at_once)
             return numbers.scan(tf.cast(start, tf.int64), as_written(lambda step, _: fetched_from(step, stop)))
 
         def found_bounds(element: TfTensor) -> TfTensor:
-            # Called stateless, or no iterator could be checkpointed; it is called all the same, once for each element.
+            # Declared stateless, so that iterators can be checkpointed; it is nevertheless called once for each
+            # element.
             return tf.ensure_shape(tf.numpy_function(bounds, [element], tf.int64, stateful=False), [2])
 
         if self.given is None and passes is None:
             batches = steps(*bounds().tolist())
         else:
-            # Bounds are an element: a checkpoint of an iterator holds those that it had found.
+            # Bounds are an element: a checkpoint of an iterator holds the bounds that it found.
             found = tf.data.Dataset.from_tensors(0).map(as_written(found_bounds))
             batches = found.flat_map(as_written(lambda bounds: steps(bounds[0], bounds[1])))
         if at_once > 1:
@@ -320,7 +321,7 @@ class CacheSource:
         return self._records(batches) if self.by_record else batches
 
     def _shape(self, name: str, batch: Batch) -> tuple[int | None, ...]:
-        """What is known of a column: the rows where every batch is full, the rest where no row looks different."""
+        """What is known about a column's shape: the rows if every batch is full, the rest if all rows agree."""
         array = batch[name]
         values_of_ragged = f"{name}/lengths" in batch
         full = self._loader.last in ("drop", "pad") and not values_of_ragged and name != "cu_seqlens"

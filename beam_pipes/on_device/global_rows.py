@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class OverCaches(Protocol):
-    """The part of a `DataLoader` that names the native loaders that it reads."""
+    """The part of a `DataLoader` that names the native loaders it reads."""
 
     def _converted_loader(self) -> Loader | None: ...
 
@@ -39,8 +39,8 @@ class OverCaches(Protocol):
 class GlobalRows:
     """The rows that this process holds of every global batch: those of `share`.
 
-    batch_size: rows of a global batch where a loader of ours gives whole ones; None if others make the batches, and
-        every process holds as many rows.
+    batch_size: rows of a global batch if one of our loaders gives whole ones; None if others make the batches, and
+        every process holds the same number of rows.
     read: the share for the loader to read; None if its user chose one.
     sequence: the parts of each row that the loader hands out; None for whole rows.
     """
@@ -66,7 +66,7 @@ class GlobalRows:
         def part(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index is not None
             start, stop, _ = index[0].indices(rows)
-            first = int(np.searchsorted(held, start))  # what a device needs is consecutive, and `check` has seen it
+            first = int(np.searchsorted(held, start))  # a device's rows are consecutive, as `check` has made sure
             inner = index[1:]
             if parts and width:
                 begin, end, _ = inner[0].indices(shape[1])
@@ -102,7 +102,7 @@ class GlobalRows:
     def _held(self, local: np.ndarray, key: str) -> tuple[np.ndarray, int]:
         """The places of our rows in the global batch, and the number of rows of that batch."""
         rows = self.batch_size
-        if rows is None:  # shares of such batches are equal parts of them
+        if rows is None:  # shares of such batches are equal parts
             rows = len(local) * self.share.parts // max(1, len(self.share.places_of(self.share.parts)))
         held = self.share.places_of(rows)
         if len(local) != len(held):
@@ -147,7 +147,7 @@ def global_rows(elements: Iterable[object], sharding: NamedSharding, skip_keys: 
 
 
 def told(elements: Iterable[T], rows: GlobalRows | None) -> Iterable[T]:
-    """The elements, after telling a loader of ours which rows to read."""
+    """The elements, after one of our loaders was set to read the right rows."""
     if rows is not None and rows.read is not None and isinstance(elements, Loader):
         elements.take_share(rows.read)
     return elements
@@ -226,14 +226,14 @@ def _behind(elements: object) -> Iterator[Loader]:
     elif isinstance(elements, OverCaches):
         yield from elements._loaders_behind()
     elif type(elements).__module__.startswith("beam_pipes."):
-        # A LambdaDataLoader, a loader's iterator, telemetry: what hands out the batches of one loader.
+        # A LambdaDataLoader, a loader's iterator, telemetry: objects that return the batches of one loader.
         inner = [vars(elements)[name] for name in ("loader", "_loader") if name in getattr(elements, "__dict__", {})]
         for one in inner:
             yield from _behind(one)
 
 
 def _check_sequence(held: SequenceShare, sharding: NamedSharding) -> None:
-    """Raises `LoaderError` unless the parts of each row that a loader hands out are those that our devices need."""
+    """Raises `LoaderError` unless a loader returns exactly those parts of each row that our devices need."""
     needed = sequence_of_sharding(sharding)
     if (list(held.held), held.count) != (list(needed.held), needed.count):
         raise LoaderError(

@@ -44,7 +44,7 @@ Path = tuple[object, ...]
 class ColumnSignature:
     """One tensor of a sample: where it is, its dtype (object: bytes) and its shape (`None`: varies).
 
-    `declared` says that the user named the dtype; an inferred one is held to more strictly.
+    `declared` means that the user named the dtype; an inferred one is enforced more strictly.
     """
 
     path: Path
@@ -97,7 +97,7 @@ class _Seen:
         self.shape = tuple(a if a == b else None for a, b in zip(self.shape, value.array.shape, strict=True))
 
     def _add_dtype(self, value: Value, dtype: np.dtype, key: str, number: int) -> None:
-        # Python's own numbers are weak: they take the dtype that the other samples have.
+        # Python's own numbers are weak: they take the dtype of the other samples.
         of_one_kind = (is_integer(self.dtype) and is_integer(dtype)) or (is_float(self.dtype) and is_float(dtype))
         if self.weak and value.weak and of_one_kind:
             self.dtype = np.promote_types(self.dtype, dtype)
@@ -274,7 +274,7 @@ def build_column(raw: RawValues, signature: ColumnSignature, first_number: int) 
         if kind is np.ndarray and all(item.dtype == signature.dtype for item in raw) and signature.dtype != STRING:
             arrays = raw
     except (UnfitValueError, OverflowError):
-        arrays = None  # one of them does not fit: go one by one, to name it
+        arrays = None  # one of them does not fit: try one by one, to name it
     if arrays is None:
         arrays = [_convert_one(item, signature, first_number + index) for index, item in enumerate(raw)]
     for index, array in enumerate(arrays):

@@ -70,7 +70,7 @@ class JaxDataLoader(ConvertedLoader):
         sharding = _batch_sharding(devices)
         rows = global_rows(self._loader, sharding, self.skip_keys)
         functions = self._functions
-        if functions and rows is None:  # what they made is not sharded yet
+        if functions and rows is None:  # their results are not sharded yet
             functions = (*functions, functools.partial(map_leaves, functools.partial(_sharded, sharding)))
         return self._with("shard", _sharding=sharding, _rows=rows, _functions=functions)
 
@@ -92,7 +92,7 @@ class JaxDataLoader(ConvertedLoader):
         jax.block_until_ready(element)  # type: ignore[no-untyped-call]
 
     def _placement(self) -> Callable[[Nested], Nested]:
-        # These two settings are local to a thread: the placing thread takes over the consumer's.
+        # These two settings are local to a thread: the placing thread copies the consumer's.
         enable_x64, device = _settings.jax_enable_x64, _settings.jax_default_device
 
         def place(host: Nested) -> Nested:
@@ -142,7 +142,7 @@ def _on_default_device(value: object, key: str) -> jax.Array:
     return put(array)
 
 
-# (device, 64-bit types, shape, dtype) → what makes an array of JAX of such an array, which needs no other check.
+# (device, 64-bit types, shape, dtype) → a function that makes a JAX array of such an array without further checks.
 _puts: dict[tuple[object, ...], Callable[[np.ndarray], jax.Array]] = {}
 _MOST_PUTS = 1024
 
@@ -153,7 +153,7 @@ def _first_cpu() -> jax.Device:
 
 
 def _put_of(device: jax.Device, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[np.ndarray], jax.Array]:
-    """The call inside of `jax.device_put`, tried out first; `jnp.asarray`, which copies, where this JAX has another."""
+    """The call inside of `jax.device_put`, tried first; `jnp.asarray`, which copies, if this JAX has another one."""
     try:
         client = importlib.import_module("jax._src.lib").xla_client
         semantics, call = client.HostBufferSemantics, client.batched_device_put

@@ -49,7 +49,7 @@ def _both(cls: type, adapter: type) -> type:
 
 
 class KerasData:
-    """What Keras asks of its data; a base of DataLoader."""
+    """What Keras expects of its data; a base of DataLoader."""
 
     batch_size = None
     has_partial_batch = None
@@ -77,7 +77,7 @@ class KerasData:
         return self.dataset
 
     def get_numpy_iterator(self) -> Iterator[object]:
-        """NumPy batches of the next pass. Only with the first batch does it know who is asking."""
+        """NumPy batches of the next pass. Only at the first batch does it know the caller."""
         batches = iter(self.to_numpy())
         yield from self._uncounted(batches) if _keras_only_looks() else batches
 
@@ -90,7 +90,7 @@ class KerasData:
         return loader
 
     def on_epoch_begin(self) -> None:
-        """Nothing: an iteration knows its epoch."""
+        """Does nothing: an iteration knows its epoch."""
 
     on_epoch_end = on_epoch_begin
 

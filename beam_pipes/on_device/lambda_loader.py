@@ -58,7 +58,7 @@ class Transformation:
     """One step of a chain: its label, the call that made it, and the dataset it produced."""
 
     label: str
-    method: str = ""  # none for sources and static constructors: they are not methods of the dataset before them
+    method: str = ""  # empty for sources and static constructors: they are not methods of the dataset before them
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = dataclasses.field(default_factory=dict)
     dataset: TfDataset = None  # None for a step outside tf.data
@@ -83,7 +83,7 @@ L = TypeVar("L", bound="TrackedLoader")
 
 
 class HasStates(Protocol):
-    """What can be saved and restored."""
+    """An object that can be saved and restored."""
 
     def state_dict(self) -> StateDict: ...
 
@@ -91,7 +91,7 @@ class HasStates(Protocol):
 
 
 class NativeLoader(HasStates, Protocol):
-    """A loader with a cursor and a state: `beam_pipes.Loader`, or one that is read like it."""
+    """A loader with a cursor and a state: `beam_pipes.Loader`, or one with the same interface."""
 
     @property
     def epoch(self) -> int: ...
@@ -108,7 +108,7 @@ class PassesOfCache(HasStates, Protocol):
     def go_back(self, state_dict: Mapping[str, object]) -> None: ...
 
 
-# What torch's DataLoader has, and accelerate's `skip_first_batches` and Trainer's resumption ask it for.
+# torch's DataLoader has these, and accelerate's `skip_first_batches` and Trainer's resumption use them.
 _OF_TORCH = ("batch_sampler", "collate_fn", "dataset", "sampler")
 
 # An element on its way to the device, and the native loader's state after it.
@@ -133,7 +133,7 @@ class TrackedLoader:
         raise NotImplementedError
 
     def __bool__(self) -> bool:
-        return True  # as a Dataset: an empty or endless loader is a loader
+        return True  # like a Dataset: an empty or endless loader is a loader
 
     def __getitem__(self, index: object) -> NoReturn:
         raise LoaderError(
@@ -422,7 +422,7 @@ class ConvertedLoader(LambdaDataLoader):
         return elements
 
     def _placement(self) -> Callable[[Nested], Nested]:
-        """`_place` for another thread: what is local to the consumer's thread is bound here."""
+        """`_place` for another thread: binds here what is local to the consumer's thread."""
         return self._place
 
     def _elements(self) -> Iterator[object]:
@@ -451,7 +451,7 @@ class ConvertedLoader(LambdaDataLoader):
 
     def __iter__(self) -> Iterator[Element]:
         if self._native() is not None:
-            self._end_iteration()  # it has read ahead: this one begins with what it did not hand out
+            self._end_iteration()  # it has read ahead: this one begins with what it did not return
         self._find_owner()
         iteration = SharedIterator(self._iterate())
         self._iteration = weakref.ref(iteration)

@@ -2,8 +2,8 @@
 
     map, filter → filter, map
 
-`filter(p)` behind `map(f)` is `filter(p∘f)` in front of it: the same elements in the same order, if `f` and `p` keep no
-state. TensorFlow leaves out of `p∘f` what `p` does not read, so it pays where `p` reads only what `f` passes through.
+`filter(p)` after `map(f)` is `filter(p∘f)` before it: the same elements in the same order, if `f` and `p` keep no
+state. TensorFlow removes from `p∘f` what `p` does not read, so it pays if `p` reads only what `f` passes through.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def filter_before_map(loader: Chain, steps: Sequence[Transformation], index: int
     computed: list[TfTensor] = []
 
     def composed(*element: Element) -> Element:
-        # Tensors in the form that the map gives them, as the filter behind it would get them.
+        # Tensors in the form in which the map returns them, as the following filter would get them.
         mapped = tf.nest.map_structure(
             lambda spec, value: tf.convert_to_tensor(value, spec.dtype), mapped_spec, map_func(*element)
         )
@@ -80,7 +80,7 @@ def filter_before_map(loader: Chain, steps: Sequence[Transformation], index: int
 
 
 def _graph_of(function: Callable[..., object], element_spec: Nested) -> tf.Graph | None:
-    """TensorFlow's graph of a function of one element; None where it cannot be traced, or holds more than tensors."""
+    """TensorFlow's graph of a function of one element; None if it cannot be traced, or holds more than tensors."""
     tf = require("tensorflow", purpose="DataLoader.explain")
     arguments = element_spec if type(element_spec) is tuple else (element_spec,)
     if not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(arguments)):
@@ -105,7 +105,7 @@ def _names(spec: TfSpec, name: str = "") -> Iterator[str]:
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:
-    """The tensor of which this one is a copy."""
+    """The tensor that this one is a copy of."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     return tensor
@@ -206,7 +206,7 @@ def _pairs(loader: Chain) -> Iterator[Suggestion]:
 
 
 def _orders(history: tuple[Transformation, ...]) -> Iterator[Suggestion]:
-    """What the names of the transformations alone reveal."""
+    """What can be seen from the names of the transformations alone."""
     methods = [step.method for step in history]
     for index, method in enumerate(methods):
         for later in range(index + 1, len(methods)):
@@ -255,6 +255,6 @@ def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
 
 
 def _input(loader: Chain, steps: Sequence[Transformation], index: int) -> TfDataset:
-    """What the step at `index` reads; the dataset of a cache is made when it is first needed."""
+    """What the step at `index` reads; the dataset of a cache is made only when it is needed."""
     before = steps[index - 1].dataset if index else None
     return loader._root if before is None else before

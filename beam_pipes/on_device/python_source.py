@@ -47,7 +47,7 @@ T = TypeVar("T")
 #: What makes samples: a generator function or a class, or an iterable of dicts.
 Samples: TypeAlias = Iterable[object] | Callable[[], Iterable[object]]
 
-# A one-shot iterator that is inferred over all its samples is kept in memory up to here, then in a temporary file.
+# A one-shot iterator that is inferred over all its samples is kept in memory up to this size, then in a temporary file.
 SPOOL_BYTES = 64 * 2**20
 
 
@@ -103,9 +103,9 @@ def _of_series(name: str, column: Any) -> Any:
 
 
 def _as_python_floats(values: np.ndarray) -> np.ndarray:
-    """float64 of a data frame, which nobody has chosen, as Python's floats: float32.
+    """A data frame's float64, which nobody has chosen, as Python floats: float32.
 
-    Whole numbers that float32 does not hold (ids or times beside gaps), and ones beyond its range, keep all as they
+    If whole numbers do not fit into float32 (ids or times beside gaps), or numbers exceed its range, all stay as they
     are.
     """
     if values.dtype != np.float64:
@@ -117,7 +117,7 @@ def _as_python_floats(values: np.ndarray) -> np.ndarray:
 
 
 def _array_of(name: str, column: Any) -> Any:
-    """A column as an array; one of Python's values by the rules for samples, which round no integer."""
+    """A column as an array; Python values follow the rules for samples, which round no integer."""
     if not isinstance(column, list | tuple) and getattr(column, "dtype", None) != np.dtype(object):
         return column
     values = list(column)
@@ -264,7 +264,7 @@ def _check_parameters(make: Callable[..., object]) -> None:
             "Bind them with functools.partial, or pass what the call returns."
         ) from None
     except ValueError:
-        pass  # a function of C without a signature
+        pass  # a C function without a signature
 
 
 def _checked(opened: object) -> Iterable[object]:
@@ -311,7 +311,7 @@ class _Spool:
             yield sample
 
 
-# Nested values, with lengths or shapes by key: what `from_generator` takes at once.
+# Nested values, with lengths or shapes by key: what `from_generator` receives at once.
 Run = tuple[dict[object, object], dict[str, np.ndarray]]
 
 
@@ -498,7 +498,7 @@ def _pieces(value: TfTensor, lengths: TfTensor, shape: tuple[int | None, ...]) -
         output_types=[spec.dtype],
         output_shapes=[spec.shape],
     )
-    # It cycles through the lengths: with a zero among them it would give empty pieces at the end for ever.
+    # It cycles through the lengths: with a zero among them it would give empty pieces at the end forever.
     return tf.data.experimental.from_variant(rebatched, spec).take(tf.size(lengths, tf.int64))
 
 

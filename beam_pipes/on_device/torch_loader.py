@@ -98,7 +98,7 @@ def to_tensor(value: object, key: str) -> torch.Tensor:
 
 
 def own_tensor(value: object, key: str) -> torch.Tensor:
-    """`to_tensor` of a value whose memory nothing else uses: no copy, unless it is read-only."""
+    """`to_tensor` for a value whose memory nothing else uses: no copy, unless it is read-only."""
     array = require_numeric(value, key, "torch")
     if not array.flags.writeable:
         array = array.copy()
