@@ -291,7 +291,7 @@ _copies: dict[BoundResult, str] = {}
 
 
 def _local_copy(bound: BoundResult) -> str:
-    """A copy of a result on an object store, fetched once a process."""
+    """A copy of a result on an object store, fetched once per process."""
     if bound not in _copies:
         directory = tempfile.mkdtemp(prefix="beam-pipes-result-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)

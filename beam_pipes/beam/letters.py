@@ -194,7 +194,7 @@ def element_of(record: bytes) -> Any:
     Elements that were bytes or messages are not made by it: `letter.record` is their bytes. Like `pickle`, it imports
     the classes that an element is made of: use it on caches that you trust.
 
-    Raises `DeclarationError` if the record is no element that was kept as JSON.
+    Raises `DeclarationError` if the record is not an element that was kept as JSON.
     """
     try:
         return json.loads(record, object_hook=_made)

@@ -97,7 +97,7 @@ def missing_modules(stage: object, name: str) -> Iterator[MissingExtraError | De
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # a parent that is missing, or is no package
+    except (ImportError, ValueError):  # a parent that is missing, or is not a package
         return False
 
 

@@ -189,22 +189,23 @@ class Declaration:
         split: the name of the split of a pipeline with a single output.
         seed: what the randomness of stages is keyed by, together with stage and record.
         on_error: what happens to a record that fails: "fail" stops the build (the default: nothing is lost silently),
-            "dead_letter" keeps it with its bytes and its error, "drop" counts it. A stage's own `on_error` goes first.
+            "dead_letter" keeps it with its bytes and its error, "drop" counts it. A stage's own `on_error` takes
+            precedence.
         max_bad: how many records may fail; where more do, nothing is published and what was published stays. A count
             (int), a fraction of all records (float), "tenth" (the default: a tenth of all records, or ten of them if
             that is more), or None for any number. A count also stops a source shard as soon as it is passed.
-        allow_empty: publish also where nothing is left: no record of an input that has some, or none in a split that
+        allow_empty: publish even if nothing is left: no record of an input that has some, or none in a split that
             has records in the published snapshot. By default that is refused: it is what a stage that fails or drops
             everything looks like.
         record_timeout_secs, record_memory_bytes: how long one stage may work on one record, and by how much memory its
             process may grow meanwhile. A record that goes beyond fails, as `on_error` says, and the worker that hung on
-            it is replaced; None (the default) sets no limit and costs nothing. A stage's own attribute of the same
-            name goes first; `math.inf` there is no limit. See docs/dead-letters.md.
+            it is replaced; None (the default) sets no limit and costs nothing. A stage's own attribute of the same name
+            takes precedence; `math.inf` there means no limit. See docs/dead-letters.md.
         target_shard_bytes: input bytes of one source shard; the same value gives the same shards on every runner.
         fingerprints: name → digest of what else the data depends on. They are kept in the manifest as they are, for
             readers that want to know what a cache was made of.
         expectations: what must hold of the snapshot, or it is not published: `expect("dead <= 1% of read")`. They are
-            no part of fingerprints.
+            not part of fingerprints.
 
     Raises:
         DeclarationError: a name or an option is malformed, or an output cannot be stored.

@@ -83,7 +83,7 @@ def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
         declared, vectors = spec.numpy_dtype, np.ndarray
 
         def convert_vector(value: object) -> tuple[bytes, int]:
-            # The most usual feature, and value; `to_array` makes the same of it.
+            # The most common feature and value; `to_array` would give the same.
             array = value if type(value) is vectors and value.dtype is declared and value.ndim == 1 else to_array(value)
             return array.tobytes(), len(array)
 

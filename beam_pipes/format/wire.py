@@ -68,7 +68,7 @@ V = TypeVar("V")
 
 
 class Computed(dict[K, V]):
-    """Key → what a function makes of it, computed once each; of 65,536 at a time."""
+    """Key → the result of a function, computed once each; holds up to 65,536 at a time."""
 
     def __init__(self, make: Callable[[K], V]) -> None:
         super().__init__()

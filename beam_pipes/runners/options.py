@@ -168,7 +168,7 @@ AT_LEAST_ONE = Should("be a number, at least 1", lambda value: isinstance(value,
 class Argument:
     """Marks a field of an options object as one of Beam's options: `num_workers: Annotated[int, Argument(…)]`.
 
-    `beam` is what Beam calls it: None for the name of the field, "" for an option of ours that Beam is not given.
+    `beam` is what Beam calls it: None for the name of the field, "" for our own options, which Beam does not get.
     `kinds` are the types of its values, as the field declares them.
     """
 

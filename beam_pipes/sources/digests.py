@@ -10,7 +10,7 @@ each:
 
     magic, version        16 bytes
     number of rows        8 bytes
-    key, digest           16 + 32 bytes a row, by key (two little-endian numbers): files that are one slice
+    key, digest           16 + 32 bytes per row, by key (two little-endian numbers): files that are one slice
     JSON                  key (hex) → slices, of all other files
     crc32c                4 bytes, of everything before
 

@@ -500,7 +500,7 @@ class JSONLines(LineSource):
 
 
 def _advice_on_json(text: str, position: int, error: Exception | None) -> str:
-    """What to add to a message about a line that is no JSON object: what the file is instead, and how to convert it."""
+    """What to add to a message about a line that is not a JSON object: what the file is, and how to convert it."""
     begins = text.lstrip()
     if position == 0 and begins.startswith("["):
         return ". The file is a JSON array, not JSON Lines, which has one object on each line: jq -c '.[]' FILE > NEW"

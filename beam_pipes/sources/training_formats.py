@@ -285,7 +285,7 @@ class ArrayRecords(NumberedSource[_ArrayRecordFile]):
 _SCALARS = {name: np.dtype(f"<{code}") for name, code in
             {"uint8": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8", "int8": "i1", "int16": "i2", "int32": "i4",
              "int64": "i8", "int": "i8", "float16": "f2", "float32": "f4", "float64": "f8"}.items()}  # fmt: skip
-# The number of a dtype in a value that says its own.
+# Dtype numbers in values that name their own dtype.
 _MDS_DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32",
                34: "float32", 64: "uint64", 65: "int64", 66: "float64"}  # fmt: skip
 _MDS_TEXTS: Mapping[str, Callable[[bytes], object]] = {

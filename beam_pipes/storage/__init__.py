@@ -1,4 +1,4 @@
-"""Where bytes lie: local directories, object stores, the web; locks and leases; JSON that is checked when it is read.
+"""Places for bytes: local directories, object stores, the web; locks and leases; JSON that is checked on reading.
 
 | file | holds |
 | --- | --- |

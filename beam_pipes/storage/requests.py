@@ -253,7 +253,7 @@ class Requests(ABC):
         return None if status is None else Kind.REFUSED
 
     def refusal(self, error: BaseException, kind: Kind, path: str, doing: str) -> BeamPipesError:
-        """The error of ours that stands for a refusal."""
+        """Our error for a refusal."""
         bucket, key = self.split_path(path)
         made, text = self.REFUSALS.get(kind) or REFUSALS.get(kind) or REFUSALS[Kind.REFUSED]
         said, status = in_short(error), answer_of(error)[1]
@@ -361,7 +361,7 @@ def body_of(
 ) -> bytes:
     """The requested part of a body of `length` bytes: `size` bytes from `start`, or as many as there are; None: all.
 
-    Without a `Content-Range` the body is the whole object, whatever was asked for.
+    Without a `Content-Range` the body is the whole object, whatever was requested.
     """
     deadline = time.monotonic() + total_secs
     if size is not None and content_range:
