@@ -24,7 +24,7 @@ from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
 def mixture_with_missing_task_splits_removed(
     mixture_name: str, split: str, new_mixture_name: str, *, add_to_seqio_registry: bool = True
 ) -> Mixture:
-    """A mixture of the entries of another one that have the split, at the same rates; functions stay functions.
+    """A mixture of those entries of another one that have the split, at the same rates; rate functions are kept.
 
     A nested mixture stays, under its name, if one of its tasks has the split. Its other tasks are left out whenever
     the new mixture is read (`skip_missing_splits`), and the rest keep their rates.
@@ -62,12 +62,12 @@ def mixture_or_task_with_new_vocab(
         new_vocab: the vocabulary of every feature.
         new_output_features: the new features, instead of a vocabulary.
         add_to_seqio_registry: register the results.
-        add_cache_placeholder: if there is no `CacheDatasetPlaceholder`, put one before the first step that asks for
-            `sequence_length`, or after the last one: as late as possible.
+        add_cache_placeholder: if there is no `CacheDatasetPlaceholder`, put one as late as possible: before the first
+            step that takes `sequence_length`, or after the last step.
         validate_features: new features must have the names, dtypes and ranks of the old ones.
 
     Raises:
-        TaskError: both or none of vocabulary and features are given, or the features do not fit.
+        TaskError: both vocabulary and features are given, or neither, or the features do not fit.
     """
     if (new_vocab is None) == (new_output_features is None):
         raise TaskError("exactly one of `new_vocab` and `new_output_features` must be specified.")
@@ -188,7 +188,7 @@ def mixture_or_task_with_truncated_data(
     split_sizes: Mapping[str, int],
     add_to_seqio_registry: bool = True,
 ) -> Task | Mixture:
-    """A task or mixture like another one, with the first examples of each task only.
+    """A task or mixture like another one, with only the first examples of each task.
 
     Args:
         mixture_or_task: a name or an object.
@@ -196,7 +196,7 @@ def mixture_or_task_with_truncated_data(
             name}.{mixture}`, and their tasks `{new name}.{mixture}.{task}`. Rates that are functions are called with
             the new tasks.
         split_sizes: split → examples of each task.
-        add_to_seqio_registry: register what is made.
+        add_to_seqio_registry: register the results.
     """
 
     def change(task: Task, name: str) -> Task:

@@ -1,12 +1,12 @@
-"""Tasks made of tasks whose shape may still change. Needs TensorFlow.
+"""Tasks made from other tasks; this interface may still change. Needs TensorFlow.
 
 | part | gives |
 | --- | --- |
-| fully cached | tasks and mixtures that are cached whole, for one sequence length |
+| fully cached | tasks and mixtures that are fully cached, for one sequence length |
 | sentinels | tasks whose inputs end, and whose targets begin, with sentinels: the form of span corruption |
 | few-shot | tasks whose examples each come with some of the train split, as exemplars |
 
-`disable_registry` makes registries refuse to be used, for programs that must not depend on them.
+`disable_registry` makes registries unusable, for programs that must not depend on them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def fully_cached_name(original_name: str, sequence_length: Mapping[str, int]) ->
 def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], disallow_shuffling: bool = False) -> Task:
     """Registers a task like another one, with all of its steps before the cut, for one sequence length.
 
-    Steps that take `sequence_length` may be cached that way. The task can only be read from its cache, with this length
-    or with none. If it is registered already, it is returned.
+    This allows caching steps that take `sequence_length`. The task can only be read from its cache, with this length or
+    with none. If it is registered already, it is returned.
 
     Args:
         task_name: the task.
@@ -114,8 +114,8 @@ def add_task_with_sentinels(task_name: str, num_sentinels: int | None = 1) -> Ta
     """Registers `{task_name}_{n}_sentinel`: sentinels are appended to inputs and put before targets.
 
     With a vocabulary of 262 ids and two sentinels: inputs `[5, 6]` → `[5, 6, 261, 260]`, targets `[7]` → `[261, 260,
-    7]`. A task that ends with `append_eos_after_trim` has them before its EOS, and keeps the last two tokens of what is
-    cut. The text of the sentinels is removed from model outputs before the task's postprocessor sees them.
+    7]`. A task that ends with `append_eos_after_trim` has them before its EOS, and keeps the last two tokens when it
+    cuts. The text of the sentinels is removed from model outputs before the task's postprocessor sees them.
 
     In the new name `_{n}_sentinel` precedes `_train`, `_dev`, `_test`, `_eval` or the first dot.
     """

@@ -55,7 +55,7 @@ def _tokenize_python(
 
 
 def _encode(name: str, feature: Feature, value: object, eos: int | None) -> object:
-    """The ids of a text or of a vector of texts; of several, the last one ends in `eos`."""
+    """The ids of a text or of a vector of texts; the last one ends in `eos`."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         rows = [np.asarray(feature.vocabulary.encode(text), np.int32) for text in value]
         if rows and eos is not None:
@@ -92,8 +92,8 @@ def tokenize(
 
     Args:
         copy_pretokenized: keep the text.
-        with_eos: append EOS to features with `add_eos`. Of several texts in a vector, which are one
-            sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` appends one to each.
+        with_eos: append EOS to features with `add_eos`. In a vector of several texts, which is one sequence, the last
+            one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` appends one to each.
     """
 
     features_of(dataset.element_spec, "tokenize")
@@ -211,7 +211,7 @@ def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
 def _truncate_columns(
     columns: Mapping[str, TokenColumn], sequence_length: SequenceLength | None = None
 ) -> dict[str, TokenColumn]:
-    if "inputs" not in columns:  # which are those that are read
+    if "inputs" not in columns:  # the columns being read
         return dict(columns)
     function: Callable[..., dict[str, TokenColumn]] = truncate_inputs_left.__wrapped__
     return function(columns, sequence_length)

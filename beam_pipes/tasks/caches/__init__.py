@@ -1,4 +1,4 @@
-"""A task as what the build engine takes: a source of its shards, and one stage for each of its Python steps.
+"""A task in the form that the build engine takes: a source of its shards, and one stage for each of its Python steps.
 
 | class | meaning |
 | --- | --- |

@@ -79,15 +79,15 @@ def cache_tasks(
     progress: Callable[[], Progress] | None = None,
     report: Callable[[TaskCache], object] | None = None,
 ) -> list[TaskCache]:
-    """Builds the caches of all registered tasks whose whole name matches one of `task_names`, every split of each.
+    """Builds the caches of all registered tasks whose whole name matches one of `task_names`, with every split.
 
     `cache_tasks("wmt_.*", "caches", modules_to_import=["my.tasks"])` writes `caches/wmt_de_en/`, and so on; `:` in a
     task's name divides directories. Then `add_global_cache_dirs(["caches"])` and `use_cached=True` read them. Cached
     and uncached tasks give the same examples where both have the same seed.
 
     Tasks without a `CacheDatasetPlaceholder` are skipped, and so are tasks that have a cache in another one of the
-    global cache directories. An existing cache is continued: what is built and unchanged is kept. If the task itself
-    has changed since then, it is refused with a list of the changes. One task that fails does not stop the others.
+    global cache directories. An existing cache is continued: built, unchanged parts are kept. If the task itself has
+    changed since, it is refused with a list of the changes. A failing task does not stop the others.
 
     Args:
         task_names: regular expressions; `".*"` for all tasks.
@@ -104,12 +104,12 @@ def cache_tasks(
             `COMPLETED` and links `{split}.tfrecord-00000-of-00064` to the shards, so that SeqIO reads the cache too.
             False keeps arrays as raw bytes: smaller, and several times faster to load here.
         min_shards, max_shards: bounds for the number of SeqIO files per split; see `write_seqio_sidecars`. The snapshot
-            itself has as many as the build made.
+            itself keeps the build's number.
         on_error: what happens to an example on which a Python step after the last dataset function fails; see
             `Declaration`.
         max_bad, allow_empty: how many examples of a task may fail, or be missing; see `Declaration`.
-        enable_char_counts: count `<feature>_chars` also where the text is not kept, by decoding every example.
-        target_shard_bytes: input bytes of one source shard, where text can be read in parts.
+        enable_char_counts: count `<feature>_chars` even if the text is not kept, by decoding every example.
+        target_shard_bytes: input bytes per source shard, if text can be read in parts.
         options: the runner; None for all cores of this machine.
         progress: makes the progress of each build.
         report: called with the outcome for each task, as soon as it is known.
@@ -241,7 +241,7 @@ def _require_same_task(declaration: Declaration, name: str, path: str) -> None:
     )
 
 
-# Validation and test data are no part of what is learned.
+# Validation and test data are not learned from.
 LEARNED_FROM = "train"
 
 
@@ -290,7 +290,7 @@ def task_declaration(
 def _analyzers(
     task: Task, reference: TaskReference, seed: int, specs: Mapping[str, ExampleSpec]
 ) -> tuple[TransformFn, ...]:
-    """The analysis for a task's preprocessing_fn: over the cached examples that it is trained on, and no others."""
+    """The analysis for a task's preprocessing_fn, over the cached examples of its training split only."""
     if task.preprocessing_fn is None:
         return ()
     if LEARNED_FROM not in specs:

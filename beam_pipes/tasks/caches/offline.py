@@ -1,7 +1,7 @@
 """What a build needs of a task: its shards and fingerprints, the spec of its cached examples, and how workers find it.
 
 `TaskReference` travels to workers in place of the task: a name, and the modules that register it. `raw_bytes` and
-`example_of` keep a raw example that is not a line of text in a dead letter, and give it back.
+`example_of` store raw examples other than text lines in a dead letter and restore them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TaskDeclarationParts:
     fingerprints: Mapping[str, str]
 
     def spec(self, split: str, *, seed: int, encoding: Encoding = "raw") -> ExampleSpec:
-        """The spec of the cached examples of a split: reads until there is one."""
+        """The spec of the cached examples of a split: reads until the first one."""
         examples = (example for shard in self.shards[split] for example in self.stream(split, shard, seed=seed))
         return cached_spec(self.task, next(examples, None), encoding=encoding)
 
@@ -72,8 +72,8 @@ def cached_spec(task: Task, example: Mapping[str, ExampleValue] | None, *, encod
     Args:
         task: the task.
         example: a cached example; None, for a split without any, takes the output features.
-        encoding: "list" for caches that readers of `tf.train.Example` lists are to open. Features that such lists do
-            not hold exactly (float64, uint64) stay raw.
+        encoding: "list" for caches that readers of `tf.train.Example` lists should be able to open. Features that such
+            lists cannot hold exactly (float64, uint64) stay raw.
     """
     if example is None:
         found = {name: (f.dtype.name, f.rank) for name, f in task.output_features.items()}
@@ -87,12 +87,12 @@ def cached_spec(task: Task, example: Mapping[str, ExampleValue] | None, *, encod
 
 
 class TaskReference:
-    """A task by the name it is registered under, and the modules to import so that it is.
+    """A task by its registered name, and the modules whose import registers it.
 
-    It travels to workers as names; there the modules are imported when the task is first asked for.
+    It is sent to workers as names; they import the modules when the task is first requested.
 
     Args:
-        task: a name, or a task that is registered nowhere, which cannot leave this process.
+        task: a name, or an unregistered task, which cannot leave this process.
         modules: names of modules to import first.
     """
 
@@ -130,20 +130,20 @@ class TaskReference:
 
 
 def import_modules(modules: Sequence[str]) -> None:
-    """Imports the modules that register tasks. Raises `DeclarationError` if one is not there, or fails."""
+    """Imports the modules that register tasks. Raises `DeclarationError` if one is missing or fails."""
     for module in modules:
         import_user_module(module)
 
 
-# The feature under which an example is kept that is a single value and no mapping.
+# The feature that holds an example that is a single value rather than a mapping.
 _WHOLE = "value"
 
 
 def raw_bytes(example: object) -> bytes:
     """A line unchanged; anything else as a `tf.train.Example` of lists of int64, float32 and bytes.
 
-    Integers beyond int64, and floats that would become infinite, are kept as text: a stage that reads the dead letter
-    again fails on it rather than taking another number.
+    Integers beyond int64, and floats that would become infinite, are kept as text: a stage that rereads the dead letter
+    then fails instead of accepting another number.
 
     `b"a line"` → `b"a line"`; `{"id": 3, "text": b"a"}` → `id: int64_list [3], text: bytes_list ["a"]`.
     """
@@ -179,7 +179,7 @@ def fill_feature(feature: messages.Feature, value: object) -> None:
 def _text(item: Any) -> str:
     try:
         return str(item)
-    except ValueError:  # more digits than Python converts
+    except ValueError:  # too many digits for Python's conversion
         return hex(item)
 
 

@@ -1,4 +1,4 @@
-"""`TaskSource`: the shards of a task's source, of all its splits, as the source of a build."""
+"""`TaskSource`: the source shards of all splits of a task, as the source of a build."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from beam_pipes.tasks.steps.step import num_streamed_steps
 if TYPE_CHECKING:
     from beam_pipes.tasks.providers.task import Task
 
-# Small files of a split are read several at a time, as long as about this many groups remain:
-# readers of the other layout deal out a cache by its files.
+# Small files of a split are grouped as long as about this many groups remain: readers of SeqIO's layout distribute a
+# cache by its files.
 SHARDS_OF_A_SPLIT = 64
 
 _UNPLANNED = "unplanned"
@@ -57,12 +57,12 @@ class _ExamplePiece(MemoryPiece):
 class TaskSource(Source):
     """All splits of a task, shard by shard of its source; record ids are `train/part-1.txt@17`, the 18th of its shard.
 
-    It gives the examples after the last step that is only a function of a dataset: such functions
-    run while a shard is read, over a stream of its examples. Where there is none, it gives raw examples; then files of
-    text that are larger than the target are read in parts (and record ids count from the first byte of the part).
+    It gives the examples after the last step that exists only as a function of a dataset: such functions run while a
+    shard is read, over a stream of its examples. Without such a step it gives raw examples; text files larger than the
+    target are then read in parts (and record ids count from the first byte of the part).
 
-    A file counts by its content. What any other source reads cannot be seen: it counts by its options and code, and a
-    data set of TFDS by its name and version.
+    A file is identified by its content. Input of other sources is not visible: they are identified by their options and
+    code, and a TFDS data set by its name and version.
     """
 
     def __init__(self, reference: TaskReference, *, seed: int = 0) -> None:
@@ -75,7 +75,7 @@ class TaskSource(Source):
 
     @property
     def num_streamed(self) -> int:
-        """How many of the offline steps run while the source is read."""
+        """The number of offline steps that run while the source is read."""
         return num_streamed_steps(self._reference.get().offline_steps())
 
     def stages(self) -> Mapping[str, object]:
@@ -114,7 +114,7 @@ class TaskSource(Source):
         return SourcePlan(shards=made, num_bytes=sum(shard.num_bytes for shard in made), num_files=len(self._shards))
 
     def unplanned_shards(self, split: str) -> Iterator[SourceShard]:
-        """Every shard of a split, for a look at its first examples: nothing is hashed."""
+        """Every shard of a split, for reading its first examples: nothing is hashed."""
         for shard in self._shards.values():
             if shard.split == split:
                 size = shard.file.size if shard.file is not None else 0
@@ -123,9 +123,9 @@ class TaskSource(Source):
                 )
 
     def _groups(self, shards: Sequence[_Shard], target: int, digests: DigestCache) -> Iterator[list[tuple[Slice, int]]]:
-        """What is read together: neighbouring small files, or a part of a large one."""
+        """The unit of reading: neighbouring small files, or a part of a large one."""
         total = sum(shard.file.size for shard in shards if shard.file is not None)
-        # A power of two, so that it stays when a file is added: groups change only when the split has doubled.
+        # A power of two, so that adding a file rarely changes it: groups change only when the split has doubled.
         small = min(target, 1 << max(total // SHARDS_OF_A_SPLIT, 1).bit_length() - 1)
         run: list[_Shard] = []
         for shard in [*shards, None]:
@@ -182,7 +182,7 @@ class TaskSource(Source):
             position = part.start
             for values, num_bytes in _chunks(self._examples(part), batch_records, batch_bytes):
                 piece = _ExamplePiece(file=part.file, first_ordinal=batcher.next_ordinal, values=values, start=position)
-                # Steps may change examples in place: a dead letter still holds what was read.
+                # Steps may change examples in place; a dead letter must still hold the original.
                 yield from batcher.add(piece, [owned(value) for value in values], num_bytes=num_bytes)
                 position += len(values)
         yield from batcher.finish()
@@ -247,7 +247,7 @@ def _shards_of(task: Task, split: str) -> Iterator[_Shard]:
 
 
 def _chunks(examples: Iterator[object], batch_records: int, batch_bytes: int) -> Iterator[tuple[list[object], int]]:
-    """Consecutive examples and about how many bytes they hold: as many as make a batch."""
+    """Consecutive examples that make a batch, and their approximate size in bytes."""
     values: list[object] = []
     num_bytes = 0
     for example in examples:

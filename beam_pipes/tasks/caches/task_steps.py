@@ -4,7 +4,7 @@
 
 `TaskSteps`: the Python steps of a task as the graph of a build.
 
-`SplitSteps`: the cached examples of one split of a task, as what an analysis is of.
+`SplitSteps`: the cached examples of one split of a task, as the input of an analysis.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from beam_pipes.typed import Pipeline
 
 
 class StepUnit:
-    """The offline step of a given number, which has a Python form: one example → a list of examples.
+    """The offline step of a given number, in its Python form: one example → a list of examples.
 
     Draws are keyed by the build's seed, the number of the step and the content of the example, as they are when the
     task is read uncached.
@@ -68,7 +68,7 @@ class StepUnit:
         try:
             return list(self._apply(example, 0))
         except TaskError as error:
-            # The engine names the step and the record; it should report the step's own exception.
+            # The engine adds step and record to errors; it should get the step's own exception.
             raise (error.__cause__ if error.step == self.name and error.__cause__ is not None else error) from None
 
     def __getstate__(self) -> dict[str, object]:
@@ -84,7 +84,7 @@ class FunctionUnit(StepUnit):
 
 
 class PipelineUnit(StepUnit):
-    """A step that is a typed pipeline; what it counts, and why it drops, is passed on."""
+    """A step that is a typed pipeline; its counts and drop reasons are passed on."""
 
     @property
     def on_error(self) -> OnError | None:
@@ -92,7 +92,7 @@ class PipelineUnit(StepUnit):
 
     @property
     def stands_for(self) -> object:
-        """The pipeline, which tasks of one registry share: threads take turns at it."""
+        """The pipeline, shared by the tasks of a registry: threads take turns."""
         return self.step.preprocessor
 
     def transform(self, example: object) -> list[object]:
@@ -114,11 +114,11 @@ class CachedExample:
     """Checks that an example is a dict of features, and counts for each output feature
 
     - `<feature>_tokens`: entries that are neither EOS nor padding, of features of integers,
-    - `<feature>_max_tokens`: the most of them in one example,
-    - `<feature>_chars`: code points of the text in `<feature>_pretokenized`, or in the feature itself where it is
-      text; with `count_chars`, where neither is there, of what the vocabulary decodes.
+    - `<feature>_max_tokens`: their maximum in one example,
+    - `<feature>_chars`: code points of the text in `<feature>_pretokenized`, or in the feature itself if it is text;
+      with `count_chars` and neither of these, of the decoded ids.
 
-    Counting is done for a batch of examples at a time, about a microsecond for each.
+    Counting works on batches and takes about a microsecond per example.
     """
 
     name = STAGE
@@ -215,7 +215,7 @@ def _special_ids(feature: Feature) -> list[int]:
 class TaskSteps:
     """`step 2: tokenize → step 3: append_eos → example`, the steps after the last function of a dataset.
 
-    Every split is an output; a shard of the source has files for its own split alone.
+    Every split is an output; a source shard has files only for its own split.
     """
 
     def __init__(self, reference: TaskReference, *, seed: int = 0, count_chars: bool = False) -> None:
@@ -236,7 +236,8 @@ class TaskSteps:
         return dict.fromkeys(self._reference.get().splits, dict)
 
     def transform(self, example: object) -> dict[str, list[object]]:
-        """One raw example → split → what each split would hold of it, as every graph has it; builds use the stages."""
+        """One raw example → split → the examples that the split would hold, as in every graph; builds use the
+        stages."""
         from beam_pipes.engine.execute import GraphRunner
         from beam_pipes.engine.records import Batch, OneRecord
 

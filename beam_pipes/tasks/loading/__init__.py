@@ -2,6 +2,6 @@
 
     cached split ──Python steps──▶ examples ──column steps, trimming──▶ task features ──plan──▶ rows ──convert──▶ batch
 
-Steps after the cut run when rows are read. The library's own steps run on columns of many examples, and say
-how long their results are before any is made. Python steps run on examples, one by one.
+Steps after the cut run when rows are read. The library's own steps run on columns of many examples, and know the
+lengths of their results in advance. Python steps run on examples, one by one.
 """

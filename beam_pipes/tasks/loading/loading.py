@@ -52,11 +52,12 @@ def get_loader(
         ...
     ```
 
-    The counterpart of `get_dataset(..., use_cached=True)`, with the same fields. Every example comes exactly once an
-    epoch, rows are packed at best fit over the whole split, batches are a function of (seed, step): the state of the
-    loader (`state_dict`, `get_state`) is less than a kilobyte, is restored at once, and on another number of hosts too.
+    The counterpart of `get_dataset(..., use_cached=True)`, with the same fields. Every example comes exactly once per
+    epoch, rows are packed by best fit over the whole split, and batches are a function of (seed, step): the state of
+    the loader (`state_dict`, `get_state`) is less than a kilobyte, and is restored at once, also on a different number
+    of hosts.
 
-    Arguments as for `plan_loading` and `LoadingPlan.loader`. To see padding and truncation before training, make the
+    Arguments as for `plan_loading` and `LoadingPlan.loader`. To see padding and truncation before training, create the
     plan first: `plan = plan_loading(...)`, `print(plan)`, `plan.loader(...)`.
     """
     plan = plan_loading(
@@ -92,13 +93,13 @@ def plan_loading(
 ) -> LoadingPlan:
     """Plans the rows of a cached task or mixture. Reads the lengths in the indexes of the caches, and no records.
 
-    Rows hold examples of one task each. A mixture's rates are proportions of *examples*: of the rows that have come,
-    each task has its share, weighted by its mean number of examples per row, to less than one row.
+    Rows hold examples of one task each. A mixture's rates are proportions of *examples*: at any point each task has had
+    its share of rows, weighted by its mean number of examples per row, to within one row.
 
     Steps after the cut: the library's `append_eos`, `append_eos_after_trim` and `truncate_inputs_left` run on many
     examples at once. Other Python steps run on single examples as rows are read; to pack, they run once over the cache
-    to find the lengths, and may not draw random numbers. Functions of a `tf.data.Dataset` have no single examples:
-    they are refused.
+    to find the lengths, and may not draw random numbers. Functions of a `tf.data.Dataset` do not work on single
+    examples and are refused.
 
     Args:
         mixture_or_task_name: a name, a `Task` or a `Mixture`, all of whose tasks have caches that beam-pipes built.
@@ -199,7 +200,7 @@ class _TaskPlanner:
                 )
             )
         self._features = self._features_read()
-        for step in task.online_steps():  # the tasks of a mixture have most of their steps in common
+        for step in task.online_steps():  # the tasks of a mixture share most of their steps
             if id(step.preprocessor) not in digests:
                 digests[id(step.preprocessor)] = step_digest(step)
         described = [[step.name, digests[id(step.preprocessor)]] for step in task.online_steps()]
@@ -211,7 +212,7 @@ class _TaskPlanner:
         task = self._task
         names = list(self._converter.planned_features(task.output_features))
         stored = self._source.records.spec
-        if self._python_steps:  # what these make is known when they have run
+        if self._python_steps:  # their results are known only after they have run
             return names
         optional = {name for name, feature in task.output_features.items() if not feature.required}
         for name in names:
@@ -339,7 +340,7 @@ def _divided(task: Task, source: BuiltCacheSource) -> tuple[Sequence[Step], Sequ
             )
     ranks = {name: len(spec.shape) for name, spec in source.records.spec.items()}
     ranks |= {name: feature.rank for name, feature in task.output_features.items()}
-    # EOS goes to the end of the last axis: columns know the first one only.
+    # EOS goes to the end of the last axis; columns have only the first one.
     in_columns = all(ranks[name] == 1 for name, feature in task.output_features.items() if feature.add_eos)
     first = len(steps)
     while first and in_columns and steps[first - 1].has_column_form:

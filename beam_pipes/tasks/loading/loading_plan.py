@@ -1,4 +1,4 @@
-"""How the cached examples of a task or mixture become rows: planned before anything is read."""
+"""The plan by which cached examples of a task or mixture become rows, made before anything is read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TaskRows:
         examples: examples in the rows. Packed rows leave out those without any token.
         rows: number of rows.
         totals: feature of the rows → tokens; None if Python steps run on single rows when they are read, so that
-            lengths are not known before.
+            lengths are not known in advance.
         open: makes the rows, given a seed for the draws of steps: a packing plan or a `PaddedSplit`.
     """
 
@@ -128,7 +128,7 @@ class LoadingPlan:
             batch_size: rows of a global batch, over all hosts.
             seed: same seed, same batches. It orders the rows, and keys the draws of steps.
             shuffle: a global shuffle of every task's rows, another one each epoch; False for the stored order.
-            num_epochs: passes; None for no end, which `exhaustion="repeat"` always means.
+            num_epochs: passes; None for endless, as always with `exhaustion="repeat"`.
             shard_info: the share of this host: rows of every global batch. By default that of this process under
                 `torch.distributed` or `jax.distributed`, else everything; `ShardInfo(0, 1)` is everything.
             last, cu_seqlens, workers, prefetch: as `Loader` takes them.
@@ -137,7 +137,7 @@ class LoadingPlan:
             LoaderError: an option is out of range, or a rate is too small compared with the others.
         """
         repeats = self.exhaustion == "repeat"
-        # A single task without an end is repeated as an epoch is: in a new order.
+        # A single endless task is repeated in a new order each time, like an epoch.
         return Loader(
             self.tasks[0].open(seed) if len(self.tasks) == 1 else self._mixture(seed),
             batch_size=batch_size,

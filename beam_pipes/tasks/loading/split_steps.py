@@ -47,7 +47,7 @@ class StepChain:
             self._steps: list[BoundStep] = [step.bind(task.step_context(sequence_length)) for step in steps]
 
     def __call__(self, example: object, position: int) -> list[RawExample]:
-        """What the steps make of the example at a position; draws are keyed by it."""
+        """The steps' results for the example at a position, which is the key of draws."""
         made = [example]
         for step in self._steps:
             made = [after for before in made for after in step(before, position)]
@@ -56,7 +56,7 @@ class StepChain:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """What steps make of every record: the record of each example, its number there, and the lengths of features."""
+    """The steps' results for every record: each example's record, its number there, and the lengths of features."""
 
     records: Int64
     ordinals: Int64
@@ -64,11 +64,11 @@ class Measured:
 
 
 class SteppedSplit:
-    """What Python steps make of a cached split: read like a split.
+    """The results of Python steps over a cached split, readable like a split.
 
-    *Measured*, every record goes through the steps once, when the rows are planned: steps may drop examples or make
-    several, rows have exact lengths, and the steps have to do the same again when rows are read. *Not measured*, a
-    record gives exactly one example, and draws again in every epoch: `records` then are `record + epoch · len(self)`.
+    *Measured*: every record goes through the steps once when rows are planned, so steps may drop examples or make
+    several, rows have exact lengths, and the steps must give the same results when rows are read. *Not measured*: a
+    record gives exactly one example, with new draws in every epoch: `records` then are `record + epoch · len(self)`.
 
     Args:
         source: the cache.
@@ -78,7 +78,7 @@ class SteppedSplit:
         measure: whether to measure.
 
     Raises:
-        TaskError: a step fails, or (not measured) does not make one example of a record.
+        TaskError: a step fails, or (not measured) does not make exactly one example from a record.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class SteppedSplit:
         )
 
     def _spec_of(self, example: Mapping[str, ExampleValue] | None) -> ExampleSpec:
-        """Features that are read; an example's inner dimensions are taken to be those of all."""
+        """Features that are read; the inner dimensions of one example are assumed for all."""
         found = cached_spec(self._task, example)
         missing = [name for name in self._features if name not in found]
         if missing:
@@ -252,7 +252,7 @@ ColumnStep = Callable[[Mapping[str, TokenColumn]], Mapping[str, TokenColumn]]
 
 
 class TrimmedSplit:
-    """What column steps make of a split: read like a split. Nothing is copied or rewritten before it is read.
+    """The results of column steps over a split, readable like a split. Nothing is copied before it is read.
 
     Args:
         split: a split of a cache, or anything read like one.
@@ -289,7 +289,7 @@ class TrimmedSplit:
         return sizes
 
     def counted(self, feature: str) -> TokenColumn:
-        """A feature of all records, without its values: its lengths, and what was cut off and inserted."""
+        """A feature of all records, without its values: its lengths, and the entries cut off and inserted."""
         column = TokenColumn(np.asarray(self._split.lengths(feature), np.int64))
         return self._stepped({feature: column})[feature]
 

@@ -1,7 +1,7 @@
 """Tasks and mixtures by their names, and from a name to model features in one call.
 
 get_mixture_or_task("wmt")                          the mixture of this name, or else the task
-get_dataset("wmt", {"targets": 512}, converter)     what a model takes, as a `tf.data.Dataset`
+get_dataset("wmt", {"targets": 512}, converter)     model features, as a `tf.data.Dataset`
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ def mixing_rate_num_characters(task: Task, temperature: float = 1.0, char_count_
 def unimax_rates(sizes: Mapping[str, float], budget: float, max_epochs: float = 1.0) -> dict[str, float]:
     """Rates as equal as possible, with no task read more than `max_epochs` times (UniMax, Chung et al., 2023).
 
-    Tasks take equal shares of the budget, smallest first; one that is too small for its share takes all it has, and
-    the others share the rest: `unimax_rates({"a": 10, "b": 100, "c": 1000}, budget=300, max_epochs=2)` →
+    Tasks take equal shares of the budget, smallest first; a task that is too small for its share is used up, and the
+    others share the rest: `unimax_rates({"a": 10, "b": 100, "c": 1000}, budget=300, max_epochs=2)` →
     `{"a": 20, "b": 140, "c": 140}`.
 
     Args:

@@ -1,7 +1,7 @@
 """The mixture: tasks (and mixtures) with rates, under a name.
 
-As a `tf.data.Dataset` a few tasks are chosen from inside tf.data. Many tasks are read in turns from Python: each is
-opened when its first turn comes and takes no extra threads, so that 300 tasks start as fast as one.
+In a `tf.data.Dataset`, tf.data itself interleaves a few tasks. Many tasks are interleaved from Python: each is opened
+at its first turn and takes no extra threads, so that 300 tasks start as fast as one.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ SampleFn = Callable[[Sequence[TfDataset], Sequence[float], int | None], TfDatase
 
 
 class Mixture(DatasetProviderBase):
-    """Examples of several tasks, in proportion to their rates: exactly so in every prefix, not only on average.
+    """Examples of several tasks in proportion to their rates, exactly so in every prefix rather than on average.
 
     `Mixture("all", [("task1", 1), ("task2", 7)])` gives one example of task1 for seven of task2. Rates need not add up
     to 1. A nested mixture counts as one entry, whose rate is divided by its own proportions. A task that is named
-    several times, or reached in several ways, has the sum of its rates.
+    several times, or also in nested mixtures, has the sum of its rates.
 
     Args:
         name: as a task's.
@@ -193,7 +193,7 @@ class Mixture(DatasetProviderBase):
         """Sum of the rates of the entries."""
         total = 0.0
         for entry, rate in self._entries:
-            if isinstance(entry, Mixture) and callable(rate):  # which has a total, though no rate of a task
+            if isinstance(entry, Mixture) and callable(rate):  # a mixture has a total rate, not a task's
                 of_mixture: Callable[..., float] = rate
                 total += float(of_mixture(entry))
             else:
@@ -201,7 +201,7 @@ class Mixture(DatasetProviderBase):
         return total
 
     def get_rate(self, task: Task) -> float:
-        """Total rate of a task: its own, and its part in nested mixtures.
+        """Total rate of a task: its own, plus its part in nested mixtures.
 
         With `mix1` of `task1` at 1 and `task2` at 7, and `mix3` of `mix1` and `task1` at 1 each: `task1` has
         1/8 + 1 in `mix3`.
@@ -326,7 +326,7 @@ class Mixture(DatasetProviderBase):
         return load_mixture(self, self._settled(options))
 
     def _settled(self, options: MixtureOptions) -> MixtureOptions:
-        """The options with what the mixture says where they say nothing."""
+        """The options, with the mixture's own settings as defaults."""
         options.of_tasks.check(self.name)
         skip = self._skip_missing_splits if options.skip_missing_splits is None else options.skip_missing_splits
         policy = checked_exhaustion(options.exhaustion or self._exhaustion, self.name)
@@ -381,8 +381,8 @@ class Mixture(DatasetProviderBase):
         exhaustion: Exhaustion | None = None,
         **reading: Unpack[Reading],
     ) -> Iterator[OwnExample]:
-        """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
-        needs it."""
+        """The mixture as Python examples, each task in the order of its source; TensorFlow is used only if a task needs
+        it."""
         mixing = MixtureOptions(
             sequence_length,
             split,
@@ -411,7 +411,7 @@ def _resolve(task: object, mixture: str) -> Task | Mixture:
 
 
 def load_mixture(mixture: Mixture, options: MixtureOptions) -> TfDataset:
-    """`Mixture.get_dataset`; the options are settled."""
+    """`Mixture.get_dataset` with resolved options."""
     tf = tensorflow("Mixture.get_dataset")
     rated = mixture.rated_tasks(options.split, bool(options.skip_missing_splits))
     tasks, rates = [task for task, _ in rated], [rate for _, rate in rated]
@@ -462,7 +462,7 @@ def mixed_examples(mixture: Mixture, options: MixtureOptions, kept: Collection[s
 
 def _load_task(mixture: Mixture, task: Task, *, kept: Collection[str], options: LoadOptions) -> object:
     reading = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    del reading["shuffle_buffer_size"]  # which is the task's own
+    del reading["shuffle_buffer_size"]  # each task uses its own
     return mixture.get_task_dataset(task, kept, **reading)
 
 

@@ -92,14 +92,14 @@ class MixtureOptions:
 def takes(
     options: Callable[P, Options],
 ) -> Callable[[Callable[[Self, Options], R]], Callable[Concatenate[Self, P], R]]:
-    """Makes of a method of an options object one that is called with the fields of the object."""
+    """Turns a method that takes an options object into one called with the object's fields."""
 
     def decorate(method: Callable[[Self, Options], R]) -> Callable[Concatenate[Self, P], R]:
         @functools.wraps(method)
         def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 made = options(*args, **kwargs)
-            except TypeError as error:  # of an unknown argument, which names the class of the options
+            except TypeError as error:  # for an unknown argument; names the options class
                 _, _, problem = str(error).partition("()")
                 raise TypeError(f"{method.__qualname__}(){problem}") from None
             return method(self, made)

@@ -1,6 +1,6 @@
-"""Registries: providers by name. That of tasks is here, that of mixtures is with the mixture.
+"""Registries: providers by name. The registry of tasks is here, that of mixtures beside the mixture.
 
-Who registers what, on request: `turn_on_tracking`, `view_provenances`.
+On request, records who registers what: `turn_on_tracking`, `view_provenances`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ P = TypeVar("P", bound=DatasetProviderBase)
 
 
 class DatasetProviderRegistry(Generic[P]):
-    """Base of registries. A subclass has its own `_REGISTRY` and says what it holds in `_PROVIDER_TYPE`."""
+    """Base of registries. A subclass has its own `_REGISTRY` and declares its class of objects in `_PROVIDER_TYPE`."""
 
     _REGISTRY: ClassVar[dict[str, Any]] = {}
     _PROVIDER_TYPE: ClassVar[type] = DatasetProviderBase
@@ -71,7 +71,7 @@ class DatasetProviderRegistry(Generic[P]):
 
     @classmethod
     def remove(cls, name: str) -> None:
-        """Forgets a name; nothing happens if it is not known."""
+        """Removes a name; unknown names are ignored."""
         cls._REGISTRY.pop(name, None)
 
     @classmethod
@@ -160,7 +160,7 @@ class TaskRegistry(DatasetProviderRegistry[Task]):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`. Did you mean: 'wmt_de'?`, or what there is when nothing is near."""
+    """`. Did you mean: 'wmt_de'?`, or the existing names if none is close."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or [k for k in known if name in k or k in name][:3]
     if near:
@@ -181,13 +181,13 @@ def _declared_at(provider: object) -> str:
     return f" (declared at {info.file_path}:{info.line_number})" if info and info.has_meaningful_info() else ""
 
 
-# Name → kind of provider, and the calls that led to its registration; None while nobody asks for it.
+# Name → kind of provider, and the calls that led to its registration; None while tracking is off.
 _provenances: dict[str, tuple[str, list[str]]] | None = None
 _MAX_CALLS = 5
 
 
 def turn_on_tracking() -> None:
-    """From now on the calls that register a task or mixture are kept; what was kept before is forgotten.
+    """Starts recording the calls that register tasks or mixtures; earlier records are discarded.
 
     Tasks are registered where modules are imported, often in loops of functions of other modules: `view_provenances()`
     then says which lines did it, `{"wmt_de": ("Task", ["my/registry.py:17", "my/tasks.py:203"])}`.

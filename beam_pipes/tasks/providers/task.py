@@ -50,7 +50,7 @@ _REPLACEABLE = (
 
 
 class Task(DatasetProviderBase):
-    """A source, the steps that make examples of it, and what is promised about them.
+    """A source, the steps that turn its data into examples, and declarations about these.
 
     Args:
         name: letters, digits and `_ . : #`; `:` divides directories of the cache.
@@ -58,14 +58,14 @@ class Task(DatasetProviderBase):
         output_features: name → `Feature`; each is checked after the last preprocessor. Examples may hold more.
         preprocessors: functions of a dataset, `python_map` functions, typed pipelines, and at most one
             `CacheDatasetPlaceholder`. They are applied in order.
-        postprocess_fn: makes of a decoded model output (or target) what metrics compare.
+        postprocess_fn: turns a decoded model output (or target) into the value that metrics compare.
         metric_fns: functions of `targets` and `predictions`, `scores`, or `predictions` and `aux_values`.
         metric_objs: metric objects.
         shuffle_buffer_size: size of the buffer that shuffles examples; None forbids shuffling.
         source_info: where the task was declared.
-        preprocessing_fn: a function of tensorflow-transform's kind, or its reference `package.module:name`. What it
-            asks of all data is learned from the cached examples of the split "train" when the cache is built; the
-            function is then the first step after the cut. See docs/tensorflow-transform.md.
+        preprocessing_fn: a function of tensorflow-transform's kind, or its reference `package.module:name`. Its
+            analyzers learn from the cached examples of the split "train" when the cache is built; the function is then
+            the first step after the cut. See docs/tensorflow-transform.md.
 
     Raises:
         TaskError: a name, step, feature or metric is declared wrongly.
@@ -175,7 +175,7 @@ class Task(DatasetProviderBase):
 
     @property
     def preprocessing_fn(self) -> PreprocessingFn | None:
-        """What is learned when the task is cached, and applied to cached examples."""
+        """The function learned when the task is cached, and applied to cached examples."""
         return self._preprocessing_fn
 
     @property
@@ -225,7 +225,7 @@ class Task(DatasetProviderBase):
             )
         arguments = {name: getattr(self, f"_{name}") for name in _REPLACEABLE}
         if arguments["preprocessing_fn"] is None:
-            del arguments["preprocessing_fn"]  # which a subclass written for SeqIO does not know
+            del arguments["preprocessing_fn"]  # unknown to subclasses written for SeqIO
         if self._source_info is not None:
             arguments["source_info"] = self._source_info
         make: Callable[..., Task] = type(self)
@@ -265,7 +265,7 @@ class Task(DatasetProviderBase):
 
     @property
     def needs_tensorflow(self) -> bool:
-        """Whether reading it uncached takes TensorFlow: a source or a step that exists in no other form."""
+        """Whether reading it uncached needs TensorFlow, because a source or step exists in no other form."""
         return self.needs_tensorflow_offline or not all(step.has_python_form for step in self._online_steps)
 
     @property
@@ -356,8 +356,8 @@ class Task(DatasetProviderBase):
     ) -> Iterator[OwnExample]:
         """Preprocessed examples of a split, as NumPy values.
 
-        Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`; not
-        shuffled unless asked for.
+        Needs TensorFlow only if the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`; not
+        shuffled unless requested.
         """
         from beam_pipes.tasks.providers.task_examples import iterate_examples
 

@@ -1,4 +1,4 @@
-"""The cache of a task: what it counts, the source that reads it, and what it depends on.
+"""The cache of a task: its statistics, the source that reads it, and its fingerprints.
 
 A build stores the digests of `fingerprint_digests`; `cached_source` compares them before it reads, so that a cache is
 reused only when neither the features nor the steps before the cut have changed. `apply_learned` is the step that
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredTask(Protocol):
-    """What reading and caching need of a task; `beam_pipes.tasks.Task` describes each name."""
+    """The members of a task needed for reading and caching; `beam_pipes.tasks.Task` describes each."""
 
     @property
     def name(self) -> str: ...
@@ -108,7 +108,7 @@ def cached_stats_or_none(task_name: str, split: str) -> Mapping[str, int | float
 def cached_num_examples(task_name: str, split: str) -> int | None:
     """The number of examples of a split of a task's cache; None without a cache or without the split.
 
-    Where the cache says it, its index is left alone: a mixture asks hundreds of caches.
+    If the cache states it, its index is not read: a mixture asks hundreds of caches.
     """
     directory = find_cache_dir(task_name)
     if directory is None:
@@ -145,9 +145,8 @@ _PREFIX = "task/"
 def task_fingerprints(task: DeclaredTask) -> dict[str, str]:
     """Part of a task → digest of what it depends on: `features`, and `step 0: tokenize`, ... for each offline step.
 
-    Made of names, bound arguments, the code of functions and of what they refer to, and the content of vocabularies:
-    never of paths, times, line numbers or comments. The data of the source is not in it: that is fingerprinted shard by
-    shard, by the build.
+    Covers names, bound arguments, the code of functions and everything they refer to, and the content of vocabularies,
+    but no paths, times, line numbers or comments. The build fingerprints the source data separately, shard by shard.
     """
     steps = enumerate(task.offline_steps())
     return {"features": features_digest(task), **{part_name(n, step): step_digest(step) for n, step in steps}}
@@ -169,19 +168,19 @@ def features_digest(task: DeclaredTask) -> str:
 
 
 def part_name(number: int, step: Step) -> str:
-    """What an offline step is called in messages, accounts and fingerprints: `step 0: tokenize`."""
+    """The name of an offline step in messages, accounts and fingerprints: `step 0: tokenize`."""
     return f"step {number}: {step.name}"
 
 
 def step_digest(step: Step) -> str:
-    """What one step depends on. Worked out once for each step: the code of a process does not change."""
+    """The digest of what one step depends on. Computed once per step: code does not change within a process."""
     if step.digest is None:
         step.digest = fingerprint(plain_preprocessor(step.preprocessor)).digest
     return step.digest
 
 
 def plain_preprocessor(preprocessor: object) -> object:
-    """The user's function or pipeline itself, with what is bound to it, out of the wrapper of `python_map`."""
+    """The user's function or pipeline itself with its bound arguments, unwrapped from `python_map`."""
     if isinstance(preprocessor, PythonMap):
         return preprocessor.fn
     if isinstance(preprocessor, functools.partial):
@@ -211,18 +210,18 @@ def check_fingerprints(task: DeclaredTask, stored: Mapping[str, str], where: str
     )
 
 
-# What the asset in the cache is called.
+# The name of the asset in the cache.
 TRANSFORM_FN = "transform_fn"
 
 
-# Examples that the function is given at once: a call costs a millisecond, an example in it microseconds.
+# Examples per call of the function: a call costs a millisecond, each example microseconds.
 _EXAMPLES_AT_ONCE = 256
 
 
 def apply_learned(dataset: TfDataset, *, task: str) -> TfDataset:
-    """Cached examples → what the transform function in the task's cache makes of them, in the same order.
+    """Cached examples → the results of the transform function in the task's cache, in the same order.
 
-    Raises `CacheNotFoundError` if the task is not cached: there is nothing that was learned.
+    Raises `CacheNotFoundError` if the task is not cached, since nothing was learned then.
     """
     from beam_pipes.cache import Cache
     from beam_pipes.tft import TransformFunction

@@ -80,7 +80,7 @@ def _preprocessed(task: DeclaredTask, source: DataSourceInterface, options: Load
 
 
 def empty_dataset(features: Mapping[str, Feature], *, name: str) -> TfDataset:
-    """A dataset without examples that holds what the features promise."""
+    """An empty dataset with the element types declared by the features."""
     return dataset_of(
         lambda: (), {key: (feature.dtype.name, feature.rank) for key, feature in features.items()}, name=name
     )
@@ -122,8 +122,8 @@ def check_split(task: DeclaredTask, source: DataSourceInterface, split: str) -> 
 def shared_dataset(source: DataSourceInterface, options: LoadOptions) -> TfDataset:
     """The share of one host, every example in exactly one share.
 
-    By file where the number of hosts divides the number of files; else example by example, since 3 files for 2 hosts
-    would give one of them twice as much.
+    By file if the number of hosts divides the number of files; else example by example, since with 3 files for 2 hosts
+    one host would get twice as much.
     """
     share = options.shard_info
     read = functools.partial(source.get_dataset, split=options.split, seed=options.seed)
@@ -131,7 +131,7 @@ def shared_dataset(source: DataSourceInterface, options: LoadOptions) -> TfDatas
         return read(shuffle=options.shuffle)
     if source.supports_arbitrary_sharding or len(source.list_shards(options.split)) % share.num_shards == 0:
         return read(shuffle=options.shuffle, shard_info=share)
-    # All hosts must see one order, or they would lose and repeat examples: files are not shuffled without a seed.
+    # All hosts must see the same order, or examples would be lost and repeated: without a seed, files are not shuffled.
     return read(shuffle=options.shuffle and options.seed is not None).shard(share.num_shards, share.index)
 
 
@@ -147,7 +147,7 @@ def _is_small(task: DeclaredTask, source: DataSourceInterface, options: LoadOpti
 
 
 def check_promises(task: DeclaredTask, dataset: TfDataset) -> None:
-    """Raises `TaskError` unless the elements of a dataset are what the output features promise."""
+    """Raises `TaskError` unless the elements of a dataset match the output features."""
     spec = dataset.element_spec
     if not isinstance(spec, dict):
         raise TaskError(

@@ -1,7 +1,7 @@
-"""How a task becomes Python examples, without TensorFlow where it can.
+"""How a task becomes Python examples, without TensorFlow if possible.
 
 `iterate_examples` is `Task.examples`: source or cache, share, epochs, steps, checks, trimming, shuffling. `run_offline`
-and `stream_shard` stop at the cut: they make what a build caches.
+and `stream_shard` stop at the cut: they give the examples that a build caches.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _FIRST_BUFFER = 16
 
 
 def iterate_examples(task: DeclaredTask, options: LoadOptions) -> Iterator[OwnExample]:
-    """`Task.examples`: what `load_dataset` gives, with every step in its Python form where it has one."""
+    """`Task.examples`: the examples of `load_dataset`, with every step in its Python form if it has one."""
     options.check(task.name)
     use_cached = resolve_caching(task, options.use_cached)
     buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)
@@ -76,7 +76,7 @@ def iterate_examples(task: DeclaredTask, options: LoadOptions) -> Iterator[OwnEx
 
 
 class _Stream:
-    """Raw examples on their way: in tf.data as long as nothing has a Python form, in Python from then on."""
+    """A stream of examples: in tf.data until the first Python form, in Python from then on."""
 
     def __init__(self, source: DataSourceInterface, options: LoadOptions) -> None:
         self._dataset: object = None
@@ -110,7 +110,7 @@ def _read_natively(source: DataSourceInterface, options: LoadOptions) -> Iterato
         for example in _read_epoch(source, options, number, generator):
             empty = False
             yield example
-        if empty:  # every other epoch will be empty too: without an end, this would search for an example forever
+        if empty:  # every epoch will be empty: an endless loop would search forever
             return
 
 
@@ -133,10 +133,10 @@ def _read_epoch(
 
 
 def shuffled(examples: Iterable[T], buffer_size: int, generator: np.random.Generator) -> Iterator[T]:
-    """Examples out of a buffer, each time one at random.
+    """Examples drawn at random from a buffer.
 
-    The buffer grows by one with each example given, from a few to its full size: to fill it first would let the first
-    example of a mixture wait for a thousand of each task.
+    The buffer grows by one per example given, from a few to its full size: filling it first would delay a mixture's
+    first example until a thousand of each task were read.
     """
     iterator = iter(examples)
     buffer = list(itertools.islice(iterator, min(buffer_size, _FIRST_BUFFER)))
@@ -169,7 +169,7 @@ def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) ->
     """Raw examples → cached examples, lazily and in order.
 
     Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the step and
-    the content of the example: not on how the source is divided. `examples` is read once.
+    the content of the example, not on the sharding of the source. `examples` is read once.
 
     Raises:
         TaskError: a step fails, or its result is not a mapping of features.
@@ -200,7 +200,7 @@ def stream_shard(
 
 
 def as_mapping(task: DeclaredTask, example: object) -> dict[str, ExampleValue]:
-    """What is cached of an example, normalised. Raises `TaskError` if it is not a mapping of features."""
+    """An example in the form that is cached, normalised. Raises `TaskError` if it is not a mapping of features."""
     if type(example) is not dict and not isinstance(example, Mapping):
         raise TaskError(
             f"task '{task.name}': what is cached should be a dict of features, got {type(example).__name__}. Make one "

@@ -38,8 +38,8 @@ _CHUNK = 256
 
 
 class BuiltCacheSource(LibrarySource):
-    """One split of a published snapshot. Records are read by index: any number of hosts has equal shares, and shuffling
-    is a permutation of the whole split, not of a buffer.
+    """One split of a published snapshot. Records are read by index: any number of hosts get equal shares, and shuffling
+    permutes the whole split, not a buffer.
 
     Raises:
         CacheNotFoundError: nothing is published, or the split does not exist.
@@ -50,7 +50,7 @@ class BuiltCacheSource(LibrarySource):
     def __init__(self, cache_dir: str, split: str) -> None:
         cache = Cache.open(cache_dir)
         self._records = cache[split]
-        #: Name → digest of what the cache was built from.
+        #: Name → digest of the inputs of the cache.
         self.fingerprints: Mapping[str, str] = cache.manifest.fingerprints
         self._cache_dir = cache_dir
         super().__init__([split], {split: len(self._records)})
@@ -85,8 +85,8 @@ class BuiltCacheSource(LibrarySource):
     ) -> np.ndarray:
         """The records of one epoch in order: this host's share of one order of all hosts.
 
-        Without a seed the order is another one every time; several hosts, who have to agree on one, have always the
-        same then.
+        Without a seed the order differs every time, except with several hosts, which have to agree: it is then always
+        the same.
         """
         if seed is None:
             seed = secrets.randbits(63) if shard_info is None else 0
@@ -102,7 +102,7 @@ class BuiltCacheSource(LibrarySource):
         return self._records
 
     def examples_at(self, indices: np.ndarray) -> Iterator[dict[str, object]]:
-        """The examples of some records, in the order asked for."""
+        """The examples of some records, in the requested order."""
         spec = self._records.spec
         plain = [n for n, f in spec.items() if not f.has_shape_feature and not (f.is_text and f.shape)]
         others = [name for name in spec if name not in plain]
@@ -146,8 +146,8 @@ class CachedDataSource(FileDataSource):
 
     Values are stored as int64, float32 or bytes and come back in the dtype of `info.{split}.json`: `uint8`, `float16`,
     `bool` and all others. A feature of rank 2 or more whose inner dimensions vary has its shape in another feature,
-    `_sh:<name>`; a ragged one its row lengths, as `_rl:<dim>:<name>`. In caches that name no version int64 is read as
-    int32, as SeqIO reads them, and the text `<name>_plaintext` is `<name>_pretokenized` in all.
+    `_sh:<name>`; a ragged one has its row lengths in `_rl:<dim>:<name>`. In caches without a version int64 is read as
+    int32, as SeqIO does, and the text `<name>_plaintext` is `<name>_pretokenized` in all.
 
     Args:
         cache_dir: directory of the cache.
@@ -173,7 +173,7 @@ class CachedDataSource(FileDataSource):
                 f"the cache {cache_dir} has no split '{split}': {info_path} is missing", split=split
             )
         info = json.loads(read_bytes(info_path))
-        # Caches that do not say which version wrote them call every integer int64, and mean int32.
+        # Caches without a version declare every integer int64, and mean int32.
         meant = {"int64": "int32"} if str(info.get("seqio_version", "0.pre")).startswith("0.pre") else {}
         self._features: dict[str, tuple[DType, list[int | None]]] = {
             name: (DType(meant.get(f["dtype"], f["dtype"])), list(f["shape"])) for name, f in info["features"].items()

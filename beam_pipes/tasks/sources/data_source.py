@@ -1,4 +1,4 @@
-"""The base of sources: splits, their shards, and the examples of either."""
+"""The base of sources: splits, their shards, and the examples of both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from beam_pipes.tasks.steps.features import DatasetProviderBase, Feature, Sequen
 
 
 class DataSourceInterface(Protocol):
-    """What a task needs of a source; any object with these will do."""
+    """The interface that a task needs of a source; any object with these members will do."""
 
     def num_input_examples(self, split: str) -> int | None: ...
 
@@ -94,11 +94,11 @@ class DataSource(DatasetProviderBase):
     @property
     @abc.abstractmethod
     def supports_arbitrary_sharding(self) -> bool:
-        """It deals examples evenly to any number of shards."""
+        """Whether it divides examples evenly among any number of shards."""
 
     @property
     def output_features(self) -> Mapping[str, Feature]:
-        """A source promises no features; a task does."""
+        """A source declares no features; a task does."""
         raise NotImplementedError("a source has no output features: those are declared on the task")
 
     @property
@@ -135,11 +135,11 @@ class DataSource(DatasetProviderBase):
         return self.get_dataset(split, shuffle=False, shard_info=ShardInfo(index, len(shards)))
 
     def read_shard(self, split: str, shard: str) -> Iterator[RawExample]:
-        """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source knows better."""
+        """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source overrides it."""
         return examples_from_dataset(self.shard_dataset(split, shard))
 
     def fingerprint_config(self) -> dict[str, object]:
-        """The options that decide what examples the same input gives: what a subclass has set, but no file names."""
+        """The options that determine the examples for a given input: a subclass's attributes without file names."""
         return {name: value for name, value in vars(self).items() if name not in _NOT_CONTENT}
 
     def _shard_index(self, split: str, shard: str) -> int:
@@ -154,7 +154,7 @@ class DataSource(DatasetProviderBase):
 
 
 class LibrarySource(DataSource):
-    """Base of the sources of this library: they write `_dataset_of`, and `get_dataset` is here once.
+    """Base of this library's sources: they implement `_dataset_of`, and `get_dataset` is defined once here.
 
     The arguments after `shard_info` are those that tasks and mixtures take too; a source accepts and ignores them.
     """

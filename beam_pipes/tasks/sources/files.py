@@ -1,6 +1,6 @@
 """Sources of files: text lines, `tf.train.Example` records, other protocol buffers, or any format with a reader.
 
-    split → pattern → files (the shards) → examples, of several files in turns
+    split → pattern → files (the shards) → examples, several files interleaved
 
 Lines of text are read without TensorFlow as well; records are parsed by TensorFlow operations.
 """
@@ -35,7 +35,7 @@ class FileDataSource(LibrarySource):
         caching_permitted: a task over this source may be cached.
         file_shuffle_buffer_size: buffer that shuffles the files; None shuffles all of them, evenly.
         cycle_length: files read at a time.
-        block_length: examples taken from a file before the next one has its turn.
+        block_length: examples taken from a file before switching to the next one.
         performs_internal_shuffling: `read_file_fn` shuffles itself.
     """
 
@@ -166,7 +166,7 @@ class ProtoDataSource(FileDataSource):
 
 
 class TextLineDataSource(FileDataSource):
-    """One example a line: a string, without its line end. Read natively, so no TensorFlow is needed offline.
+    """One example per line: a string, without its line end. Read natively, so no TensorFlow is needed offline.
 
     Args:
         split_to_filepattern: split → a path, a glob, or a list of them.
@@ -214,7 +214,7 @@ class TextLineDataSource(FileDataSource):
 
 
 def read_lines(path: str, start: int = 0, end: int | None = None, *, skip: int = 0) -> Iterator[bytes]:
-    """Lines as tf.data gives them: split at \\n, every \\r left out.
+    """Lines as tf.data gives them: split at \\n, without any \\r.
 
     Args:
         path: a file.

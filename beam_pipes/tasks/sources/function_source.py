@@ -19,12 +19,12 @@ from beam_pipes.tasks.steps.signatures import function_name, parameters, require
 
 
 class DatasetFnCallable(Protocol):
-    """What makes the examples of a split: a `tf.data.Dataset`, or any iterable of examples."""
+    """A function that returns the examples of a split: a `tf.data.Dataset`, or any iterable of examples."""
 
     def __call__(self, split: str, shuffle_files: bool, seed: int | None = None) -> TfDataset | Iterable[object]: ...
 
 
-#: The iterator that was read last, of each source.
+#: The last iterator read from each source.
 _read: weakref.WeakKeyDictionary[FunctionDataSource, object] = weakref.WeakKeyDictionary()
 
 
@@ -39,7 +39,7 @@ class FunctionDataSource(LibrarySource):
     ```
 
     It is read as one shard. A function that returns an iterator must return a new one every time. A split without
-    Python examples is a dataset of what the other splits hold, without any.
+    Python examples becomes an empty dataset with the element types of the other splits.
 
     Args:
         dataset_fn: takes `split`, `shuffle_files` and, if it has it, `seed`.
@@ -91,7 +91,7 @@ class FunctionDataSource(LibrarySource):
         first = [made]
 
         def examples() -> Iterator[object]:
-            # The first pass reads what was made to look at; later ones call the function again.
+            # The first pass reads the result of the initial call; later ones call the function again.
             made = first.pop() if first else self._call(split, shuffle, seed)
             yield from (owned(normalised(example)) for example in self._unread(made))
 

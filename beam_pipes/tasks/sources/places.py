@@ -1,4 +1,4 @@
-"""Where caches of tasks are looked for, and what their files are called.
+"""Where caches of tasks are searched for, and the names of their files.
 
 add_global_cache_dirs(["/data/caches"])
 find_cache_dir("wmt:de-en")                    → "/data/caches/wmt/de-en", if a finished cache is there

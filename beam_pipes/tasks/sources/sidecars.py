@@ -31,10 +31,10 @@ from beam_pipes.tasks.vocabularies.vocabulary import DType
 if TYPE_CHECKING:
     from beam_pipes.format import messages
 
-#: Version of the layout that `info.{split}.json` names; readers show it, and do not compare it.
+#: Layout version in `info.{split}.json`; readers show it but do not compare it.
 LAYOUT_VERSION = "0.0.20"
 
-# In `info.{split}.json`: the snapshot that the files belong to. Other readers leave it alone.
+# In `info.{split}.json`: the snapshot that the files belong to. Other readers ignore it.
 _MANIFEST_ID = "beam_pipes_manifest"
 
 
@@ -47,19 +47,19 @@ def write_seqio_sidecars(
 ) -> list[str]:
     """Writes the files that readers of the other layout expect. Returns the paths, `COMPLETED` last.
 
-    Shards whose features are all lists of values (`encoding="list"`) and texts are linked, not copied; others are
-    written again as such lists. A feature whose inner dimensions vary has its row lengths beside it, and is ragged to
-    those readers. What already belongs to the published snapshot is left unchanged; files of an older one are removed
-    once the new ones are there.
+    Shards whose features are all lists of values (`encoding="list"`) or texts are linked, not copied; others are
+    rewritten as such lists. A feature whose inner dimensions vary is stored with its row lengths, and is ragged to
+    those readers. Files of the published snapshot are left unchanged; files of an older one are removed once the new
+    ones exist.
 
     Args:
         cache_dir: directory of a published cache of examples.
-        token_features: features to count tokens of; None for those that the build has counted, or else for all integer
+        token_features: features whose tokens are counted; None for those that the build counted, else all integer
             features of rank 1.
-        min_shards: at least this many files a split. Where the cache has fewer, its records are written once more, in
-            files of equal size (one record more or less), and not linked: those readers deal out a split to their hosts
-            by its files, so 64 files are shared evenly by 2, 4, … 64 hosts.
-        max_shards: at most this many files a split, in the same way; None for as many as there are.
+        min_shards: minimum number of files per split. If the cache has fewer, its records are rewritten in files of
+            equal size (give or take one record) instead of linked: those readers distribute a split over hosts by file,
+            so 64 files are shared evenly by 2, 4, … 64 hosts.
+        max_shards: maximum number of files per split, in the same way; None for no maximum.
 
     Raises:
         TaskError: a number of files is not positive.
@@ -92,7 +92,7 @@ def write_seqio_sidecars(
 
 
 def check_shard_numbers(min_shards: int, max_shards: int | None) -> None:
-    """Raises `TaskError` unless both are numbers of files; where they contradict each other `max_shards` holds."""
+    """Raises `TaskError` unless both are numbers of files; if they contradict each other, `max_shards` wins."""
     if min_shards < 1 or (max_shards is not None and max_shards < 1):
         raise TaskError(
             f"min_shards and max_shards should be numbers of files, 1 or more, got min_shards={min_shards!r}, "
@@ -111,12 +111,12 @@ def _is_current(cache: Cache, info_path: str, others: Iterable[str]) -> bool:
         known = json.loads(storage.read_bytes(info_path)).get(_MANIFEST_ID)
     except (CacheNotFoundError, OSError, ValueError, AttributeError):
         return False
-    # The files say how many they are: another number of them is another set of paths.
+    # File names contain the number of files: another number means other paths.
     return known == cache.manifest.id and all(map(storage.exists, others))
 
 
 def _remove_others(cache_dir: str, written: Iterable[str]) -> None:
-    """Removes files of this layout that an older snapshot left, beginning with those that announce the others."""
+    """Removes files of this layout from an older snapshot, beginning with those that announce the others."""
     kept = set(map(os.path.basename, written))
     storage = storage_for(cache_dir)
     names = [name for name in storage.list(cache_dir) if name not in kept]
@@ -128,7 +128,7 @@ def _remove_others(cache_dir: str, written: Iterable[str]) -> None:
 def _info(spec: FeatureSpec) -> dict[str, object]:
     shape: list[int | None] = list(spec.shape)
     if shape and not _varies_inside(spec):
-        shape[0] = None  # those readers take the first dimension as varying
+        shape[0] = None  # those readers assume that the first dimension varies
     return {"dtype": "string" if spec.is_text else DType(spec.dtype).name, "shape": shape}
 
 
@@ -191,7 +191,7 @@ def _fill(features: Mapping[str, messages.Feature], name: str, spec: FeatureSpec
                 found=error.found,
             ) from None
         features[name].float_list.value.extend(values.reshape(-1).tolist())
-    else:  # uint64 as two's complement, which is taken back where it is read as uint64
+    else:  # uint64 as two's complement, reversed on reading
         features[name].int64_list.value.extend(array.astype(np.int64).reshape(-1).tolist())
     if _varies_inside(spec):
         last = max(dim for dim, size in enumerate(spec.shape) if size is None)
@@ -200,7 +200,7 @@ def _fill(features: Mapping[str, messages.Feature], name: str, spec: FeatureSpec
             features[tfexample_ragged_length_key(name, dim)].int64_list.value.extend(rows)
 
 
-#: What tokenizers append to the name of a feature whose text they keep.
+#: Suffix that tokenizers add to the name of a feature whose text they keep.
 PRETOKENIZED = "_pretokenized"
 
 #: The JSON states of statistics, as a manifest keeps them.
@@ -211,12 +211,12 @@ STAGE = "example"
 
 
 def statistic_name(split: str, name: str) -> str:
-    """What a stage calls a count of one split: `train/targets_tokens`."""
+    """A stage's name for a count of one split: `train/targets_tokens`."""
     return f"{split}/{name}"
 
 
 def counted_statistics(statistics: Statistics, split: str) -> dict[str, int]:
-    """What the build of a task has counted for a split, from the statistics of its manifest; empty for other caches."""
+    """The counts of a task's build for a split, from the statistics in its manifest; empty for other caches."""
     prefix = f"{STAGE}_{statistic_name(split, '')}"
     return {
         str(each["name"]).removeprefix(prefix): int(each["state"].get("count", each["state"].get("value", 0)))
@@ -228,11 +228,11 @@ def counted_statistics(statistics: Statistics, split: str) -> dict[str, int]:
 def split_statistics(
     split: Split, token_features: Iterable[str] | None = None, *, statistics: Statistics = ()
 ) -> dict[str, int]:
-    """Statistics of a split: those that the build of a task has counted, the others from the index. No record is read.
+    """Statistics of a split: those counted by a task's build, the others from the index. No record is read.
 
-    `{"examples": 3, "targets_tokens": 18, "targets_max_tokens": 6, "targets_chars": 40}`. What a build has counted
-    leaves EOS and padding out, and characters are code points; the index knows lengths alone, so there tokens are all
-    entries, and characters the bytes of the text that was kept as `<feature>_pretokenized`.
+    `{"examples": 3, "targets_tokens": 18, "targets_max_tokens": 6, "targets_chars": 40}`. A build's counts exclude EOS
+    and padding, and its characters are code points; the index knows only lengths, so its tokens are all entries, and
+    its characters the bytes of the text kept as `<feature>_pretokenized`.
 
     Args:
         split: a `beam_pipes.cache.Split` of examples.

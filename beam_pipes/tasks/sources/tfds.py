@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class TfdsDataSource(LibrarySource):
     """A data set of TensorFlow Datasets, by name and version: `TfdsDataSource("wmt19_translate/de-en:1.0.0")`.
 
-    Needs `tensorflow_datasets`. Data that is not in `tfds_data_dir` yet is downloaded and prepared by TFDS when it is
-    first read, or when its splits are first asked for and not named here; declaring a task never does.
+    Needs `tensorflow_datasets`. TFDS downloads and prepares data missing from `tfds_data_dir` when it is first read, or
+    when its splits are first requested and not named here, but never when a task is declared.
 
     Args:
         tfds_name: `name/config:version`.
@@ -91,7 +91,7 @@ class TfdsDataSource(LibrarySource):
         return {"tfds": self._tfds_dataset.config()}
 
     def shard_identity(self, split: str, shard: str) -> list[str]:
-        """What identifies the data of a shard: data set, version, the split as TFDS has it, the file."""
+        """The identity of a shard's data: data set, version, TFDS split, file."""
         return [*self._tfds_dataset.identity(split), shard]
 
 
@@ -100,13 +100,13 @@ _read_config_override: object = None
 
 
 def set_tfds_data_dir_override(tfds_data_dir: str | None) -> None:
-    """Reads every TFDS data set from this directory, whatever its source says; None ends it."""
+    """Reads every TFDS data set from this directory, overriding its source; None ends this."""
     global _data_dir_override
     _data_dir_override = tfds_data_dir
 
 
 def set_tfds_read_config_override(tfds_read_config: object) -> None:
-    """Uses this `tfds.ReadConfig` as the base of all reading; None ends it."""
+    """Uses this `tfds.ReadConfig` as the base of all reading; None ends this."""
     global _read_config_override
     _read_config_override = tfds_read_config
 
@@ -150,7 +150,7 @@ class LazyTfdsLoader:
         read_only: read prepared files only: nothing is downloaded or prepared.
     """
 
-    # Of a process, by data set, directory and arguments: a hundred tasks over one data set read its description once.
+    # Per process, by data set, directory and arguments: a hundred tasks over one data set read its description once.
     _MEMOIZED_BUILDERS: ClassVar[dict[tuple[str | None, str | None, str], tfds.core.DatasetBuilder]] = {}
 
     def __init__(
@@ -185,7 +185,7 @@ class LazyTfdsLoader:
 
     @property
     def data_dir(self) -> str | None:
-        """Where the data set is: as overridden for it, for all, or as declared. None if splits name their own."""
+        """The data set's directory: overridden for it or for all, or as declared. None if splits name their own."""
         return None if self._own_splits else self._own_override or _data_dir_override or self._data_dir
 
     def override_data_dir(self, data_dir: str) -> None:
@@ -198,7 +198,7 @@ class LazyTfdsLoader:
         return _read_config_override or require("tensorflow_datasets", purpose="TfdsDataSource").ReadConfig()
 
     def builder_cls(self, split: str | None = None) -> type[tfds.core.DatasetBuilder] | None:
-        """The class of the data set's builder; None if no module that is known to TFDS has it."""
+        """The class of the data set's builder; None if no module known to TFDS has it."""
         tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
         name = str(self.get_split_params(split)[0]).partition(":")[0].partition("/")[0]
         try:
@@ -273,7 +273,7 @@ class LazyTfdsLoader:
         return self._MEMOIZED_BUILDERS[key]
 
     def prepared_builder(self, split: str | None = None) -> tfds.core.DatasetBuilder:
-        """The builder, of data that exists: what is missing is downloaded and prepared, unless `read_only`."""
+        """The builder, with its data: missing data is downloaded and prepared, unless `read_only`."""
         builder = self._builder(split)
         if not builder.info.splits and not self._read_only:
             builder.download_and_prepare()
@@ -289,15 +289,15 @@ class LazyTfdsLoader:
         return self.prepared_builder(split).info.splits[self._tfds_split(split)]
 
     def config(self) -> dict[str, object]:
-        """What decides how examples are read."""
+        """The settings that determine how examples are read."""
         return {"decoders": self._decoders, "builder_kwargs": self._builder_kwargs}
 
     def identity(self, split: str) -> list[str]:
-        """`["mnist:3.0.1", "train[:80%]"]`: data set with its version, and the split as TFDS has it."""
+        """`["mnist:3.0.1", "train[:80%]"]`: data set with its version, and the TFDS split."""
         return [str(self.resolved_tfds_name(split)), str(self._tfds_split(split))]
 
     def files(self, split: str) -> list[tfds.core.utils.shard_utils.FileInstruction]:
-        """Which part of which file of a split is read: `FileInstruction` of TFDS, for `load_shard`."""
+        """The file part to read: a TFDS `FileInstruction`, for `load_shard`."""
         return list(self._split_info(split).file_instructions)
 
     def file_names(self, split: str) -> list[str]:
@@ -314,7 +314,7 @@ class LazyTfdsLoader:
     ) -> TfDataset:
         """The examples of a split, or of one host's share of its files, as a `tf.data.Dataset`.
 
-        Through `tfds.load`, which prepares the data if need be; with `read_only` from what is there.
+        Through `tfds.load`, which prepares the data if needed; with `read_only` only from prepared files.
         """
         tf = tensorflow("TfdsDataSource")
         tfds = require("tensorflow_datasets", purpose="TfdsDataSource")

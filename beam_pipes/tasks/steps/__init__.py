@@ -1,1 +1,1 @@
-"""Declarations about examples, and the steps over them: each with the forms it has."""
+"""Declarations about examples, and the steps over them, each in its available forms."""

@@ -1,7 +1,7 @@
-"""The few array operations converters are written in, over NumPy arrays and over TensorFlow tensors.
+"""The few array operations that converters are written in, over NumPy arrays and TensorFlow tensors.
 
-A converter is written once, in these and in Python's own operators; which library computes is decided by the
-arrays that come in. So the cached path (NumPy) and the `tf.data` path give the same numbers by construction.
+A converter is written once, with these and Python's own operators; its input arrays decide which library computes. So
+the cached path (NumPy) and the `tf.data` path give the same numbers by construction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array: TypeAlias = "np.ndarray | tf.Tensor"
 
 
 class ArrayOps:
-    """What a converter may do to arrays beyond `+ - * < >= &`; axes count from the end: -1 is the sequence.
+    """Operations on arrays for converters beyond `+ - * < >= &`; axes count from the end: -1 is the sequence.
 
     `tf` is the module, for tensors in graph mode and eagerly; None computes with NumPy.
     """
@@ -78,7 +78,7 @@ class ArrayOps:
         return shifted
 
     def fill_where(self, array: Array, condition: Array, value: int) -> Array:
-        """A new array's entries replaced; NumPy does it in place."""
+        """Replaces entries of a new array; in place with NumPy."""
         if self._tf:
             return self._tf.where(condition, self._tf.cast(value, array.dtype), array)
         np.copyto(array, np.asarray(value, array.dtype), where=condition)
@@ -93,7 +93,7 @@ NUMPY = ArrayOps(None)
 
 
 def ops_of(*arrays: object) -> ArrayOps:
-    """Those of TensorFlow as soon as one of `arrays` is its tensor, else those of NumPy."""
+    """TensorFlow's operations if one of `arrays` is its tensor, else NumPy's."""
     if any(type(array).__module__.partition(".")[0] == "tensorflow" for array in arrays):
         return ArrayOps(tensorflow("converting tf.data examples"))
     return NUMPY

@@ -1,9 +1,9 @@
-"""Functions of one example made functions of a `tf.data.Dataset`, and examples of tensors as `tf.train.Example`.
+"""Functions of one example turned into functions of a `tf.data.Dataset`, and tensors as `tf.train.Example`.
 
 `map_over_dataset` decorates a preprocessor; its seeds come from the active seed manager, so that noise in it is a
 function of the task's seed. Datasets made inside of `with frugal(): ...` take no threads of their own.
 
-`dict_to_tfexample` and `tfexample_to_dict`: what a list of values does not tell is kept in features of its own,
+`dict_to_tfexample` and `tfexample_to_dict`: facts that a list of values cannot express are kept in separate features,
 `_sh:<name>` the shape, `_rl:<dim>:<name>` the row lengths of a ragged dimension, `_sp:<dim>:<name>` sparse indices.
 """
 
@@ -53,7 +53,7 @@ def frugal() -> Iterator[None]:
 
 
 def with_few_threads(dataset: TfDataset) -> TfDataset:
-    """The dataset, read with two threads instead of five: no tuning, no prefetching that nobody asked for."""
+    """The dataset, read with two threads instead of five: without autotuning and implicit prefetching."""
     tf = tensorflow("reading a dataset")
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -1,4 +1,4 @@
-"""Examples in plain Python: their values, and the way into tf.data and back.
+"""Examples in plain Python: their values, and conversion to tf.data and back.
 
 An *example* is a mapping of names to NumPy arrays, NumPy scalars and `bytes`, or a single such value (a line of text),
 as `Dataset.as_numpy_iterator` gives them.
@@ -24,9 +24,9 @@ from beam_pipes.tasks.vocabularies.vocabulary import DType
 
 #: An example to index into: its values are arrays, NumPy scalars and `bytes`, and nested lists where they are ragged.
 Example: TypeAlias = Mapping[str, Any]
-#: The same for one who owns it, and may change it.
+#: The same for its owner, who may change it.
 OwnExample: TypeAlias = dict[str, Any]
-#: What sources and steps hand on: an example, or a single value (a line of text).
+#: The elements passed between sources and steps: an example, or a single value (a line of text).
 RawExample: TypeAlias = Any
 #: The dtype and the rank of a tensor: `("int32", 1)`.
 TensorForm: TypeAlias = tuple[str, int]
@@ -38,7 +38,7 @@ _CHUNK = 256  # examples in one hand-off to tf.data: 34,000 examples/s against 2
 
 
 class NoExamples(TaskError):
-    """A dataset cannot be made of no Python examples: nothing says what tensors it would hold."""
+    """A dataset cannot be made without Python examples: the types of its tensors would be unknown."""
 
 
 @overload
@@ -165,9 +165,9 @@ def dataset_from_examples(
     features: Mapping[str, Feature],
     name: str = "a Python step",
 ) -> TfDataset:
-    """A `tf.data.Dataset` of what an iterable of examples yields.
+    """A `tf.data.Dataset` of the examples of an iterable.
 
-    Types and ranks are those of the first example (looked at when the dataset is made), so every example must have the
+    Types and ranks are those of the first example (read when the dataset is created), so every example must have the
     same names, dtypes and ranks. Without any example they cannot be inferred: `NoExamples` is raised.
     """
     first = next(iter(make_examples()), None)
@@ -238,7 +238,7 @@ def _chunkable(spec: object) -> bool:
 
 
 def _from_chunks(tf: ModuleType, examples: Callable[[], Iterator[RawExample]], spec: Mapping[str, TfSpec]) -> TfDataset:
-    """Hands over many examples at a time, scalars stacked and vectors as values and lengths. First chunks are small."""
+    """Passes many examples at a time, scalars stacked and vectors as values and lengths. The first chunks are small."""
 
     def chunks() -> Iterator[object]:
         iterator, size = examples(), 1
@@ -266,7 +266,7 @@ def _column(tf: ModuleType, spec: TfSpec, values: list[Array]) -> object:
 
 
 def examples_from_dataset(dataset: TfDataset) -> Iterator[RawExample]:
-    """What a `tf.data.Dataset` holds, as NumPy values; ragged tensors as nested lists."""
+    """The elements of a `tf.data.Dataset` as NumPy values; ragged tensors as nested lists."""
     tf = tensorflow("reading a dataset")
     for element in dataset:
         yield tf.nest.map_structure(_to_numpy, element)

@@ -1,8 +1,8 @@
-"""Declarations about examples: features, and what all providers of datasets share.
+"""Declarations about examples: features, and the parts shared by all providers of datasets.
 
-`Feature` is what a task promises about one field of its
-examples. `ShardInfo`, `SourceInfo` and `DatasetProviderBase` are shared by tasks, mixtures and sources. `RowConverter`
-is what loading needs of a feature converter; the converters themselves are in `beam_pipes.transforms.converters`.
+`Feature` is what a task guarantees about one field of its examples. `ShardInfo`, `SourceInfo` and `DatasetProviderBase`
+are shared by tasks, mixtures and sources. `RowConverter` is the interface that loading needs of a feature converter;
+the converters themselves are in `beam_pipes.transforms.converters`.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def feature_from(value: object) -> Feature:
 
 
 class DatasetConverter(Protocol):
-    """A converter as a dataset of model features is made with it."""
+    """The interface of a converter for datasets of model features."""
 
     def __call__(self, ds: TfDataset, task_feature_lengths: SequenceLength, /) -> TfDataset: ...
 
 
 class RowConverter(Protocol):
-    """A converter as a loader of cached tasks uses it.
+    """The interface of a converter for loaders of cached tasks.
 
     `beam_pipes.transforms.converters.FeatureConverter` describes each name.
     """
@@ -154,7 +154,7 @@ def row_converter(converter: object, task_feature_lengths: Mapping[str, object])
     return cast("RowConverter", converter.for_lengths(task_feature_lengths))
 
 
-#: What a feature is cut to: a number for its first axis, or a list with one for each axis; None for no limit.
+#: The maximum length of a feature: a number for its first axis, or a list with one for each axis; None for no limit.
 Length = int | Sequence[int | None] | None
 SequenceLength = Mapping[str, Length]
 
@@ -214,7 +214,7 @@ class DatasetProviderBase(abc.ABC):
     @property
     @abc.abstractmethod
     def output_features(self) -> Mapping[str, Feature]:
-        """What every example holds."""
+        """The features of every example."""
 
     @property
     @abc.abstractmethod

@@ -1,9 +1,9 @@
-"""Packing on the fly: several short examples in one row, told apart by segment ids. Needs TensorFlow.
+"""Packing on the fly: several short examples per row, distinguished by segment ids. Needs TensorFlow.
 
-A *row* is a fixed-length array a feature. The packer fills one row at a time, in stream order, and starts another when
-the next example does not fit (next fit). It looks at *windows* of as many examples as the largest feature is long, and
-the last row of a window is not carried over to the next. Rows can be planned closer than this offline, over the whole
-split.
+A *row* is one fixed-length array per feature. The packer fills one row at a time, in stream order, and starts another
+when the next example does not fit (next fit). It looks at *windows* of as many examples as the largest feature is long,
+and the last row of a window is not carried over to the next. Offline planning over the whole split packs rows more
+tightly.
 
 Decoder inputs from decoder targets: shifted right by one, starting again at every packed sequence.
 """
@@ -24,7 +24,7 @@ from beam_pipes.tasks.vocabularies.vocabulary import DType
 def trim_and_pack_dataset(
     dataset: TfDataset, feature_lengths: Mapping[str, int], use_custom_ops: bool = False
 ) -> TfDataset:
-    """Packs examples into rows of `feature_lengths`, and says for each position which example it belongs to.
+    """Packs examples into rows of `feature_lengths`, and records for each position which example it belongs to.
 
     ```
     {"inputs": [7, 8], "targets": [3, 9]}, {"inputs": [4], "targets": []}     with {"inputs": 4, "targets": 3}
@@ -38,8 +38,8 @@ def trim_and_pack_dataset(
 
     Args:
         dataset: examples; features are sequences along their first axis.
-        feature_lengths: length of a row, a feature.
-        use_custom_ops: taken for compatibility; the standard operations do what it asked for.
+        feature_lengths: length of a row for each feature.
+        use_custom_ops: accepted for compatibility; the standard operations do the same.
 
     Raises:
         TaskError: a feature is not in the dataset, or is a scalar.
@@ -75,7 +75,7 @@ def trim_and_pack_dataset(
 
 
 def packing_density(rows: Iterable[Mapping[str, object]]) -> dict[str, float]:
-    """Share of positions that hold data, a packed feature: `{"inputs": 0.83, "targets": 0.71}`.
+    """Share of positions that hold data, for each packed feature: `{"inputs": 0.83, "targets": 0.71}`.
 
     Reads `*_segment_ids` of packed rows (of `trim_and_pack_dataset` or a feature converter), batched or not.
     """
@@ -165,7 +165,7 @@ def make_autoregressive_inputs(
     `[3, 1, 4, 1, 0]` → `[bos, 3, bos, 4, bos]`: each sequence, and the padding after the last, starts with
     `bos_id` and never sees its neighbour.
 
-    `sequence_id`: integers, one a step along `axis`; targets of a higher rank (`(steps, features)`) are welcome.
+    `sequence_id`: integers, one per step along `axis`; targets may have a higher rank (`(steps, features)`).
     `output_dtype`: the dtype of the result, by default that of `targets`.
 
     Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype and for targets that are not numbers.
@@ -194,7 +194,7 @@ def non_padding_position(tensor: object, dtype: object = "int32", pad_id: int = 
     """1 where `tensor` differs from `pad_id`, 0 elsewhere: `[3, 9, 0]` → `[1, 1, 0]`.
 
     For custom converters whose ids exclude `pad_id`. The converters here do not use it: an id 0 inside a sequence
-    is data, so they ask the lengths.
+    is data, so they use the lengths.
     """
     ops = ops_of(tensor)
     tensor = ops.asarray(tensor)

@@ -27,7 +27,7 @@ KeyedBy = Literal["position", "content", "nothing"]
 
 @dataclasses.dataclass
 class SeedManager:
-    """Hands out step seeds: by the number of the step, and within a step in the order in which it asks.
+    """Provides step seeds: by the number of the step, and within a step in the order of its requests.
 
     So a step has the same seeds wherever it runs, alone or after others.
     """
@@ -39,7 +39,7 @@ class SeedManager:
     taken: int = 0
 
     def begin_step(self) -> None:
-        """The next step is applied from here on."""
+        """Advances to the next step."""
         self.steps_begun, self.taken = self.steps_begun + 1, 0
 
     def next_step(self, *, name: str = "") -> StepSeed:
@@ -57,7 +57,7 @@ class StepSeed:
     shard_info: ShardInfo | None
 
     def position_key(self, position: int | TfTensor) -> int | TfTensor:
-        """Place of an example in the order of all hosts together: no two hosts have one in common."""
+        """Position of an example in the joint order of all hosts: no two hosts share one."""
         if self.keyed_by == "nothing":
             raise TaskError(
                 "random numbers cannot be drawn after the CacheDatasetPlaceholder where rows are packed in advance, "
@@ -93,10 +93,10 @@ def map_seed_manager(
 
     Args:
         initial_seed: same seed, same draws; None draws from the system.
-        keyed_by: "position" gives new draws to every epoch; "content" the same to the same example, wherever it stands.
+        keyed_by: "position" gives new draws in every epoch; "content" the same for equal examples at any position.
             "nothing" refuses to draw.
         shard_info: the share of this host, so that no two hosts draw the same.
-        steps_begun: how many steps of the task were applied before, where they run elsewhere.
+        steps_begun: number of earlier steps of the task, if they run elsewhere.
     """
     manager = SeedManager(initial_seed, keyed_by, shard_info, steps_begun)
     token = _manager.set(manager)

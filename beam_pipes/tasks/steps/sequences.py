@@ -1,7 +1,7 @@
-"""Cutting, ending and padding sequences, whatever holds the values: tensors, arrays, or columns of many examples.
+"""Cutting, ending and padding sequences in tensors, arrays, or columns of many examples.
 
 A `TokenColumn` is one feature of many examples: their lengths, and their values if needed. It is cut and extended like
-an array, and without values too: then it gives the lengths of the results, by which loaders plan rows.
+an array, even without values: it then gives the lengths of the results, from which loaders plan rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TokenColumn:
     def __getitem__(self, kept: slice | tuple[slice, ...]) -> TokenColumn:
         """The first or last entries of each: of `[5, 6, 7], [8]`, `[:2]` is `[5, 6], [8]`, `[-2:]` is `[6, 7], [8]`.
 
-        Of several slices, those of inner axes are left to what has these axes.
+        Slices of inner axes are ignored, since a column lacks these axes.
         """
         kept = kept[0] if isinstance(kept, tuple) else kept
         if kept.start is not None:
@@ -197,7 +197,7 @@ def features_of(example: Mapping[str, Value], step: str) -> Mapping[str, Value]:
 def append_eos_to_features(
     features: Mapping[str, Value], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
 ) -> dict[str, Value]:
-    """Appends EOS to every output feature with `add_eos`; one with a length is cut before, so that EOS fits."""
+    """Appends EOS to every output feature with `add_eos`; one with a length is cut first, so that EOS fits."""
     result = dict(features_of(features, "append_eos"))
     for name, value in features.items():
         feature = output_features.get(name)

@@ -1,10 +1,10 @@
-"""Functions of users: their names, what they take, and the forms that they have as steps.
+"""User functions: their names, parameters, and forms as steps.
 
 A step is a function of a `tf.data.Dataset`, of one Python example (`python_map`), of columns of many; `with_forms`
-gives a function of a dataset the other forms. Metric functions are sorted by what they take: predictions, scores, or
-predictions with auxiliary values.
+gives a function of a dataset the other forms. Metric functions are classified by their parameters: predictions, scores,
+or predictions with auxiliary values.
 
-At the beginning nested dicts as flat ones, and back.
+First, flattening nested dicts, and the inverse.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 DELIMITER = "/"
 
-#: A dict of values and of further such dicts, or what is flattened to one.
+#: A nested dict of values, or something that flattens to one.
 NestedDict: TypeAlias = dict[str, Any]
 
 
@@ -94,10 +94,10 @@ def injectable(transform: object) -> frozenset[str]:
 
 
 def add_kwargs_to_transform(transform: Callable[..., R], **kwargs: object) -> Callable[..., R]:
-    """A function or a callable dataclass with those arguments that it takes: `f(ds, output_features)` → `f(ds)`.
+    """Binds to a function or a callable dataclass those arguments that it takes: `f(ds, output_features)` → `f(ds)`.
 
-    Fields of a dataclass are replaced, whatever they hold. What a `functools.partial` has bound stays. A function with
-    `**kwargs` is given what it names.
+    Fields of a dataclass are always replaced. Arguments bound by a `functools.partial` stay. A function with `**kwargs`
+    gets only the parameters that it names.
     """
     fields = _fields(transform)
     replaced = {name: value for name, value in kwargs.items() if name in fields}
@@ -123,7 +123,7 @@ def required_positional(function: object) -> list[str]:
 
 
 def validate_args(function: Callable[..., object], expected: Sequence[str]) -> None:
-    """Checks that a function begins with these parameters and asks for no others.
+    """Checks that a function begins with these parameters and requires no others.
 
     Raises:
         TaskError: it does not.
@@ -143,14 +143,14 @@ def validate_args(function: Callable[..., object], expected: Sequence[str]) -> N
         )
 
 
-#: Values of metrics by their names: numbers, or what loggers show otherwise.
+#: Values of metrics by name: numbers, or other values that loggers support.
 MetricValues: TypeAlias = dict[str, Any]
-#: A metric: a function of targets and of what is predicted that gives values by name.
+#: A metric: a function of targets and predictions that gives values by name.
 MetricFn = Callable[..., Mapping[str, object]]
-#: What makes of decoded text, a target or a prediction, what metrics compare.
+#: A function from decoded text, a target or a prediction, to the value that metrics compare.
 Postprocessor = Callable[..., object]
 
-#: kind → the names of the arguments that a metric function of this kind takes by position.
+#: kind → the positional argument names of metric functions of this kind.
 SIGNATURES = {
     "predict": ("targets", "predictions"),
     "score": ("targets", "scores"),

@@ -96,7 +96,7 @@ class Step:
 
     @property
     def has_column_form(self) -> bool:
-        """It runs on columns of many examples, and says how long its results are."""
+        """It runs on columns of many examples, and knows the lengths of its results."""
         return self._column_form is not None
 
     @property
@@ -172,12 +172,12 @@ class Step:
         return add_kwargs_to_transform(self._column_form, **context.injected)
 
     def bind(self, context: StepContext) -> BoundStep:
-        """The step on single examples: called with one and its position, it gives what it makes of it.
+        """The step on single examples: called with an example and its position, it gives the results.
 
-        It takes its seed from the active manager now, so that steps bound in order also draw in that order.
+        Takes its seed from the active manager now, so that steps bound in order also draw in that order.
         """
         current_seed_manager().begin_step()
-        # A pipeline may draw whenever it likes, so it always has a seed.
+        # A pipeline may draw at any time, so it always has a seed.
         takes_seed = self.is_pipeline or self.takes_seeds
         seed = current_seed_manager().next_step(name=self.name) if takes_seed else None
         if self._pipeline is not None:
@@ -261,7 +261,7 @@ def run_over_dataset(steps: Sequence[Step], dataset: TfDataset, context: StepCon
 
 
 def run_over_examples(steps: Sequence[Step], examples: Iterable[object], context: StepContext) -> Iterator[RawExample]:
-    """All steps over Python examples: natively where they can, through tf.data where they must. Lazy, in order.
+    """All steps over Python examples: natively if possible, otherwise through tf.data. Lazy, in order.
 
     `examples` is read once. Consecutive dataset functions share one tf.data pipeline.
     """
@@ -275,7 +275,7 @@ def run_over_examples(steps: Sequence[Step], examples: Iterable[object], context
         del remaining[: len(leading)]
         iterator = iter(stream)
         first = next(iterator, _NOTHING)
-        if first is _NOTHING:  # no example says what tensors the dataset would be made of
+        if first is _NOTHING:  # without examples the dataset's tensor types are unknown
             return iter(())
         dataset = _once(itertools.chain([first], iterator), context)
         stream = examples_from_dataset(run_over_dataset(leading, dataset, context))
@@ -283,14 +283,14 @@ def run_over_examples(steps: Sequence[Step], examples: Iterable[object], context
 
 
 def num_streamed_steps(steps: Sequence[Step]) -> int:
-    """How many of the first steps have to run over a stream of examples: up to the last one without a Python form."""
+    """The number of first steps that must run over a stream of examples: up to the last one without a Python form."""
     return max((number + 1 for number, step in enumerate(steps) if not step.has_python_form), default=0)
 
 
 def dataset_steps(steps: Sequence[Step]) -> list[Step]:
-    """The first steps, as far as running them in tf.data pays: up to the last one that exists only there.
+    """The first steps that are best run in tf.data: up to the last one that exists only there.
 
-    Steps with both forms before it stay in tf.data too: the way out and in costs more than either form.
+    Earlier steps with both forms stay in tf.data too: leaving and re-entering it costs more than either form.
     """
     end = 0
     for number, step in enumerate(steps):
@@ -302,7 +302,7 @@ def dataset_steps(steps: Sequence[Step]) -> list[Step]:
 
 
 def _once(stream: Iterable[object], context: StepContext) -> object:
-    """A dataset over an iterator that can be read only once: what was looked at first is given back."""
+    """A dataset over a single-pass iterator; the elements already read are put back first."""
     iterator = iter(stream)
     peeked: list[object] = []
 
@@ -318,7 +318,7 @@ def _once(stream: Iterable[object], context: StepContext) -> object:
 
 
 class CacheDatasetPlaceholder:
-    """A step that marks the cut: steps before it are done once, offline; steps after it every time the data is read.
+    """A step that marks the cut: steps before it run once, offline; steps after it run every time the data is read.
 
     Args:
         required: `get_dataset` refuses `use_cached=False`.

@@ -1,6 +1,6 @@
 """Assertions over datasets, and a task run from raw data to metrics, as a unit test does.
 
-Other data for a registered task, for the time of a test. Running a task needs TensorFlow.
+Replaces the data of a registered task during a test. Running a task needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def assert_dataset(
     Args:
         dataset: the dataset.
         expected: an example, or a list of them; strings may be text or bytes.
-        expected_dtypes: feature → dtype, of those that matter.
+        expected_dtypes: feature → dtype, for the features to check.
         rtol, atol: tolerances of floats.
     """
     examples = [expected] if isinstance(expected, Mapping) else list(expected)
@@ -170,14 +170,14 @@ _SPLIT = "test"
 
 
 def encode_str(task_name: str, s: str, output_feature_name: str = "targets") -> Sequence[int]:
-    """Ids of a text under a task's vocabulary, with EOS where the feature asks for it."""
+    """Ids of a text under a task's vocabulary, with EOS if the feature has `add_eos`."""
     feature = TaskRegistry.get(task_name).output_features[output_feature_name]
     ids = list(feature.vocabulary.encode(s))
     return [*ids, feature.vocabulary.eos_id] if feature.add_eos else ids
 
 
 def create_prediction(task_name: str, s: str, output_feature_name: str = "targets") -> list[tuple[int, Sequence[int]]]:
-    """What a model would return that predicts the text for the first example: `[(0, ids)]`."""
+    """The output of a model that predicts the text for the first example: `[(0, ids)]`."""
     return [(0, encode_str(task_name, s, output_feature_name))]
 
 
@@ -235,8 +235,8 @@ def test_postprocessing(
         task_name: the task.
         raw_data: as in `test_preprocessing`.
         target_feature_name: the feature that holds targets.
-        predict_output: predicted text, an example.
-        score_output: score, an example.
+        predict_output: predicted text for each example.
+        score_output: score for each example.
         feature_encoder: a feature converter that the examples must pass through; None for none.
         sequence_length: feature → length.
     """

@@ -181,11 +181,11 @@ for _function in (test_text_preprocessor, test_token_preprocessor):
 
 
 class MockVocabulary(Vocabulary):
-    """Encodes the texts of a dict, and nothing else: `MockVocabulary({"hi": [5, 6]}).encode("hi") == [5, 6]`.
+    """Encodes only the texts of a dict: `MockVocabulary({"hi": [5, 6]}).encode("hi") == [5, 6]`.
 
     Args:
         encode_dict: text → ids.
-        vocab_size: what the vocabulary says of its size; None for one more than the largest id.
+        vocab_size: the reported size; None for one more than the largest id.
     """
 
     def __init__(
@@ -277,8 +277,8 @@ def clear_mixtures() -> None:
 class FakeTaskTest(unittest.TestCase):
     """Registers, for the time of each test: `function_task`, `text_line_task`, `tf_example_task`, `uncached_task`.
 
-    All hold `FAKE_EXAMPLES` and the same features. `self.test_data_dir` and `self.get_tempdir()` are directories
-    that go away.
+    All hold `FAKE_EXAMPLES` and the same features. `self.test_data_dir` and `self.get_tempdir()` are temporary
+    directories.
     """
 
     DEFAULT_PREPROCESSORS = DEFAULT_PREPROCESSORS
@@ -372,8 +372,7 @@ class FakeTaskTest(unittest.TestCase):
         num_shards: int | None = None,
         task: Task | None = None,
     ) -> None:
-        """Raises `AssertionError` unless a task gives the fake examples, all shares together, preprocessed by the
-        default steps.
+        """Raises `AssertionError` unless all shares of a task together give the fake examples after the default steps.
 
         With `token_preprocessed`, `test_token_preprocessor` must be among the steps. `ndfeatures` and
         `ragged_features` ask for it too, and for the features that `get_fake_dataset` adds with them.

@@ -20,7 +20,7 @@ from beam_pipes.extras import tensorflow
 from beam_pipes.tasks.vocabularies.files import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, DType, Vocabulary, as_text
 
-# Blocks of ideographs that stand alone as words.
+# Blocks of ideographs, each of which is a word.
 _CJK = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -36,7 +36,7 @@ _UNUSED = re.compile(r"(\[unused\d+\])")
 
 
 class BertWordPieceVocabulary(Vocabulary):
-    """Pieces of a `vocab.txt`: one a line, the line number is the id.
+    """Pieces of a `vocab.txt`: one per line, the line number is the id.
 
     With the pieces `un`, `##aff`, `##able`: `encode("unaffable")` gives their three ids; `decode` gives `unaffable`
     back, with one space between words.
@@ -45,7 +45,7 @@ class BertWordPieceVocabulary(Vocabulary):
         vocab_lookup_table: path of the file, or a mapping or list of pieces.
         suffix_indicator: what pieces inside a word begin with.
         max_bytes_per_word: longer words are unknown.
-        max_chars_per_token: longest piece without the indicator, where it is known.
+        max_chars_per_token: longest piece without the indicator, if known.
         token_out_type: dtype of the ids of `encode_tf`.
         unknown_token: piece of a word that cannot be spelled; it must be in the vocabulary.
         split_unknown_characters: only a character that is in no piece is unknown, not its whole word.
@@ -119,7 +119,7 @@ class BertWordPieceVocabulary(Vocabulary):
 
     @property
     def _base_vocab_size(self) -> int:
-        """The pieces, and one more id that no text is encoded to: the original's table has a bucket there."""
+        """The pieces, and one more id that is never used: the original's table has a bucket there."""
         return len(self._pieces) + 1
 
     def _encode(self, s: object) -> list[int]:
@@ -152,7 +152,7 @@ class BertWordPieceVocabulary(Vocabulary):
             text = "".join(character for character in folded if unicodedata.category(character) != "Mn")
         elif self._normalization_form:
             text = unicodedata.normalize(self._normalization_form, text)
-        # Line breaks and tabs are control characters too, and go on dividing words.
+        # Line breaks and tabs are control characters too, but still divide words.
         return "".join(" " if unicodedata.category(c) in ("Cc", "Cf") else c for c in text)
 
     def _plain_words(self, text: str) -> Iterator[str]:

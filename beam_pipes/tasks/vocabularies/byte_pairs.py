@@ -3,18 +3,18 @@ r"""Byte-pair merges by tiktoken: `TiktokenVocabulary`, and the fast path for an
     tokenizer.json ──byte_pairs──▶ ranks, pattern ──QuickEncoder──▶ ids, or None: ask `tokenizers`
 
 tiktoken knows one kind of tokenizer: a regular expression divides the text, and in each piece the two neighbours whose
-merge has the lowest rank are merged until none is left; a token's rank is its id. It is several times as fast as
+merge has the lowest rank are merged until none is left; a token's rank is its id. It is several times faster than
 `tokenizers`. A `tokenizer.json` gives the same ids if
 
 - it divides text by one of the `PATTERNS`, which both libraries interpret identically for every code point;
 - its merges are in the order of the ids that they give;
-- every token, encoded by its merges alone, is itself. Then two neighbours whose bytes make a token are always the two
-  that the list of merges names: no merge crosses a boundary between two remaining pieces, so what is between two such
-  boundaries was merged as if it were alone.
+- every token, encoded by its merges alone, gives itself. Then two neighbours whose bytes make a token are always the
+  two in the list of merges: no merge crosses a boundary between two remaining pieces, so text between two such
+  boundaries is merged independently.
 
-All of this is checked in the file, part by part: a part or an option that is not known here, because a later release of
-`tokenizers` has added it, is left to `tokenizers` too. So are texts with added tokens, or with code points that
-normalization may change.
+All of this is checked in the file, part by part. Files with unknown parts or options, from later releases of
+`tokenizers`, are left to `tokenizers`, as are texts with added tokens or with code points that normalization may
+change.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 _WORD_O200K = r"[^\r\n\p{L}\p{N}]?"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
-#: How text is divided before bytes are merged, by who made it popular. Other expressions may mean something else to
-#: each of the two engines (Oniguruma, fancy-regex), so they are left to `tokenizers`.
+#: Patterns that divide text before bytes are merged, named after well-known users. The two engines (Oniguruma,
+#: fancy-regex) may interpret other expressions differently, so these are left to `tokenizers`.
 PATTERNS: Mapping[str, str] = {
     "gpt2": rf"{_CONTRACTIONS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+",
     # GPT-4, Llama 3
@@ -70,13 +70,13 @@ _KNOWN_FILES = {
     "o200k_base": ("o200k", 199999),
 }
 
-# `\s+(?!\S)` goes back over a run of white space, and fancy-regex gives up after a million steps.
+# `\s+(?!\S)` backtracks over runs of white space, and fancy-regex gives up after a million steps.
 _MOST_WHITESPACE = 500_000
-# Scripts beyond the BMP, where newer versions of Unicode go on adding what composes; emoji lie behind.
+# Scripts beyond the BMP, where new Unicode versions keep adding composing characters; emoji come after them.
 _SUPPLEMENTARY_SCRIPTS = re.compile("[\U00010000-\U0001efff]")
 
 
-# Parts of a tokenizer.json, and options of its model, that are either checked below or without influence on ids.
+# Parts of a tokenizer.json and options of its model that are checked below or do not affect ids.
 _PARTS = frozenset(
     "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model".split()
 )
@@ -120,7 +120,7 @@ def byte_pairs(tokenizer_json: str, *, proved: bool = False) -> BytePairs:
     _require_plain(described.get("post_processor"))
     tokens = list(described.get("added_tokens") or ())
     for token in tokens:
-        # `tokenizers` looks for the normalized spelling of such a token, in the normalized text.
+        # `tokenizers` searches the normalized text for the normalized spelling of such a token.
         if normalizer is not None and token.get("normalized") and not _is_composed(token["content"]):
             raise UnlikeTiktoken(f"its normalizer changes its added token {token['content']!r}")
     added = tuple(token["content"] for token in tokens)
@@ -142,7 +142,7 @@ def _require_plain(post_processor: JsonObject | None) -> None:
 
 
 def _is_composed(text: str) -> bool:
-    """Whether NFC leaves a text as it is, in every version of Unicode."""
+    """Whether NFC leaves a text unchanged in every version of Unicode."""
     return text.isascii() or (not may_compose_anew(text) and unicodedata.is_normalized("NFC", text))
 
 
@@ -186,7 +186,7 @@ def _ranks(model: JsonObject, added: set[str], *, proved: bool) -> dict[bytes, i
             continue
         if token not in added:
             raise UnlikeTiktoken(f"no merge gives its token {token!r}")
-        # A word that is spelled like it, in the letters of bytes, is the token, although the text does not have it.
+        # A word whose byte-level spelling equals the token would match it, although the text does not contain it.
         if model.get("ignore_merges") and not token.isascii() and all(map(letters.__contains__, token)):
             raise UnlikeTiktoken(f"no merge gives its token {token!r}, which it finds in words all the same")
     made.update({letter: vocab[letter] for letter in letters})
@@ -218,10 +218,10 @@ def byte_letters() -> Mapping[str, int]:
 
 
 class QuickEncoder:
-    """Encodes with tiktoken what it encodes like `tokenizers`; the ids are None for other texts."""
+    """Encodes texts that tiktoken encodes like `tokenizers`; the ids of other texts are None."""
 
     def __init__(self, pairs: BytePairs) -> None:
-        # A special token that is never allowed: without any, `encode_to_numpy` looks for none at every character.
+        # A special token that is never allowed: without any, `encode_to_numpy` searches for them at every character.
         special = {(pairs.added or ("<|none|>",))[0]: max(pairs.ranks.values()) + 1}
         self._encoding = make_encoding("tokenizer.json", pairs.pattern, pairs.ranks, special)
         self._added = re.compile("|".join(map(re.escape, pairs.added))) if pairs.added else None
@@ -283,11 +283,11 @@ class TiktokenVocabulary(Vocabulary):
     Text that spells a special token (`<|endoftext|>`) is ordinary text.
 
     Args:
-        encoding: name of an encoding, which tiktoken downloads once ("cl100k_base"); path of a `.tiktoken` file, a line
-            a token, its bytes in base64 and its rank; or a `tiktoken.Encoding`.
-        pattern: of a file: the regular expression that divides text, or a key of `PATTERNS`. Default: that of the
+        encoding: name of an encoding, which tiktoken downloads once ("cl100k_base"); path of a `.tiktoken` file, which
+            has one token per line, its bytes in base64 and its rank; or a `tiktoken.Encoding`.
+        pattern: for a file: the regular expression that divides text, or a key of `PATTERNS`. Default: that of the
             encoding in the file's name, "cl100k" for other files.
-        special_tokens: of a file: text → id. Default: `<|endoftext|>`, with the id of the encoding in the file's name,
+        special_tokens: for a file: text → id. Default: `<|endoftext|>`, with the id of the encoding in the file's name,
             or after the last rank for other files.
         eos_token: the special token that ends a sequence; None for none.
         bos_token: the special token that begins one; None for none.
@@ -373,7 +373,7 @@ class TiktokenVocabulary(Vocabulary):
 
 @functools.lru_cache(maxsize=16)
 def _content(encoding: tiktoken.Encoding) -> str:
-    """Sha256 of the content of the encoding; its name does not count."""
+    """Sha256 of the encoding's content, without its name."""
     digest = hashlib.sha256(encoding._pat_str.encode())
     for token, rank in sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1]):
         digest.update(b"%d:%d:%s" % (rank, len(token), token))

@@ -27,7 +27,7 @@ _BYTES = 256
 
 
 class ByteVocabulary(Vocabulary):
-    """One id a UTF-8 byte, after three special ones (padding 0, EOS 1, unknown 2): `encode("hi") == [107, 108]`.
+    """One id per UTF-8 byte, after three special ones (padding 0, EOS 1, unknown 2): `encode("hi") == [107, 108]`.
 
     Size is 259, plus `extra_ids`. Decoding skips ids that are not bytes, and bytes that are not UTF-8.
     """
@@ -56,7 +56,7 @@ class ByteVocabulary(Vocabulary):
             tf.cast(tf.io.decode_raw(s, tf.uint8), tf.int32) + _SPECIAL_IDS
             if _is_scalar(tf, s)
             else tf.ragged.map_flat_values(
-                # The fixed length keeps the axis of a text's bytes where there are none at all.
+                # The fixed length keeps the axis of bytes even for empty texts.
                 lambda byte: tf.cast(tf.io.decode_raw(byte, tf.uint8, fixed_length=1)[:, 0], tf.int32) + _SPECIAL_IDS,
                 tf.strings.bytes_split(s),
             )
@@ -68,7 +68,7 @@ def _is_scalar(tf: ModuleType, s: TfTensor) -> bool:
 
 
 class FullCodepointVocabulary(Vocabulary):
-    """One id a Unicode code point, its number: `encode("hé") == [104, 233]`.
+    """One id per Unicode code point, its number: `encode("hé") == [104, 233]`.
 
     Padding is code point 0; EOS is U+E005 of the private use area; nothing is unknown.
     """
@@ -105,7 +105,7 @@ class FullCodepointVocabulary(Vocabulary):
 
 
 class PartialCodepointVocabulary(Vocabulary):
-    """One id a code point of a closed set: with `[97, 98]`, `encode("abz") == [3, 4, 2]`.
+    """One id per code point of a closed set: with `[97, 98]`, `encode("abz") == [3, 4, 2]`.
 
     Ids 0, 1 and 2 are padding, EOS and unknown, the given code points follow in the given order.
 
@@ -134,7 +134,7 @@ class PartialCodepointVocabulary(Vocabulary):
 
     @classmethod
     def create_from_file(cls, vocab_file: str, extra_ids: int = 0) -> PartialCodepointVocabulary:
-        """Reads a file with one code point a line, in decimal: `97` is the letter a.
+        """Reads a file with one decimal code point per line: `97` is the letter a.
 
         Raises:
             TaskError: a line is not a number.
@@ -190,7 +190,7 @@ class PartialCodepointVocabulary(Vocabulary):
 
 
 class UnigramVocabulary(Vocabulary):
-    """One id a word of a closed list, for labels.
+    """One id per word of a closed list, for labels.
 
     With `["the", "dog"]`: `encode("dog") == [2]`, `encode("cat") == [3]`. Id 0 is padding, then the words in their
     order, then the unknown word. `decode` gives all words, with spaces between.

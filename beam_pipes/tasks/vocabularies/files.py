@@ -1,4 +1,4 @@
-"""Files of vocabularies and sources: local ones without TensorFlow, others through TensorFlow's file systems."""
+"""Files of vocabularies and sources: local files without TensorFlow, others through TensorFlow's file systems."""
 
 from __future__ import annotations
 

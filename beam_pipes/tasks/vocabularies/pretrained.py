@@ -1,4 +1,4 @@
-r"""A `tokenizer.json` with what lies beside it, read as `transformers` reads it.
+r"""A `tokenizer.json` and the files beside it, read as `transformers` reads them.
 
     model/tokenizer.json              the tokenizer
     model/tokenizer_config.json       special tokens by name, more tokens, one chat template or several by name
@@ -7,7 +7,7 @@ r"""A `tokenizer.json` with what lies beside it, read as `transformers` reads it
     model/chat_template.jinja         the chat template; with it, and with additional_chat_templates/*.jinja, those of
                                       the configuration do not count
 
-Tokens that the other files add become part of the tokenizer's JSON: what reads that needs no other file.
+Tokens from the other files become part of the tokenizer's JSON, whose readers then need no other file.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _Object = Mapping[str, Any]
 
 
 class Pretrained(NamedTuple):
-    """A tokenizer and what lies beside it.
+    """A tokenizer and the files beside it.
 
     Attributes:
         tokenizer_json: the content of `tokenizer.json`, with the tokens that other files add.
         special: name → spelling of special tokens: `{"eos_token": "</s>", "image_token": "<image>"}`.
         unknown: spellings of special tokens that no file gives an id. They have the next ids.
-        templates: name → chat template. The one that is used is "default", or "tool_use" where there are tools.
+        templates: name → chat template. "default" is used, or "tool_use" if there are tools.
         special_as_text: whether a special token that is spelled in a text is ordinary text.
     """
 
@@ -53,9 +53,9 @@ class Pretrained(NamedTuple):
 
 
 def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenizer, float | None]:
-    """A tokenizer without what would make ids depend on chance or on other texts, and the dropout that it had.
+    """A tokenizer without settings that make ids depend on chance or on other texts, and its original dropout.
 
-    Raises `TaskError` for what is not a `tokenizer.json`.
+    Raises `TaskError` for anything but a `tokenizer.json`.
     """
     library = require("tokenizers", purpose="a tokenizer.json")
     try:
@@ -71,13 +71,13 @@ def open_json(tokenizer_json: str, *, where: str = "the text") -> tuple[Tokenize
 
 
 def tell_dropout(dropout: float | None) -> None:
-    """Says that a tokenizer's dropout is off."""
+    """Warns that a tokenizer's dropout is off."""
     if dropout is not None:
         _log.warning("the dropout of the tokenizer, %.3g, is off: ids do not depend on chance.", dropout)
 
 
 def num_ids(tokenizer: Tokenizer) -> int:
-    """The highest id and 1: ids of GPT-4 have gaps, so that there are fewer tokens."""
+    """The highest id plus 1: GPT-4's ids have gaps, so the number of tokens is smaller."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
@@ -88,9 +88,9 @@ def tokenizer_file(tokenizer: str | os.PathLike[str]) -> str:
 
 
 def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
-    """Reads a `tokenizer.json`, or a directory with one, and the files beside it; of a URL, only that file.
+    """Reads a `tokenizer.json`, or a directory with one, and the files beside it; for a URL, only that file.
 
-    Raises `TaskError` for what cannot be read or understood.
+    Raises `TaskError` for files that cannot be read or understood.
     """
     file = tokenizer_file(tokenizer)
     if "://" not in file and not os.path.exists(file):
@@ -129,7 +129,7 @@ def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
 
 
 def _remedy(tokenizer: str) -> str:
-    """What to do where there is no tokenizer."""
+    """Advice if there is no tokenizer."""
     if tokenizer.endswith(".json"):
         return "Correct the path, or give the directory that holds it."
     if not os.path.isdir(tokenizer):
@@ -140,7 +140,7 @@ def _remedy(tokenizer: str) -> str:
 
 
 def hub_remedy(name: str) -> str:
-    """How to have a tokenizer that is known by its name on the Hugging Face Hub."""
+    """Advice for a tokenizer given by its name on the Hugging Face Hub."""
     folder = os.path.basename(name)
     return (
         f"A model of the Hugging Face Hub is downloaded first: hf download {name} --include '*.json' '*.jinja' "
@@ -168,7 +168,7 @@ def _named_tokens(config: _Object, in_map: _Object) -> tuple[dict[str, Any], lis
 
 
 def _listed_tokens(file: str, config: _Object, own: _Object, special: set[str]) -> list[AddedToken]:
-    """The tokens that files list with their ids, in the order of these."""
+    """The tokens that files list with their ids, in the order of the ids."""
     by_id: dict[int, AddedToken] = {}
     if "added_tokens_decoder" in config:
         by_id = {int(token_id): _added(token) for token_id, token in config["added_tokens_decoder"].items()}

@@ -31,8 +31,8 @@ class SentencePieceVocabulary(Vocabulary):
     """Ids of a trained SentencePiece model (the `sentencepiece` library, in plain Python).
 
     With `extra_ids=3` the pieces `<extra_id_0>`, `<extra_id_1>`, `<extra_id_2>` are added after the model's own, in
-    reverse: `<extra_id_0>` has the last id. The file is read once, when it is first needed, and its bytes travel with a
-    pickled vocabulary; all equal vocabularies of a process share one model. Equality and fingerprint go by the bytes.
+    reverse: `<extra_id_0>` has the last id. The file is read once, on first use, and a pickled vocabulary contains its
+    bytes; all equal vocabularies of a process share one model. Equality and fingerprint go by the bytes.
 
     Args:
         sentencepiece_model_file: path of the `.model` file; `gs://` and others through TensorFlow.
@@ -80,7 +80,7 @@ class SentencePieceVocabulary(Vocabulary):
                     self._bytes = read_bytes(self._path)
                 try:
                     loaded = _load(self._bytes, self.extra_ids, self._normalizer, self._reverse_extra_ids)
-                except RuntimeError as error:  # the library names a line of its own source
+                except RuntimeError as error:  # the library's message names a line of its own source
                     raise TaskError(
                         f"expected a model of SentencePiece in {self._path!r}, found {len(self._bytes):,} bytes that "
                         f"begin with {self._bytes[:16]!r}. Give the .model that sentencepiece has trained, or the "
@@ -214,7 +214,7 @@ def _load(
         proto = messages.ModelProto.FromString(model)
         sentinels = range(extra_ids)
         for i in reversed(sentinels) if reverse else sentinels:
-            # The prefix makes the piece match behind a space too, as it does in text.
+            # The prefix makes the piece match after a space too, as in text.
             proto.pieces.add(piece=f"▁<extra_id_{i}>", score=0.0, type=messages.ModelProto.SentencePiece.USER_DEFINED)
         if normalizer:
             proto.normalizer_spec.MergeFromString(normalizer)

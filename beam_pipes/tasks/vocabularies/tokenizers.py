@@ -1,10 +1,10 @@
 """Vocabularies of the `tokenizers` library, encoded by the fastest backend that gives the same ids.
 
-A backend is another library that is tried first. Texts that it would encode differently are left to `tokenizers`; that
-the rest is equal is proved from the file (see `byte_pairs`), and on `proof_texts` before the first text is encoded. It
-takes 0.4 s for 32,000 tokens, and is done before a vocabulary is pickled: a process that it travels to believes it, if
-it has the same libraries. As a safeguard against a wrong proof, one of `CHECKED_EVERY` texts is encoded by both, and a
-difference ends the build.
+A backend is another library that is tried first. Texts that it would encode differently are left to `tokenizers`;
+equality for the rest is proved from the file (see `byte_pairs`), and on `proof_texts` before the first text is encoded.
+The proof takes 0.4 s for 32,000 tokens and happens before a vocabulary is pickled; a process that unpickles it trusts
+the proof if it has the same libraries. As a safeguard against a wrong proof, one in `CHECKED_EVERY` texts is encoded by
+both, and a difference ends the build.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _Ids = TypeVar("_Ids", list[int], np.ndarray)
 
 BACKENDS = ("auto", "tokenizers", "tiktoken")
 
-#: One of that many texts is encoded by `tokenizers` too, and compared: 2 % of the time where the backend is five times
-#: as fast. Which ones are is a matter of their content, so that a build that is resumed finds the same difference.
+#: One in this many texts is also encoded by `tokenizers` and compared: 2 % of the time if the backend is five times as
+#: fast. Texts are selected by content, so that a resumed build finds the same difference.
 CHECKED_EVERY = 256
 
-# What expressions and normalizers tell apart: cases, contractions, digits of scripts, marks, white space, emoji.
+# Distinctions of expressions and normalizers: case, contractions, digits of scripts, marks, white space, emoji.
 _PROOF = (
     "It's 1,234.5 km; we'LL see: I'm, you've... THEY'D\tgo!\r\n\r\n  def f(x):\n        return x**2  # ok   \n\n\n",
     "Größe Ünïcödé Ελλάδα Привет мир, שלום עולם مرحبا ١٢٣ नमस्ते १२ ไทย 日本語テキスト。漢字 한국어 Ⅷ ½ ²",
@@ -53,7 +53,7 @@ def _array(ids: list[int]) -> np.ndarray:
 
 
 def _versions() -> dict[str, str]:
-    """The libraries that encode, as far as they are installed."""
+    """The installed libraries that encode."""
     found = {}
     for name in ("tokenizers", "tiktoken"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -65,7 +65,7 @@ def proof_texts(tokens: Sequence[str]) -> Iterator[str]:
     """Texts on which a backend must give equal ids: hard ones, and the tokens themselves, in byte-level spelling."""
     yield from _PROOF
     letters = byte_letters()
-    # In the order of their spelling: that of the vocabulary's own listing differs from process to process.
+    # Sorted by spelling: the vocabulary's own order differs between processes.
     tokens = sorted(tokens)
     for start in range(0, len(tokens), _PROOF_TOKENS_A_TEXT):
         some = [token for token in tokens[start : start + _PROOF_TOKENS_A_TEXT] if all(map(letters.get, token))]
@@ -80,8 +80,8 @@ class TokenizersVocabulary(Vocabulary):
     """Any tokenizer of the `tokenizers` library: a `tokenizer.json` file, or a `tokenizers.Tokenizer`.
 
     Args:
-        tokenizer: path of the JSON file or of its directory, or the object. Tokens that files beside it add, such as
-            `tokenizer_config.json`, are added as `transformers` adds them.
+        tokenizer: path of the JSON file or of its directory, or the object. Tokens from files beside it, such as
+            `tokenizer_config.json`, are added as in `transformers`.
         eos_token: text of the token that ends a sequence (`"</s>"`, `"<|endoftext|>"`); None for none.
         pad_token: text of the padding token; None for id 0.
         unk_token: text of the unknown token; None for the model's own, if it has one.
@@ -90,13 +90,13 @@ class TokenizersVocabulary(Vocabulary):
         add_special_tokens: let the tokenizer's own template add its tokens. Off: EOS is a preprocessor's work.
         backend: which library encodes. "auto" uses tiktoken if it is installed and gives the tokenizer's ids, about
             five times as fast: byte-level BPE, as in GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" requires it,
-            "tokenizers" does not use it. The ids are the same; the fingerprint of "tokenizers" is another one, so that
-            nothing that was encoded by tiktoken is used again.
-        special_as_text: whether a special token that is spelled in a text is ordinary text. Default: what the tokenizer
-            says (`encode_special_tokens`, or `split_special_tokens` in its configuration), else False.
+            "tokenizers" does not use it. The ids are the same; "tokenizers" has a different fingerprint, so that
+            nothing encoded by tiktoken is reused.
+        special_as_text: whether a special token that is spelled in a text is ordinary text. Default: the tokenizer's
+            setting (`encode_special_tokens`, or `split_special_tokens` in its configuration), else False.
 
-    Padding, truncation and dropout of the file are switched off; `dropout` says what it was. If a text gives different
-    ids while encoding, whatever was encoded before may be wrong too: a `DeclarationError` ends the build.
+    Padding, truncation and dropout of the file are switched off; `dropout` holds its value. If a text gives different
+    ids while encoding, earlier results may be wrong too: a `DeclarationError` ends the build.
 
     Raises:
         TaskError: a named token is not in the tokenizer, or `backend="tiktoken"` cannot replace it.
@@ -129,7 +129,7 @@ class TokenizersVocabulary(Vocabulary):
         self._special_as_text = as_text if special_as_text is None else special_as_text
         self._add_special_tokens = add_special_tokens
         self._tokens = {"eos": eos_token, "pad": pad_token, "unk": unk_token, "bos": bos_token}
-        # By which libraries another process has looked for a backend, and why there is none.
+        # The libraries with which another process searched for a backend, and why it found none.
         self._found: tuple[dict[str, str], str] = {}, ""
         for role, token in self._tokens.items():
             if token in unknown:
@@ -208,7 +208,7 @@ class TokenizersVocabulary(Vocabulary):
         return quick if isinstance(quick, str) else ""
 
     def _quick_encoder(self) -> QuickEncoder | str:
-        """The encoder of the backend, created and proved on first use; or why there is none."""
+        """The encoder of the backend, created and proved on first use, or the reason for its absence."""
         if self._quick is None:
             try:
                 self._quick = self._proved()
@@ -240,14 +240,14 @@ class TokenizersVocabulary(Vocabulary):
         return self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens).ids
 
     def _batch_by_library(self, texts: list[str]) -> list[list[int]]:
-        if len(texts) < 2:  # no threads are started for the one that is compared
+        if len(texts) < 2:  # no threads for a single text, such as a compared one
             return [self._by_library(text) for text in texts]
-        # Without offsets, which nobody here asks for: a fifth faster.
+        # Without offsets, which are not needed: a fifth faster.
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
     def _encode(self, s: object) -> list[int]:
-        # Not by `encode_batch`, which calls this in a subclass that overrides either.
+        # Not `encode_batch`, which calls this method in subclasses that override either.
         encoded: list[list[int]] = self._encoded([as_text(s)], QuickEncoder.encode, list)
         return encoded[0]
 
@@ -265,7 +265,7 @@ class TokenizersVocabulary(Vocabulary):
         quickly: Callable[[QuickEncoder, str], _Ids | None],
         made: Callable[[list[int]], _Ids],
     ) -> list[_Ids]:
-        """Ids by the backend; those of the texts that it leaves to `tokenizers`, or that are compared, by both."""
+        """Ids by the backend; texts that it cannot encode go to `tokenizers`, and compared texts to both."""
         decoded = [as_text(text) for text in texts]
         quick = self._quick_encoder()
         if isinstance(quick, str):
@@ -308,7 +308,8 @@ class TokenizersVocabulary(Vocabulary):
 
     @functools.cached_property
     def _had_other_ids(self) -> bool:
-        """Whether ids may once have been different: drawn by chance, or without an added token that is normalized."""
+        """Whether earlier ids may have been different: drawn by chance, or without an added token that is
+        normalized."""
         described = json.loads(self._json)
         tokens = described.get("added_tokens") or () if described.get("normalizer") else ()
         return self.dropout is not None or any(token.get("normalized") for token in tokens)

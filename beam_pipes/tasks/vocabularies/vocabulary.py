@@ -4,8 +4,7 @@ Three words: an *id* is an index into the vocabulary; *extra ids* are sentinels 
 vocabulary says otherwise; the *base vocabulary* is what exists without them.
 
 `DType` names an element type. `Vocabulary` is the base of all, `PassThroughVocabulary` is for features that arrive as
-ids. The functions
-at the end make TensorFlow operations from `encode` and `decode`, for vocabularies without their own.
+ids. The functions at the end turn `encode` and `decode` into TensorFlow operations, for vocabularies without their own.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NAMES = frozenset({*INTEGERS, *FLOATS, BOOL, "string", "complex64", "complex128
 class DType(str):
     """An element type by its name: `DType("int32") == tf.int32 == np.dtype("int32").name`.
 
-    A string, so that NumPy, JAX and TensorFlow all take it where they take a dtype (`tf.cast(x, feature.dtype)`,
+    A string, so that NumPy, JAX and TensorFlow all accept it as a dtype (`tf.cast(x, feature.dtype)`,
     `np.zeros(3, feature.dtype)`), and so that declaring a feature imports none of them. Accepts TensorFlow dtypes,
     NumPy dtypes and scalar types, Python's `int, float, bool, str, bytes`, and names. `tf.string`, `str`, `bytes`
     and object arrays are all `string`.
@@ -93,13 +92,13 @@ def _name_of(dtype: Any) -> str:
     return name
 
 
-#: Text, as `str` or `bytes`; what a `PassThroughVocabulary` takes and gives is not text.
+#: Text, as `str` or `bytes`; a `PassThroughVocabulary` takes and gives other values.
 TextLike: TypeAlias = Any
 #: An id, an int; a `PassThroughVocabulary` has whatever arrives as such.
 TokenId: TypeAlias = Any
 
 PAD_ID = 0
-#: What an error says TensorFlow is needed for.
+#: The purpose of TensorFlow in error messages.
 TF_PURPOSE = "encode_tf and decode_tf"
 
 
@@ -108,7 +107,7 @@ class Vocabulary(abc.ABC):
 
     A subclass writes `_encode`, `_decode`, `_base_vocab_size`, `eos_id` and `unk_id`. The TensorFlow pair has a default
     that calls the Python pair through `tf.numpy_function`: it works for every vocabulary, in the process that made it;
-    override `_encode_tf` and `_decode_tf` where TensorFlow operations exist.
+    override `_encode_tf` and `_decode_tf` if TensorFlow operations exist.
 
     Vocabularies compare equal, hash and fingerprint by content: class, configuration, and the bytes of their files.
     They are picklable; parts that cannot be pickled are recreated from the content.
@@ -162,22 +161,22 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def _decode(self, ids: Sequence[TokenId]) -> TextLike:
-        """Ids to text; ids the base vocabulary does not know have been replaced, and the sequence ends at EOS."""
+        """Ids to text; ids unknown to the base vocabulary are already replaced, and the sequence ends at EOS."""
 
     def encode(self, s: TextLike) -> Sequence[TokenId]:
         """Text to a list of ids, without EOS. `bytes` are taken as UTF-8."""
         return self._encode(s)
 
     def encode_batch(self, texts: Sequence[TextLike], *, threads: int = 1) -> Sequence[Sequence[TokenId]]:
-        """`encode` of many texts. Vocabularies over a library that takes many at once override it.
+        """`encode` of many texts. Vocabularies whose library encodes batches override it.
 
         Args:
-            threads: how many the library may use, if it supports that; 1, because workers already share the cores.
+            threads: number of threads for the library, if supported; 1, because workers already share the cores.
         """
         return [self.encode(text) for text in texts]
 
     def encode_arrays(self, texts: Sequence[TextLike], *, threads: int = 1) -> list[np.ndarray]:
-        """`encode_batch` as arrays, (length,) int32 each. Vocabularies that need no list of numbers override it."""
+        """`encode_batch` as arrays, (length,) int32 each. Vocabularies that can avoid lists of numbers override it."""
         return [np.array(ids, np.int32) for ids in self.encode_batch(texts, threads=threads)]
 
     def decode(self, ids: Iterable[TokenId]) -> TextLike:
@@ -209,7 +208,7 @@ class Vocabulary(abc.ABC):
         return decode_through_python(self, ids)
 
     def config(self) -> dict[str, object]:
-        """What determines this vocabulary, as JSON-able values: options and digests of assets, never paths."""
+        """The determining facts of this vocabulary, as JSON-able values: options and digests of assets, never paths."""
         return {"extra_ids": self.extra_ids}
 
     def fingerprint(self) -> str:
@@ -235,7 +234,7 @@ class Vocabulary(abc.ABC):
 def as_text(s: object) -> str:
     """`str` of text given as `str`, `bytes` (UTF-8, undecodable bytes replaced), or a NumPy scalar of either.
 
-    Raises `TaskError` for half a character, see `utf8_of`.
+    Raises `TaskError` for lone surrogates, see `utf8_of`.
     """
     if not isinstance(s, str | bytes) and hasattr(s, "item"):
         s = s.item()
@@ -371,7 +370,7 @@ def as_bytes(text: object) -> bytes:
 
 
 def utf8_of(text: str) -> bytes:
-    """`text.encode()`. Raises `TaskError` for half a character, which JSON can spell (`"\\ud83d"`)."""
+    """`text.encode()`. Raises `TaskError` for lone surrogates, which JSON can spell (`"\\ud83d"`)."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
