@@ -1,7 +1,7 @@
 """The examples of an evaluation, loaded once: task features and model features of each task, with their indices.
 
 They are plain NumPy, so that model functions need no TensorFlow. Sequence lengths are those that the user asks for, or
-the longest that occur. At the end: which tasks of a mixture are evaluated, and by which metrics.
+the longest that occur. The end selects the tasks of a mixture that are evaluated, and their metrics.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def load_eval_data(
         for name in names:
             if name in lengths:
                 found[name] = max(found.get(name, 0), lengths[name])
-    if not any(counts.values()):  # an empty split is a split: its features have some length, though none occurs
+    if not any(counts.values()):  # an empty split is valid: its features need some length
         found = {name: 1 for task in tasks for name in converted_features(feature_converter, task)}
     settled = settle(options.sequence_length, found, preprocessors_need_it=preprocessors_need_lengths)
     data = {}
@@ -151,7 +151,7 @@ class _NumpyExamples:
 
 
 class EnumeratedExamples:
-    """Pairs `(index, example)` that can be read again, batched and sharded like an enumerated `tf.data.Dataset`.
+    """Pairs `(index, example)` that can be reread, batched and sharded like an enumerated `tf.data.Dataset`.
 
     `list(EnumeratedExamples([{"x": a}, {"x": b}]))` → `[(0, {"x": a}), (1, {"x": b})]`; `.batch(2)` yields
     `([0, 1], {"x": np.stack([a, b])})`; `.shard(num_shards=2, index=1)` holds `(1, {"x": b})`.
@@ -218,7 +218,7 @@ def check_detectable(tasks: Sequence[Task], sequence_length: Mapping[str, object
 
 
 def converter_of(feature_converter: object, names: Iterable[str]) -> object:
-    """The converter that serves tasks with these features, where one chooses among several."""
+    """The converter for tasks with these features, if the given one chooses among several."""
     return (
         feature_converter.converter_for(set(names))
         if hasattr(feature_converter, "converter_for")
@@ -257,7 +257,8 @@ def longest(examples: Iterable[Example], names: Sequence[str], feature_converter
 def settle(
     sequence_length: Mapping[str, object] | None, longest_found: Lengths, *, preprocessors_need_it: bool
 ) -> Lengths:
-    """The lengths to convert to: those given, and the longest found for the rest. Says when they waste or cut."""
+    """The lengths to convert to: those given, and the longest found for the rest. Logs wasteful or truncating
+    lengths."""
     if sequence_length is None:
         _log.info("Setting sequence lengths to %s", longest_found)
         return dict(longest_found)
@@ -285,7 +286,7 @@ def settle(
 
 ModelFn = Callable[[Any], ModelOutput]  # an enumerated dataset → what `ordered_outputs` takes
 PredictFnCallable = ScoreFnCallable = ModelFnCallable = ModelFn
-#: What model functions return, and what an evaluation gives. For annotations.
+#: Results of model functions and of evaluations. For annotations.
 PredictFnReturnType = Sequence[tuple[int, Sequence[int]]] | tuple[Sequence[tuple[int, Sequence[int]]], AuxValues]
 ScoreFnReturnType = Sequence[tuple[int, float]] | tuple[Sequence[tuple[int, float]], AuxValues]
 ModelFnReturnType = PredictFnReturnType | ScoreFnReturnType
@@ -297,7 +298,7 @@ AllMetricsType = MutableMapping[str, TaskMetricsType]
 
 AllMetrics = dict[str, MetricValues]  # task → metric → value
 AllOutputs = dict[str, dict[ModelOutputType, ModelOutput]]
-AllMetricsFuture = concurrent.futures.Future[Any]  # of AllMetrics, or of None where none are computed
+AllMetricsFuture = concurrent.futures.Future[Any]  # of AllMetrics, or of None if none are computed
 MetricsAndOutputsType = tuple[AllMetricsFuture, AllOutputs]
 
 ARGUMENT_OF = {
@@ -354,7 +355,7 @@ def get_valid_eval_tasks(tasks: Sequence[Task], split: str) -> list[Task]:
 
 
 def check_model_functions(tasks: Sequence[Task], model_fns: Mapping[ModelOutputType, ModelFn]) -> None:
-    """Raises `EvaluationError` unless every metric's output can be made: before anything is predicted."""
+    """Raises `EvaluationError`, before anything is predicted, unless every metric's output can be produced."""
     for task in tasks:
         for metric in metrics_of(task):
             if metric.output_type not in model_fns:

@@ -1,4 +1,4 @@
-"""The evaluator: loads the examples of a task or mixture once, and evaluates models on them again and again.
+"""The evaluator: loads the examples of a task or mixture once, and evaluates models on them repeatedly.
 
 One evaluation in one call.
 """
@@ -39,7 +39,7 @@ _log = logger(__name__)
 
 
 class Evaluator:
-    """Evaluates models on a task, or on each task of a mixture separately, whatever its rate.
+    """Evaluates models on a task, or on each task of a mixture separately, regardless of rates.
 
     The examples of the split are loaded and converted once. Model functions get an enumerated dataset and return
     outputs with the indices they belong to, in any order, from any number of hosts:
@@ -48,7 +48,7 @@ class Evaluator:
     * `predict_with_aux_fn(dataset) -> ([(index, token_ids), …], {name: [value, …]})`, for those of `aux_values` too;
     * `score_fn(dataset) -> [(index, score), …]`, for metrics of `targets` and `scores`.
 
-    Token ids may differ in length from example to example; several sequences an example (top-k) are decoded each.
+    Token ids may differ in length from example to example; several sequences per example (top-k) are each decoded.
 
     Args:
         mixture_or_task_name: a registered name, or a task or mixture.
@@ -56,18 +56,18 @@ class Evaluator:
         eval_split: tasks without this split, or without metrics, are skipped.
         use_cached: read the cache instead of preprocessing.
         seed: for sources and steps that draw.
-        sequence_length: feature → length; what is longer is cut. None for the longest that occurs.
+        sequence_length: feature → length; longer sequences are cut. None for the longest that occurs.
         num_examples: evaluate on this many examples of each task, from the beginning.
         shuffle: load the examples in an order shuffled by `seed`.
         logger_cls: classes of `Logger`, or functions that make one; each is called with `output_dir=log_dir`.
         log_dir: where loggers write.
         use_memory_cache: keep preprocessed examples in memory; False preprocesses them again for every evaluation.
         async_compute_metrics: compute metrics in a thread while the caller continues. Pass False if a metric uses the
-            accelerator: `evaluate` then returns when they are computed. A failure is in the future either way.
+            accelerator: `evaluate` then returns when they are computed. Failures are reported by the future either way.
         target_field_name: the feature that holds the targets.
         framework: "tensorflow" gives model functions a `tf.data.Dataset` of `(index, example)`, "numpy" an
             `EnumeratedExamples`, and imports TensorFlow only if a task needs it.
-        host_index: of several hosts that all call `evaluate` with the joined outputs, only host 0 logs.
+        host_index: only host 0 logs if several hosts call `evaluate` with the joined outputs.
 
     Raises:
         EvaluationError: packing, loggers without a directory, a preprocessor that needs lengths that were not given.
@@ -176,10 +176,10 @@ class Evaluator:
         """Calls the model functions that the tasks' metrics need, then computes and logs the metrics.
 
         Returns a future of task → metric → value (of None with `compute_metrics=False`), and the outputs: task →
-        `ModelOutputType` → one an example, in order. Waits for the metrics of the call before.
+        `ModelOutputType` → one per example, in order. Waits for the metrics of the previous call.
 
-        A metric that fails spares the others: those of all tasks are computed and logged, then the future raises
-        `EvaluationError`, with what was computed in its attribute `metrics`. The next call starts afresh.
+        A failing metric does not affect the others: those of all tasks are computed and logged, then the future raises
+        `EvaluationError`, with the computed values in its attribute `metrics`. The next call starts afresh.
 
         Raises `EvaluationError` for a missing model function, before anything is predicted, and for outputs that do
         not answer every example.
@@ -231,7 +231,7 @@ class Evaluator:
         failure = previous.exception()
         _log.info("Time waiting for previous metrics run: %.3f secs.", time.monotonic() - started)
         if failure is not None:
-            # Whoever holds that future sees the error there; this evaluation is another one.
+            # The holder of that future sees the error there; this is another evaluation.
             _log.error("The metrics of the previous evaluation failed: %s", failure)
 
     def _compute_all(self, all_outputs: AllOutputs, step: int | None) -> AllMetrics:
@@ -291,7 +291,7 @@ def evaluate_mixture(
     `{"squad": {"em": 81.2, "f1": 88.4}, "trivia": {"em": 40.1}}`.
 
     Model functions get an `EnumeratedExamples`, and TensorFlow is imported only if a task cannot be read without it;
-    with `framework="tensorflow"` they get a `tf.data.Dataset`. Raises `EvaluationError` for what fails.
+    with `framework="tensorflow"` they get a `tf.data.Dataset`. Raises `EvaluationError` if anything fails.
     """
     options = {"async_compute_metrics": False, **options, "framework": framework}
     with Evaluator(mixture_or_task_name, feature_converter, **options) as evaluator:

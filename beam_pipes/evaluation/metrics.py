@@ -1,8 +1,8 @@
-"""What a metric may return, what an evaluator asks of a metric, and metric functions as metrics.
+"""The values that metrics return, the interface of metrics, and metric functions as metrics.
 
 A metric returns numbers, texts, pictures, sounds, distributions, or any tensor for TensorBoard. The protocol of metrics
 is that of CLU: a metric is made from model outputs, two of them merge into one, and `compute` gives the values;
-`reduce`, `from_fun`, `from_output` and `compute_value` are there too. Any object with `model_output_type`,
+`reduce`, `from_fun`, `from_output` and `compute_value` exist too. Any object with `model_output_type`,
 `from_model_output` and `compute` is a metric; these classes import neither JAX nor CLU, and may be decorated with
 `flax.struct.dataclass` or `dataclasses.dataclass(frozen=True)`. Functions, `bleu(targets, predictions)` and
 `perplexity(targets, scores)`, become metrics by `PassthroughLegacyMetric.from_metric_fn`.
@@ -48,7 +48,7 @@ class MetricValue:
 
 @dataclasses.dataclass(eq=False)
 class Scalar(MetricValue):
-    """A number: `Scalar(0.5)`. A bare number that a metric returns is one."""
+    """A number: `Scalar(0.5)`. A bare number returned by a metric becomes one."""
 
     value: int | float
 
@@ -104,11 +104,11 @@ _Collecting = TypeVar("_Collecting", bound="CollectingMetric")
 
 
 class _MetricProtocol:
-    """What CLU offers on every metric besides `from_model_output`, `merge` and `compute`."""
+    """The methods that CLU offers on every metric besides `from_model_output`, `merge` and `compute`."""
 
     @classmethod
     def empty(cls: type[_Metric]) -> _Metric:
-        """A metric that has seen nothing, to start merging from."""
+        """A metric of no outputs, the initial value for merging."""
         raise NotImplementedError("Must override empty()")
 
     def compute(self) -> Any:
@@ -120,7 +120,7 @@ class _MetricProtocol:
         return Scalar(self.compute())
 
     def merge(self: _Metric, other: _Metric) -> _Metric:
-        """A metric of everything that both have seen."""
+        """A metric over the outputs of both."""
         raise NotImplementedError("Must override merge()")
 
     def _reduce_merge(self: _Metric, other: _Metric) -> _Metric:
@@ -222,9 +222,9 @@ class Metric(_MetricProtocol):
     ) -> Metric:
         """A metric of these outputs.
 
-        `inputs`: the examples. `model_output`: one output for each example, in order; an array where all have one
-        shape, else a list; with auxiliary values a pair. `features`: of the task. `mask`: 1 for examples that
-        count, 0 for padding. `indices_2d`: (host, example) of each, where several hosts contribute.
+        `inputs`: the examples. `model_output`: one output for each example, in order; an array if all have one shape,
+        else a list; with auxiliary values a pair. `features`: of the task. `mask`: 1 for examples that count, 0 for
+        padding. `indices_2d`: (host, example) of each, if several hosts contribute.
         """
         raise NotImplementedError("Must override from_model_output()")
 
@@ -254,7 +254,7 @@ class CollectingMetric(_MetricProtocol):
 
     @classmethod
     def empty(cls: type[_Collecting]) -> _Collecting:
-        """A metric that has seen nothing: what merging begins with."""
+        """A metric of no outputs, the initial value for merging."""
         return cls(values={})
 
     def merge(self: _Collecting, other: _Collecting) -> _Collecting:
@@ -289,7 +289,7 @@ class CollectingMetric(_MetricProtocol):
         target_field_name: str = "targets",
         cached_targets: list[object] | None = None,
     ) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry per example.
+        """Name → value, and the inferences for loggers: `{"targets": …, "prediction": …}`, one entry per example.
 
         `cached_targets` are the postprocessed targets of an earlier evaluation.
         """
@@ -325,7 +325,7 @@ def _taken(output: ModelOutput, places: np.ndarray) -> ModelOutput:
 
 
 def _concatenated(*parts: ModelOutput) -> ModelOutput:
-    """One array of arrays that differ in their first axis alone, otherwise a list."""
+    """One array if the arrays differ only in their first axis, otherwise a list."""
     if parts and all(isinstance(part, np.ndarray) and part.shape[1:] == parts[0].shape[1:] for part in parts):
         return np.concatenate(parts)
     return list(itertools.chain(*parts))
@@ -342,7 +342,7 @@ def function_arguments(
     where: str,
     targets: list[object] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a metric function is called with, decoded and postprocessed, and what loggers write of it.
+    """The arguments of a metric function, decoded and postprocessed, and its inferences for loggers.
 
     Predictions `[[72, 105, 1]]` → `{"targets": […], "predictions": ["Hi"]}`; scores are passed on unchanged. `targets`
     are those of an earlier evaluation, already postprocessed.
@@ -383,7 +383,7 @@ class LegacyMetric(Metric):
     metric_fn_kwargs: Mapping[str, object] = dataclasses.field(default_factory=dict)
     targets_and_inferences: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
-    # Names of SeqIO, for subclasses that use them.
+    # SeqIO's names, for subclasses that use them.
     _metric_fn = property(lambda self: self.metric_fn)
     _postprocess_fn = property(lambda self: self.postprocessor)
 

@@ -1,6 +1,6 @@
 """Model outputs in the order of the examples.
 
-From token ids to what metrics compare: decode with the vocabulary, then the task's postprocessor.
+From token ids to the values that metrics compare: decoding with the vocabulary, then the task's postprocessor.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class ModelOutputType(enum.IntEnum):
 
 
 ModelOutput = Any  # a list in the order of the examples, or (list, {name: list}) with auxiliary values
-#: Auxiliary values by name: one for each example, or a mapping of such.
+#: Auxiliary values by name: one for each example, or a nested mapping.
 AuxValues: TypeAlias = Mapping[str, Any]
-#: What loggers write: "output", "prediction" and "score" with one entry for each example, "aux_value" with `AuxValues`.
+#: The inferences for loggers: "output", "prediction" and "score" with one entry for each example, "aux_value" with
+#: `AuxValues`.
 Inferences: TypeAlias = Mapping[str, Any]
 
 
@@ -46,7 +47,7 @@ def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> Mod
 
     `[(1, [5]), (0, [7, 8])]` → `[[7, 8], [5]]`; `([(1, [5]), (0, [7, 8])], {"scores": [0.5, 0.7]})` →
     `([[7, 8], [5]], {"scores": [0.7, 0.5]})`. Entries with a negative index are padding and are dropped. An example
-    that several hosts predicted counts once, if they agree.
+    predicted by several hosts counts once if they agree.
 
     Raises `EvaluationError`, beginning with `where`, when entries are not pairs, an index is missing, unknown or
     answered twice in different ways, or there is not one auxiliary value per example.
@@ -66,7 +67,7 @@ def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> Mod
             f"{where}: expected [(index, output), …], got {brief(pairs)}. Return one pair for each example",
             where=where,
         )
-    pairs = [owned(pair) for pair in pairs]  # one after the other: a generator may fill one array again
+    pairs = [owned(pair) for pair in pairs]  # one by one: a generator may reuse one array
     places = _places(pairs, num_examples, where)
     outputs = [pairs[place][1] for place in places]
     if auxiliary is None:
@@ -75,7 +76,7 @@ def ordered_outputs(returned: ModelOutput, num_examples: int, where: str) -> Mod
 
 
 def merge_hosts(returned: Sequence[ModelOutput]) -> ModelOutput:
-    """Joins what several hosts returned for their shares of one dataset into what one host would return.
+    """Joins the outputs of several hosts for their shares of one dataset into the output of a single host.
 
     `[[(0, [5])], [(1, [7])]]` → `[(0, [5]), (1, [7])]`; auxiliary values are joined name by name. Call it after the
     hosts' outputs were gathered, and return the result from the model function on every host.
@@ -190,7 +191,7 @@ def decode_output(output: ModelOutput, feature: Feature) -> object:
     """Decodes one model output: ids → text, several sequences of ids (top-k) → a list of texts.
 
     `[72, 105, 1]` → `"Hi"`, `[[72, 105], [72, 111]]` → `["Hi", "Ho"]` with a byte vocabulary. Sequences may differ in
-    length. Text is taken to be decoded already.
+    length. Text is assumed to be decoded already.
     """
     if isinstance(output, str | bytes):
         return output
@@ -218,7 +219,7 @@ def decode_outputs(outputs: Iterable[object], feature: Feature, where: str) -> l
 def decoded_targets(
     examples: Iterable[Example], features: Mapping[str, Feature], target_field_name: str, where: str
 ) -> list[object]:
-    """The target of every example as text: `{name}_pretokenized` where the task kept it, else the decoded ids."""
+    """The target of every example as text: `{name}_pretokenized` if the task kept it, else the decoded ids."""
     pretokenized = f"{target_field_name}_pretokenized"
     targets = []
     for index, example in enumerate(examples):

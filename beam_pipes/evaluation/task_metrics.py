@@ -1,4 +1,5 @@
-"""The metrics of one task, computed separately from its model outputs, so that one failure spares the others."""
+"""The metrics of one task, each computed separately from its model outputs, so that a failure does not affect the
+others."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from beam_pipes.tasks.steps.signatures import MetricValues
 
 @dataclasses.dataclass
 class TaskMetrics:
-    """What one evaluation of one task gave: values by name, what loggers write, and what failed."""
+    """The result of one evaluation of one task: values by name, inferences for loggers, and failures."""
 
     values: MetricValues = dataclasses.field(default_factory=dict)
     inferences: dict[str, object] = dataclasses.field(default_factory=dict)
@@ -35,7 +36,7 @@ class TaskMetrics:
         return {name: value if isinstance(value, MetricValue) else Scalar(value) for name, value in self.values.items()}
 
     def record(self, recorded: Mapping[str, Any]) -> None:
-        """Adds what loggers write, `{"targets": …, "prediction": …}`; of several metrics, the last decides."""
+        """Adds inferences for loggers, `{"targets": …, "prediction": …}`; with several metrics, the last one wins."""
         for name, values in recorded.items():
             values = list(values) if isinstance(values, np.ndarray) else values
             if name != "targets":
@@ -100,7 +101,7 @@ class TaskEvaluation:
             )
             self._targets = arguments[metric.output_type]["targets"]
             made.record(recorded)
-        # Copies, so that a metric that sorts or drops entries in place does not change what the next one sees.
+        # Copies, so that a metric that sorts or drops entries in place does not affect the next one.
         own = {name: copy.copy(value) for name, value in arguments[metric.output_type].items()}
         return metric.metric.metric_fn(**own)
 
@@ -158,7 +159,7 @@ class MetricManager:
         manager.output_metrics_collections[task.name][ModelOutputType.PREDICTION]
 
     Metric functions take part as `PassthroughLegacyMetric`. What is merged is a dict: name of the metric → metric,
-    `{"bleu_0": …}`; metrics that collect compute with `actual_compute`.
+    `{"bleu_0": …}`; collecting metrics compute with `actual_compute`.
 
     Attributes:
         metric_registry: task → output type → name of the metric → its class.
@@ -219,8 +220,8 @@ class MetricManager:
     ) -> None:
         """Merges the metrics of all hosts, in the order of the hosts.
 
-        `gather(metrics)` gives the dicts of all hosts, as `lambda value: comm.allgather(value)` of MPI does; None is
-        for one host alone.
+        `gather(metrics)` gives the dicts of all hosts, such as MPI's `lambda value: comm.allgather(value)`; None means
+        a single host.
         """
         mine = self.output_metrics_collections[task_name][model_output_type]
         self.initialize_metrics(task_name, model_output_type)

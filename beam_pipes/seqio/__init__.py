@@ -18,7 +18,7 @@ import importlib.machinery
 import sys
 import types
 
-# Module of SeqIO → its story, and module under beam_pipes → the names that it gives; `there=here` where they differ.
+# Module of SeqIO → its docstring, and module under beam_pipes → the names it gives; `there=here` if they differ.
 NAMES: dict[str, tuple[str, dict[str, str]]] = {
     "dataset_providers": (
         "Tasks, mixtures, sources and registries.",
@@ -180,7 +180,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
 }
-# Module → the names under which it knows others of them.
+# Module → the names under which it imports other modules.
 ALIASES: dict[str, dict[str, str]] = {
     "dataset_providers": {
         "metrics_lib": "metrics",
@@ -218,7 +218,7 @@ FLAT = ("dataset_providers", "feature_converters", "loggers", "utils", "vocabula
 
 
 class _ModuleOfNames(types.ModuleType):
-    """A module that re-exports names of others.
+    """A module that re-exports names of other modules.
 
     Attributes:
         HOMES: name → the module that it comes from, and its name there.
@@ -226,7 +226,7 @@ class _ModuleOfNames(types.ModuleType):
 
     def __init__(self, name: str, story: str, names: dict[str, str]) -> None:
         super().__init__(name, story)
-        # importlib.util.find_spec, which pkgutil and doctest ask, refuses a loaded module that has no spec.
+        # importlib.util.find_spec, which pkgutil and doctest call, rejects loaded modules without a spec.
         self.__spec__ = importlib.machinery.ModuleSpec(name, None)
         self.__package__ = __name__
         self.HOMES: dict[str, tuple[str, str]] = {}
@@ -253,7 +253,7 @@ def _named(home: tuple[str, str]) -> object:
 
 
 _MODULES = {name: _ModuleOfNames(f"{__name__}.{name}", *content) for name, content in NAMES.items()}
-# `import beam_pipes.seqio.utils` finds a module that is known already.
+# `import beam_pipes.seqio.utils` finds the module already loaded.
 sys.modules.update({module.__name__: module for module in _MODULES.values()})
 _FLAT_HOMES = {"Evaluator": ("beam_pipes.evaluation", "Evaluator")}
 for _submodule in FLAT:

@@ -8,7 +8,7 @@
 
 `PreprocessTask` reads and preprocesses with the code of builds: its output is what `beam-pipes build --tasks`
 caches. Unlike a build, such a pipeline keeps no lineage, starts again when it fails, and its output is not published as
-a whole: `beam_pipes.tasks.caches.cache_tasks` is the way without those limits.
+a whole: `beam_pipes.tasks.caches.cache_tasks` has none of these limits.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _record_of(example: Mapping[str, object]) -> bytes:
 
 
 class WriteJson(beam.PTransform):  # type: ignore[misc]
-    """Writes what is JSON to one file, a value after another; `prettify` indents, with sorted keys."""
+    """Writes JSON values to one file, one after another; `prettify` indents and sorts keys."""
 
     def __init__(self, output_path: str, prettify: bool | None = True) -> None:
         super().__init__()
@@ -162,10 +162,10 @@ class WriteJson(beam.PTransform):  # type: ignore[misc]
 
 
 class GetInfo(beam.PTransform):  # type: ignore[misc]
-    """What a reader of the cache needs, derived from one of its examples: shards, shapes and dtypes.
+    """The facts that a reader of the cache needs, derived from one of its examples: shards, shapes and dtypes.
 
     `{"targets": int32 [5], "text": b"hi"}` → `{"num_shards": 3, "features": {"targets": {"shape": [None], "dtype":
-    "int32"}, "text": {"shape": [], "dtype": "string"}}, "seqio_version": …}`; `{}` where there is no example.
+    "int32"}, "text": {"shape": [], "dtype": "string"}}, "seqio_version": …}`; `{}` if there is no example.
     """
 
     def __init__(self, num_shards: int, exclude_provenance: bool = True) -> None:
@@ -214,7 +214,7 @@ class _CountTokens(beam.DoFn):  # type: ignore[misc]
 
 
 class _CountCharacters(beam.DoFn):  # type: ignore[misc]
-    """`{"text": b"hello"}` → `("text_chars", 5)`: of text, and of what a SentencePiece vocabulary decodes."""
+    """`{"text": b"hello"}` → `("text_chars", 5)`: for text, and for ids that a SentencePiece vocabulary decodes."""
 
     def __init__(self, output_features: Mapping[str, Feature]) -> None:
         super().__init__()
@@ -237,8 +237,8 @@ class _CountCharacters(beam.DoFn):  # type: ignore[misc]
 class GetStats(beam.PTransform):  # type: ignore[misc]
     """Counts of a collection of examples, as one dict.
 
-    `{"examples": 2, "inputs_tokens": 3, "inputs_max_tokens": 2}`, with `inputs_chars` where `enable_char_counts`, and
-    with `task_ids` as they are given.
+    `{"examples": 2, "inputs_tokens": 3, "inputs_max_tokens": 2}`, with `inputs_chars` if `enable_char_counts`, and with
+    the given `task_ids`.
     """
 
     def __init__(

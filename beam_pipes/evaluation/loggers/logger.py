@@ -1,6 +1,6 @@
 """The interface of metric loggers, and those without TensorFlow: the standard Python log, JSON lines.
 
-The JSON encoder takes what evaluation handles: arrays, tensors, bytes, metric values.
+The JSON encoder supports the values of evaluations: arrays, tensors, bytes, metric values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from beam_pipes.storage.local import storage_for
 from beam_pipes.tasks.steps.examples import Example
 
 Metrics: TypeAlias = Mapping[str, MetricValue]
-Dataset: TypeAlias = "TfDataset | Iterable[Example]"  # one that can be read again
+Dataset: TypeAlias = "TfDataset | Iterable[Example]"  # can be read repeatedly
 Targets: TypeAlias = Sequence[Any]  # as the postprocessor of the task made them, one for each example
 
 NO_STEP = -1
@@ -60,7 +60,7 @@ class Logger(abc.ABC):
 
 
 class MetricsLogger(Logger):
-    """Base of loggers that write metrics and leave examples out: `log_metrics` writes them."""
+    """Base of loggers that write metrics but no examples, by `log_metrics`."""
 
     def __call__(
         self,

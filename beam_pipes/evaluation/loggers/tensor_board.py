@@ -1,8 +1,8 @@
 """Metrics as TensorBoard summaries.
 
-`tf.summary.scalar` and the like belong to the package tensorboard, which TensorFlow no longer installs. They write a
-documented form, a tensor with the name of the plugin that shows it, which `tf.summary.write` of TensorFlow itself can
-write; so only TensorFlow is needed here, and TensorBoard (wherever it runs) shows the same.
+`tf.summary.scalar` and the like belong to the package tensorboard, which TensorFlow no longer installs. Their format is
+documented, a tensor with the name of the plugin that shows it, and TensorFlow's own `tf.summary.write` can write it; so
+only TensorFlow is needed here, and TensorBoard (wherever it runs) shows the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TensorBoardLogger(MetricsLogger):
     def log_metrics(self, task_name: str, step: int | None, metrics: Metrics) -> None:
         step = step_or_dummy(step)
         writer = self._writer(task_name)
-        # Every value becomes a tensor first, so that one of a wrong type does not leave half an evaluation written.
+        # All values become tensors first, so that a wrong type does not leave a half-written evaluation.
         summaries = [(f"eval/{name}", *self._summary(name, value)) for name, value in metrics.items()]
         with writer.as_default():
             for tag, tensor, metadata in summaries:
@@ -125,7 +125,7 @@ class TensorBoardLoggerV1(TensorBoardLogger):
         writer.flush()
 
     def _new_writer(self, directory: str) -> tf.compat.v1.summary.FileWriter:
-        with self._tf.Graph().as_default():  # the original form cannot be written while executing eagerly
+        with self._tf.Graph().as_default():  # the original form cannot be written in eager mode
             return self._tf.compat.v1.summary.FileWriter(directory)
 
 

@@ -137,7 +137,7 @@ def _add_task(pipeline: object, task: Task, output_dir: str, modules: Sequence[s
             | f"{label}_stats" >> stats
             | f"{label}_write_stats" >> beam_utils.WriteJson(get_cached_stats_path(output_dir, split)),
         ]
-    # Written when all splits are: readers take a directory without it for no cache.
+    # Written after all splits: readers do not accept a directory without it as a cache.
     _ = (
         written
         | f"{task.name}_flatten_completion_values" >> beam.Flatten()
@@ -220,7 +220,7 @@ def _options(pipeline_options: Sequence[str], in_workers: bool) -> LocalOptions 
     if runner not in ("DirectRunner", *_RUNNERS):
         raise DeclarationError(f"unknown runner {runner!r}; choose one of: DirectRunner, {', '.join(_RUNNERS)}")
     if runner == "DirectRunner":
-        # Beam's own options say how many workers; tasks that no module registers cannot leave this process.
+        # Beam's own options set the number of workers; tasks that no module registers cannot leave this process.
         workers = [option.partition("=")[2] for option in others if option.startswith("--direct_num_workers=")]
         count = int(workers[-1]) if workers and workers[-1] != "0" else None
         return Running(workers=count if in_workers else 1).options(())
