@@ -18,7 +18,7 @@ from beam_pipes.graph.tensors import Array, TensorList
 
 Made = TypeVar("Made")
 
-# A thread is given at least this many samples: handing work over costs about 20 µs.
+# Minimum number of samples per thread: handing work over costs about 20 µs.
 _LEAST_SAMPLES_PER_THREAD = 2
 
 
@@ -79,7 +79,7 @@ def one_by_one(
     *,
     keep_failures: bool = False,
 ) -> tuple[list[Made], dict[int, Exception]]:
-    """The results of `run([i])` for every sample, after all of them together failed with `error`; and failures.
+    """The results of `run([i])` for every sample, after the whole batch failed with `error`; and the failures.
 
     One bad sample must not cost the others, and must be named: raises `OperatorError` for the first one, unless
     failures are kept.
@@ -117,7 +117,7 @@ def failed(node: OperatorNode, samples: Samples, index: int, error: BaseExceptio
 
 
 def _failed_together(node: OperatorNode, samples: Samples, error: Exception) -> OperatorError:
-    """The error for samples that failed as one batch, each of which succeeded alone."""
+    """The error for samples that fail as one batch although each succeeds alone."""
     return OperatorError(
         f"operator {node.name!r} failed on {len(samples)} samples of a batch of epoch {samples.epoch} together, and "
         f"on none of them alone: {type(error).__name__}: {without_stop(error)}. It was called at {node.where}. "
@@ -210,7 +210,7 @@ def host_draws(
 
 
 def _check_limits(operator: Operator, values: Mapping[str, TensorList]) -> None:
-    """Raises `ValueError` if a value of an argument is beyond what the operator declares."""
+    """Raises `ValueError` if a value of an argument is outside the limits that the operator declares."""
     for name, column in values.items():
         argument = operator.arguments[name]
         if argument.is_limited:
@@ -237,7 +237,7 @@ def batched_arguments(operator: Operator, values: Mapping[str, object], size: in
 
 
 def _wide(argument: Argument, value: object) -> object:
-    """The argument of one sample as `run_arrays` takes it for a batch of one: (1,) or (1, k); as it is if static."""
+    """The argument of one sample as `run_arrays` takes it for a batch of one: (1,) or (1, k); unchanged if static."""
     if value is None:
         return None
     if argument.static:
@@ -254,7 +254,7 @@ def _batched(operator: Operator, columns: Mapping[str, TensorList], size: int) -
 def _run_batch(
     node: OperatorNode, samples: Samples, inputs: Sequence[TensorList], values: Mapping[str, TensorList]
 ) -> list[TensorList]:
-    """`run_batch` over all samples; `run_arrays` where there is none."""
+    """`run_batch` over all samples; `run_arrays` if the operator has no `run_batch`."""
     operator, size = node.operator, len(samples)
     _check_limits(operator, values)
     keywords = _batched(operator, values, size)
@@ -386,7 +386,7 @@ def _gathered(node: OperatorNode, results: Sequence[Any]) -> list[TensorList]:
 
 
 def joined(node: OperatorNode, pieces: Sequence[Sequence[TensorList]]) -> list[TensorList]:
-    """One column per output, from columns of one sample; or of none, where an output is not read."""
+    """One column per output, from one-sample columns; an output that is not read has none."""
     return [
         _column([piece[index][0] for piece in pieces if len(piece[index])], output)
         for index, output in enumerate(node.outputs)

@@ -2,7 +2,7 @@
 
 Constants (`ConstantSample`, and in debug mode batches that the user holds), moves between host and device
 (`node.gpu()`, `node.cpu()`), `node.shape()`, and the two ends of a condition: `Merge` puts the samples of both branches
-back into their order, `Partial` is a value that only one branch has, the result of an early return.
+back into their order; `Partial` is a value that only one branch has, as after an early return.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Conditions over samples: `cond`, and the functions behind `if`, `and`, `or` and `not` over data nodes.
 
-Coverage: whether a data node has a value for every sample, which an early return alone does not ensure.
+Coverage: whether a data node has a value for every sample, which an early return does not guarantee.
 
 An early return leaves a `Partial`, the samples of one branch; the values returned on other paths are merged with it. A
 path that returns nothing is found here, at definition. Conditions are assumed to be independent, unless one is derived
@@ -73,8 +73,8 @@ def cond(predicate: object, then: Callable[[], object], orelse: Callable[[], obj
 
         rotated = cond(do_rotate, lambda: fn.rotate(images, angle=angle), lambda: images)
 
-    Each branch runs on its samples only, and the order of samples is kept. Both branches give data nodes of one dtype
-    and rank on one device, or equally structured tuples, lists or dicts of them; arrays and numbers become constants. A
+    Each branch runs only on its own samples, whose order is kept. Both branches return data nodes of one dtype and rank
+    on one device, or equally structured tuples, lists or dicts of them; arrays and numbers become constants. A
     predicate that is not a data node chooses a branch immediately.
 
     Raises `ConditionError` if the branches differ, naming the output.
@@ -149,7 +149,8 @@ def _different(names: str, first: str, second: str, predicate: DataNode) -> Grap
 
 
 def logical(said: str, first: object, second: Callable[[], object]) -> object:
-    """`first and second()` or `first or second()`, sample by sample; `second` runs only where it matters."""
+    """`first and second()` or `first or second()`, sample by sample; `second` runs only on samples that `first` does
+    not decide."""
     if not isinstance(first, DataNode):
         if said == "and":
             return second() if first else first
@@ -193,7 +194,7 @@ def check_covered(nodes: Sequence[OperatorNode], outputs: Iterable[DataNode]) ->
 
 
 def _gap(node: DataNode, decided: Decided) -> OperatorNode | None:
-    """The early return that does not cover samples for which the conditions have the values in `decided`."""
+    """The early return that leaves out samples for which the conditions have the values in `decided`."""
     source = node.source
     if not isinstance(source.operator, (Merge, Partial)):
         return None
@@ -206,7 +207,7 @@ def _gap(node: DataNode, decided: Decided) -> OperatorNode | None:
 
 
 def _truth(node: DataNode, decided: Decided) -> bool | DataNode:
-    """Whether a condition is true, given others; if they do not determine it, the first undecided one."""
+    """Whether a condition is true, given the others; the first undecided condition if they do not determine it."""
     if node in decided:
         return decided[node]
     source = node.source

@@ -45,7 +45,7 @@ def cache(*nodes: DataNode) -> Any:
         images, labels = fn.readers.file(file_root=root)
         images = cache(fn.resize(fn.decoders.image(images), size=256))
 
-    Raises `PlacementError` for a node on the device, in a branch of a condition, or one by an operator that draws for
+    Raises `PlacementError` for a node on the device, in a branch of a condition, or of an operator that draws anew in
     each epoch, has side effects, works on a batch as a whole, or is fed from Python.
     """
     where = user_frame()
@@ -146,7 +146,7 @@ class OfflinePart:
 
     @property
     def reader(self) -> OperatorNode:
-        """The first of its readers: whose records are those of the cache."""
+        """The first of its readers, which determines the records of the cache."""
         return self.readers[0]
 
 
@@ -174,8 +174,8 @@ def offline_part(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> 
 class Plan:
     """The operators that are run, in order; the unused ones; and the outputs.
 
-    `used` holds, for each operator, which of its outputs are read: the operator avoids computing or parsing others if
-    it can.
+    `used` holds the outputs of each operator that are read; the operator skips computing or parsing the others if it
+    can.
     """
 
     nodes: tuple[OperatorNode, ...]
@@ -210,7 +210,7 @@ def make_plan(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> Pla
 def _spent_after(
     nodes: Iterable[OperatorNode], outputs: Sequence[DataNode]
 ) -> dict[OperatorNode, tuple[DataNode, ...]]:
-    """For each operator, the columns that are not read after it."""
+    """For each operator, the columns that nothing after it reads."""
     last: dict[DataNode, OperatorNode] = {}
     for node in nodes:
         for own in node.outputs:

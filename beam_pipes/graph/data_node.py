@@ -2,11 +2,11 @@
 
     images = fn.decoders.image(jpegs)     an OperatorNode with one DataNode as its output
     images[:, ::2] / 255.0                two more: indexing and arithmetic are operators too
-    if fn.random.coin_flip(): …           a `Scope`: operators in it run on some samples of the batch only
+    if fn.random.coin_flip(): …           a `Scope`: operators in it run on only some samples of the batch
 
-Nothing has run yet: a data node says what is known about its samples (`spec`) and where they will be. Python's
-operators on data nodes are NumPy's ufuncs, in the dtypes that DALI promotes to (see `expressions`). The module above
-this one, `trace`, checks calls and creates nodes for them: it sets `DataNode.call_operator`.
+Nothing has run yet: a data node holds what is known about its samples (`spec`) and where they will be. Python's
+operators on data nodes are NumPy's ufuncs, in the dtypes that DALI promotes to (see `expressions`). The module `trace`
+checks calls and creates their nodes; it sets `DataNode.call_operator`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OperatorGraph:
         return self._seed
 
     def name_for(self, operator: type[Operator], name: str | None) -> str:
-        """A name for a new operator: the given one, or its kind and a number. Called as it is defined."""
+        """The name of a new operator: the given one, or its kind and a number. Called at definition."""
         if name is None:
             title = operator.title()
             while name is None or name in self._names:
@@ -55,7 +55,7 @@ class OperatorGraph:
         return name
 
     def add(self, node: OperatorNode) -> None:
-        """Adds an operator to the graph. Called as it is defined."""
+        """Adds an operator to the graph. Called at definition."""
         self.nodes.append(node)
 
     def value(self, node: DataNode) -> TensorList | None:
@@ -81,7 +81,7 @@ def _unary(ufunc: str) -> Callable[[DataNode], DataNode]:
 
 @dataclasses.dataclass(frozen=True)
 class NewAxis:
-    """`images[newaxis("F")]`: a new axis of one element, with a name in the layout or, plain, without."""
+    """`images[newaxis("F")]`: a new axis of one element; plain `newaxis` has no name in the layout."""
 
     name: str = ""
 
@@ -147,16 +147,17 @@ class DataNode:
         return self if self.device == "gpu" else self._call(ToDevice, device="mixed")
 
     def cpu(self) -> DataNode:
-        """This node on the host; from a device only as an output of the graph, because the host runs first."""
+        """This node on the host. A device node may only become an output of the graph, because the host part runs
+        first."""
         return self if self.device == "cpu" else self._call(ToHost, device="gpu")
 
     def shape(self, *, dtype: object = None, device: Device | None = None) -> DataNode:
-        """The shape of every sample: (rank,), int64 or `dtype`. It is where the node is, or on `device`."""
+        """The shape of every sample: (rank,), int64 or `dtype`, on the node's device or on `device`."""
         made = self._call(ShapeOf) if dtype is None else self._call(ShapeOf, dtype=dtype)
         return made.gpu() if device == "gpu" else made
 
     def property(self, key: str, *, device: Device | None = None) -> DataNode:
-        """`"source_info"`, where every sample was read, or `"layout"`, the names of its axes: uint8, their bytes.
+        """`"source_info"`, where each sample was read, or `"layout"`, the names of its axes; both are uint8 bytes.
 
         Records are named as in messages: `cat/3.jpg@0`. Raises `GraphError` for another key.
         """
@@ -211,7 +212,7 @@ class DataNode:
     def __repr__(self) -> str:
         return f"DataNode({self.name!r}, device={self.device!r}, {self.spec})"
 
-    # Comparison makes nodes, so identity is what a node is hashed by.
+    # Comparison creates nodes, so nodes are hashed by identity.
     __hash__ = object.__hash__
 
     # Python's operators are NumPy's ufuncs, in the dtypes that DALI promotes to: see `expressions`.
@@ -330,7 +331,7 @@ class OperatorNode:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scope:
-    """Those samples of `parent` (None: all of the batch) for which `predicate` is `branch`."""
+    """The samples of `parent` (None: the whole batch) for which `predicate` is `branch`."""
 
     parent: Scope | None
     predicate: DataNode

@@ -23,8 +23,8 @@ from beam_pipes.graph.tensors import Given, TensorList, to_numpy_type
 from beam_pipes.graph.trace import POLICIES, constant, in_scope, pop_pipeline, push_pipeline
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
-#: Options of DALI's that say how its executor manages threads, streams and memory. They are accepted, so that graphs
-#: move over unchanged, and decide nothing here.
+#: DALI options for its executor's threads, streams and memory. They are accepted, so that graphs can be ported
+#: unchanged, but have no effect here.
 WITHOUT_EFFECT = (
     *("bytes_per_sample", "set_affinity", "max_streams", "default_cuda_stream_priority", "enable_memory_stats"),
     *("enable_checkpointing", "exec_async", "exec_pipelined", "exec_dynamic", "experimental_exec_dynamic"),
@@ -47,8 +47,8 @@ class PipelineOptions:
             record and marks it (`outputs.valid`), "drop" leaves it out. With the first two an epoch is exactly the set
             of records, whatever the batch size.
         on_error: what happens to a sample on which an operator fails: "fail", "drop" (counted), "dead_letter" (kept in
-            `pipe.dead_letters`). The batch is smaller by those.
-        cache: the directory of the cache that replaces everything before the cut; None runs that part too.
+            `pipe.dead_letters`). The batch gets smaller accordingly.
+        cache: the directory of a cache that replaces everything before the cut; None runs that part as well.
         output_dtype, output_ndim, output_layout: the expected outputs: one value for all, or one for each output, with
             None for any. Others are refused, at definition if they are known, else in the batch.
 
@@ -89,7 +89,7 @@ class PipelineOptions:
         if "max_batch_size" in given:
             given.setdefault("batch_size", given.pop("max_batch_size"))
         for name in ("batch_size", "num_threads", "device_id"):
-            if given.get(name) in (-1, CPU_ONLY_DEVICE_ID):  # not said, as DALI says it
+            if given.get(name) in (-1, CPU_ONLY_DEVICE_ID):  # DALI's values for "not given"
                 del given[name]
         depth = given.get("prefetch_queue_depth")
         if isinstance(depth, Mapping):  # DALI's separate queues
@@ -191,7 +191,7 @@ class GraphDefinition(OperatorGraph):
         )
 
     def _adopt(self, outputs: Sequence[DataNode]) -> None:
-        """Adds operators to the graph that were called outside any pipeline."""
+        """Adds to the graph operators that were called outside any pipeline."""
         for node in ancestors(output.source for output in outputs):
             if node.pipeline is None:
                 node.pipeline = self
@@ -218,7 +218,7 @@ class GraphDefinition(OperatorGraph):
             self.set_outputs(*(outputs if isinstance(outputs, tuple) else (outputs,)))
 
     def plan(self) -> Plan:
-        """What is run, and what is pruned; fixes the graph."""
+        """Which operators run and which are pruned; fixes the graph."""
         if self._plan is None:
             if self._outputs is None:
                 self._define()
@@ -232,7 +232,7 @@ class GraphDefinition(OperatorGraph):
         return self._plan
 
     def first_source(self) -> OperatorNode | None:
-        """The source that says what an epoch is."""
+        """The source that defines an epoch."""
         return next((node for node in self.nodes if node.operator.is_source), None)
 
     def _check_declared(self, position: int, node: DataNode, spec: TensorSpec) -> None:

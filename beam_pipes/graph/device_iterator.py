@@ -41,7 +41,7 @@ from beam_pipes.on_device.torch_loader import to_tensor
 
 
 class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
-    """Batches of a pipeline on a device: the host part in threads, transfer and device part in one of their own."""
+    """Batches of a pipeline on a device: the host part runs in threads; transfer and device part share another one."""
 
     def __init__(
         self,
@@ -152,7 +152,8 @@ class JaxBackend:
         self.xp = _Namespace()
 
     def put(self, array: npt.ArrayLike, *, exact: bool) -> jax.Array:
-        """The array on the device; in 32-bit mode 64-bit values are narrowed; if `exact`, a change raises."""
+        """The array on the device; in 32-bit mode 64-bit values are narrowed, which raises if `exact` and a value
+        changes."""
         array = np.asarray(array)
         dtype = jax.dtypes.canonicalize_dtype(array.dtype)
         array = narrowed(array, dtype, "what goes to the device", REMEDY) if exact else array.astype(dtype)
@@ -222,15 +223,14 @@ class TorchBackend:
         return run
 
     def bucket(self, count: int) -> int:
-        """As many as there are: nothing is compiled."""
+        """The same number: nothing is compiled."""
         return count
 
 
 class TorchGraphIterator(DeviceGraphIterator[torch.Tensor]):
     """Batches of a pipeline as torch tensors, with their dtypes (64 bit too).
 
-    `device_id` of the pipeline names the CUDA device; without it CUDA's current device where there is one, else the
-    host.
+    `device_id` of the pipeline names the CUDA device; without it CUDA's current device if there is one, else the host.
     """
 
     def backend(self) -> TorchBackend:
@@ -274,8 +274,7 @@ class JaxGenericIterator(DALIGenericIterator):
         pipelines, output_map, options: those of `DALIGenericIterator`.
         sharding: how the rows of all pipelines, one after the other, lie on devices: one pipeline for each device of
             this process, in the order of their rows.
-        pmap_compatible: whether a first axis counts the pipelines where there is no `sharding`; where there are
-            several, by default.
+        pmap_compatible: without `sharding`, whether a first axis counts the pipelines; by default only for several.
 
     Raises `GraphError` for outputs that are not of one shape in all pipelines.
     """
@@ -335,7 +334,7 @@ class JaxGenericIterator(DALIGenericIterator):
 
 
 class JaxGenericPeekableIterator(JaxGenericIterator):
-    """A `JaxGenericIterator` that shows the next batch without giving it, as CLU's `PeekableIterator` does.
+    """A `JaxGenericIterator` that can show the next batch without consuming it, like CLU's `PeekableIterator`.
 
     Shapes and dtypes are those of the first batch (`element_spec`): `GraphError` if a batch has others. `peek`,
     `peek_async` and `next` may be called by several threads.
@@ -379,7 +378,8 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
             return self._peeked
 
     def peek_async(self) -> concurrent.futures.Future[Element]:
-        """`peek` in a thread: a future of the batch. Wait for it before `next`, which may else come first."""
+        """`peek` in a thread: a future of the batch. Wait for it before calling `next`, which may otherwise run
+        first."""
         if self._thread is None:
             self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="beam_pipes-peek")
         return self._thread.submit(self.peek)
@@ -395,7 +395,7 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
 
     @property
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shape and dtype of each output; looks at the next batch where none was looked at."""
+        """Shape and dtype of each output; peeks at the next batch if no batch has been seen."""
         if self._spec is None:
             self.peek()
         assert self._spec is not None
@@ -403,7 +403,7 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
 
     @property
     def is_nonpadding(self) -> np.ndarray | jax.Array:
-        """Which rows of the newest batch are records, and not the last one repeated: bool, (rows,)."""
+        """Which rows of the newest batch are records rather than repetitions of the last one: bool, (rows,)."""
         made = np.concatenate([np.asarray(one) for one in self.valid])
         sharding = self._sharding
         return made if sharding is None else jax.make_array_from_process_local_data(sharding, made)  # type: ignore[no-untyped-call]

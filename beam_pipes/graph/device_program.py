@@ -1,8 +1,8 @@
 """`DeviceProgram`: the operators of a plan on the device, as functions over arrays of any library.
 
-A *segment* is a run of operators in one branch: one function, compiled as a whole. An operator for which the host draws
-begins a segment, because the draws may depend on the shape of its input. Between segments, samples are selected by
-index. Samples that differ in shape, or in an argument that determines shapes, are run in groups.
+A *segment* is a run of operators in one branch: one function, compiled as a whole. An operator with draws made on the
+host begins a segment, because they may depend on its input's shape. Between segments, samples are selected by index.
+Samples that differ in shape, or in an argument that determines shapes, are run in groups.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ D = TypeVar("D", bound="DeviceArray")
 
 
 class DeviceArray(Protocol):
-    """What is used here of an array on a device, whichever library holds it."""
+    """The methods used here of a device array of any library."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -75,7 +75,7 @@ class _Segment(Generic[A]):
 class _OnDevice(Generic[A]):
     """An array on the device and the batch rows of its leading axis."""
 
-    array: A | None  # none where no row needs it
+    array: A | None  # None if no row needs it
     rows: Rows
 
 
@@ -99,7 +99,7 @@ class DeviceProgram(Generic[A]):
 
     @property
     def host_inputs(self) -> tuple[DataNode, ...]:
-        """What the host must keep for it: its inputs, and the conditions of its branches."""
+        """The data nodes that the host must keep for it: its inputs, and the conditions of its branches."""
         conditions = (branch.predicate for node in self.nodes for branch in node.branches)
         return tuple(dict.fromkeys([*self.inputs, *conditions]))
 
@@ -313,7 +313,7 @@ class _GroupRun(Generic[A]):
         return host_draws(node, self.host.samples(node, rows), shapes, columns)
 
     def _join(self, node: OperatorNode) -> None:
-        """The end of a condition: the samples of both branches, or of the one that has a value."""
+        """The end of a condition: the samples of both branches, or of the only one that has a value."""
         rows = self._rows_of(node.scope)
         chosen = self.host.chosen(node.inputs[0], rows)
         branches = [node.operator.branch] if isinstance(node.operator, Partial) else [True, False]

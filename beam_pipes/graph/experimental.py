@@ -99,7 +99,7 @@ class DebugPipeline(FunctionPipeline):
         return None if self._batch is None else add(BatchConstant, (), {"samples": list(samples)}).outputs[0]
 
     def open(self, nodes: Sequence[OperatorNode]) -> Feeding:
-        """These sources, the first of which defines an epoch; what an earlier batch opened is used again."""
+        """These sources; the first defines an epoch. Sources that an earlier batch opened are reused."""
         readers: list[OpenReader] = []
         streams: dict[OperatorNode, Stream] = {}
         for node in nodes:
@@ -127,7 +127,7 @@ class _EpochEnd(BaseException):
 
 
 class DebugBatch:
-    """One batch in debug mode. It begins with the first source; operators called before that wait for it."""
+    """One batch in debug mode. It begins with the first source; operators called earlier wait for it."""
 
     work: Work
 

@@ -39,14 +39,14 @@ def _canonical(value: object, path: str) -> object:
     except DeclarationError:
         if not callable(value):
             raise
-        return {"$name": qualified_name(value)}  # it refers to what has no canonical form, such as an open file
+        return {"$name": qualified_name(value)}  # it uses a value without canonical form, such as an open file
 
 
 def _row(node: OperatorNode) -> list[object]:
     operator = node.operator
     config = dict(operator.fingerprint_config())
     if operator.is_source and not isinstance(operator, Reader):
-        config.pop("source", None)  # code of the user that is told where it stands; a checkpoint cannot hold it
+        config.pop("source", None)  # user code, which keeps its own position; a checkpoint cannot hold it
     scope = [[_ref(one.predicate), one.branch] for one in node.branches]
     return [
         node.name,
@@ -78,7 +78,7 @@ class Edge:
 
 
 def explain(plan: Plan, statistics: Mapping[str, OperatorStatistics], names: Sequence[str], form: str) -> str:
-    """The drawing, outputs by `names`; `OperatorArgumentError` for another form."""
+    """The drawing, with outputs called `names`; raises `OperatorArgumentError` for an unknown form."""
     choice(form, of=FORMS, what="form", error=OperatorArgumentError)
     drawing: str = getattr(Drawing(plan, statistics, names), form)()
     return drawing

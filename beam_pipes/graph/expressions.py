@@ -65,8 +65,8 @@ class Arithmetic(Operator):
     right = Constant("any", default=None, doc="a Python number on the right")
 
     def check(self) -> None:
-        # dtypes of the inputs → the dtype that they are computed in: looking it up for every sample costs more than
-        # computing with a scalar does.
+        # dtypes of the inputs → the dtype of the computation: finding it for every sample costs more than computing
+        # with a scalar.
         self._computed_in: dict[tuple[np.dtype, ...], np.dtype] = {}
 
     def _operands(self, *inputs: object) -> list[Any]:
@@ -114,7 +114,7 @@ class Arithmetic(Operator):
         return ufunc(*operands, dtype=compute, casting="unsafe")
 
     def run_arrays(self, xp: Namespace, *inputs: Value) -> object:
-        # Samples broadcast from the right, as arrays do: new axes go behind the one that counts samples.
+        # Samples broadcast from the right, as arrays do: new axes follow the axis of samples.
         rank = max(array.ndim for array in inputs)
         wide = [xp.reshape(a, (a.shape[0],) + (1,) * (rank - a.ndim) + tuple(a.shape[1:])) for a in inputs]
         if xp is np:
@@ -122,7 +122,7 @@ class Arithmetic(Operator):
         operands = self._operands(*wide)
         compute, result = self._dtypes([_numpy_dtype(one) for one in operands])
         if any(type(one) is int and compute.kind in "iu" and not _holds(compute, one) for one in operands):
-            # A comparison with a number that no sample can be: all samples compare alike.
+            # A comparison with a number outside the dtype's range has the same result for all samples.
             zeros = [one if isinstance(one, int) else np.zeros((), compute) for one in operands]
             alike = xp.astype(xp.zeros_like(wide[0]), getattr(xp, result.name))
             return ~alike if getattr(np, self.ufunc)(*zeros) else alike
@@ -140,7 +140,7 @@ class Arithmetic(Operator):
 
 @functools.lru_cache(maxsize=1024)
 def _resolved(ufunc: str, dtypes: tuple[np.dtype, ...]) -> tuple[np.dtype, np.dtype]:
-    """The dtype in which operands are computed, and that of the result; raises `TypeError` if there is none."""
+    """The dtypes of the computation and of the result; raises `TypeError` if no dtype fits."""
     compute = dtypes[0] if len(dtypes) == 1 else _promoted(*dtypes)
     if len(dtypes) == 2 and compute.kind == "b" and ufunc in _OF_NUMBERS:
         raise TypeError("cast one of the booleans to a number, or combine them with & | ^")
@@ -208,8 +208,8 @@ def _broadcast(shapes: Sequence[Any], operator: Operator) -> tuple[int | None, .
     return tuple(made)
 
 
-# An item of a key: ("int", 3), ("slice", start, stop, step), ("newaxis",), ("ellipsis",). A number that is a data node
-# is written ("node", k): the k-th of the operator's inputs behind the data.
+# An item of a key: ("int", 3), ("slice", start, stop, step), ("newaxis",), ("ellipsis",). A data node as a number is
+# written ("node", k): the operator's k-th input after the data.
 Item = tuple[Any, ...]
 
 
@@ -277,7 +277,7 @@ class Subscript(Operator):
             raise ValueError(
                 "slices whose bounds are data nodes differ in size, which no device array does. Index before .gpu()."
             )
-        # One index a sample: the axis is moved to the front, and each sample takes its own.
+        # One index per sample: the axis is moved to the front, and each sample is indexed separately.
         at = self.items.index(picks[0])
         before = [item for item in self.items[:at] if item[0] != "newaxis"]
         if any(item[0] != "slice" or item[1:] != (None, None, None) for item in before):
@@ -292,7 +292,8 @@ class Subscript(Operator):
         return xp.squeeze(taken, axis=axis)[(slice(None),) + rest]
 
     def _forwards(self, xp: Namespace, data: Value) -> tuple[Value, list[Item]]:
-        """Replaces backward slices by indexing, because torch has none. Returns the data and the rest of the key."""
+        """Replaces slices with negative steps by indexing, because torch lacks them. Returns the data and the rest of
+        the key."""
         items: list[Item] = []
         used = sum(item[0] not in ("newaxis", "ellipsis") for item in self.items)
         axis = 1

@@ -118,7 +118,7 @@ class Feeding:
 
     @property
     def is_pushed(self) -> bool:
-        """Whether batches are pushed: then none may be taken before it is requested."""
+        """Whether batches are pushed: then none may be taken ahead of its request."""
         return any(hasattr(stream, "feed") for stream in self.streams.values())
 
     @property
@@ -140,7 +140,7 @@ class Feeding:
         for node, stream in self.streams.items():
             columns = stream.next(place)
             if columns is None and stream.ends_quietly and (self.primary is not None or not self.ends_quietly):
-                stream.move(place.epoch, 0, batch_size=self.batch_size)  # it goes round beside what says when all ends
+                stream.move(place.epoch, 0, batch_size=self.batch_size)  # cycles; the first source ends epochs
                 columns = stream.next(place)
             if columns is None:
                 return None
@@ -257,7 +257,7 @@ class Feeding:
             return Outcome(joined(node, kept), failures)
 
     def identity(self) -> Mapping[str, object]:
-        """What is read, for checkpoints."""
+        """A description of what is read, for checkpoints."""
         found: dict[str, object] = {}
         for node, reader in self.readers.items():
             found[node.name] = {

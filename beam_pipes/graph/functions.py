@@ -62,7 +62,7 @@ class TFRecordFeature:
                 f"a feature of strings holds one string, shape [], got {list(self.shape or self.partial_shape)}."
             )
         if dtype != string:
-            self.default()  # while the declaration is at hand
+            self.default()  # raises here, at the declaration, if the default is invalid
 
     @property
     def numpy_dtype(self) -> np.dtype:

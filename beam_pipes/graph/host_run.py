@@ -61,7 +61,7 @@ class OperatorStatistics:
             self.output_bytes = [a + b for a, b in zip(before, done.sizes, strict=True)]
 
 
-#: What is said where a sample went a way on which a function returns nothing.
+#: The message for a sample on whose path a function returns nothing.
 NO_VALUE = "a function with conditions returns nothing for some samples: return a value on all ways"
 
 Rows = npt.NDArray[np.intp]
@@ -105,7 +105,7 @@ class Held:
         return self.column.take(at)
 
 
-# Gives what an operator that reads or is fed gives for these samples.
+# Returns the outputs of a reader or fed operator for these samples.
 Feed = Callable[[OperatorNode, Samples], Outcome]
 
 
@@ -186,7 +186,7 @@ class HostRun:
         return _as_declared(self.held[node].take(self.rows_of(None)), node)
 
     def chosen(self, predicate: DataNode, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Which of some rows take the branch of a condition that is true."""
+        """Which of some rows take the true branch of a condition."""
         if not len(rows):
             return np.zeros(0, bool)
         return np.asarray(self.held[predicate].take(rows).as_array()).astype(bool)
@@ -234,6 +234,6 @@ class HostRun:
 
 
 def _as_declared(column: TensorList, node: DataNode) -> TensorList:
-    """A column; for one without samples, which has no dtype and shape, those of the node in the graph."""
+    """A column; without samples it has no dtype and shape, so it takes those of the node in the graph."""
     known = node.spec.shape is not None or node.spec.dtype is not None
     return no_samples(node.spec) if known and not len(column) else column

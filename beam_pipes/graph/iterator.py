@@ -39,7 +39,7 @@ class Ahead(Protocol):
 
 RAGGED = ("list", "pad", "values")
 
-#: Under this name a batch holds which of its rows are records, where `last="pad"`.
+#: With `last="pad"`, the name under which a batch says which of its rows are records.
 VALID = "valid"
 
 
@@ -51,7 +51,7 @@ class LastBatchPolicy(enum.Enum):
     PARTIAL = "partial"
 
 
-#: Options of DALI's iterators that decide nothing here: readers know where an epoch ends, and batches their shapes.
+#: Options of DALI's iterators without effect here: readers know where an epoch ends, and batches their shapes.
 WITHOUT_EFFECT = "auto_reset", "dynamic_shape", "fill_last_batch", "last_batch_padded", "prepare_first_batch", "size"
 
 
@@ -150,7 +150,7 @@ class GraphIterator:
     def __iter__(self) -> Iterator[Batch]:
         older = None if self._newest is None else self._newest()
         if older is not None:
-            older.replace()  # whoever continues with it is told, instead of finding a shorter epoch
+            older.replace()  # continuing with it is an error, not a shorter epoch
         self.close()
         self._loop = None
         ahead = self._ahead = self._made_ahead(self._works())
@@ -223,7 +223,7 @@ class GraphIterator:
 
     @property
     def _workers(self) -> int:
-        """Threads that run batches, each all of its operators; one where side effects have an order."""
+        """Threads that run whole batches; only one if side effects must happen in order."""
         in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
         return 1 if in_order else self.pipe.num_threads
 
@@ -312,7 +312,7 @@ class DALIGenericIterator:
         size: the maximum number of samples per epoch, over all pipelines; -1 for all.
         reader_name: a reader of each pipeline with as many records as the first source, which defines an epoch.
         auto_reset: whether the next epoch begins automatically (True, "yes"), or by `reset()` and another loop.
-        last_batch_policy: the end of an epoch. `FILL` repeats the last record, and never takes one of the next epoch.
+        last_batch_policy: the end of an epoch. `FILL` repeats the last record and never takes one from the next epoch.
         without_effect: `fill_last_batch`, `dynamic_shape`, `last_batch_padded`, `prepare_first_batch`.
     """
 
@@ -343,7 +343,7 @@ class DALIGenericIterator:
         self._steps = None if size < 0 else whole // (self.batch_size * len(pipes))
         self._auto_reset = auto_reset in (True, "yes")
         self._count, self._ended = 0, False
-        #: Which rows of the newest batch are records, for each pipeline.
+        #: For each pipeline, which rows of the newest batch are records.
         self.valid: list[Array] = []
 
     def __iter__(self) -> DALIGenericIterator:
@@ -385,7 +385,7 @@ class DALIGenericIterator:
         """Samples of an epoch of one pipeline, with a complete last batch."""
         return len(self) * self.batch_size
 
-    _size = size  # as loops of DALI's examples ask for it
+    _size = size  # loops in DALI's examples read it
 
     def __len__(self) -> int:
         return self._steps if self._steps is not None else len(self.iterators[0])
@@ -417,7 +417,7 @@ def concatenated(name: str, column: TensorList) -> dict[str, Array]:
 
 
 def _fill(name: str, pad_value: object, dtype: npt.DTypeLike | None) -> object:
-    """The number that an output is padded with; raises `OperatorArgumentError` if its dtype cannot hold it."""
+    """The padding value of an output; raises `OperatorArgumentError` if the output's dtype cannot hold it."""
     dtype = np.dtype(dtype)
     if dtype.kind not in "biuf":
         return pad_value

@@ -1,6 +1,6 @@
 """The part before the cut: declared, written to a cache, and read back from it.
 
-`NumberedSource` gives the records of one reader with their numbers, for jobs that read other data sets beside it.
+`NumberedSource` gives the records of one reader with their numbers, for jobs that read other data sets alongside.
 `make_declaration` makes a `Declaration` with one unit for each operator, run by any runner, written to a cache.
 `CachedStore` reads that cache in the order of its reader.
 """
@@ -38,7 +38,7 @@ from beam_pipes.typed.pipeline import Pipeline
 if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache
 
-# Between the digest of a slice and that of what is read beside it.
+# Separates the digest of a slice from that of the data read beside it.
 _BESIDE = "&"
 
 
@@ -132,7 +132,7 @@ def _with_digests(shard: SourceShard, change: Callable[[str], str]) -> SourceSha
     return dataclasses.replace(shard, slices=slices)
 
 
-#: The feature that holds the name of the record: what draws behind the cut are keyed by.
+#: The feature that holds the name of the record, which is the key of draws after the cut.
 RECORD_FEATURE = "record_id"
 
 
@@ -152,7 +152,7 @@ ABSENT = _Absent()
 class _Stage:
     """The base of all stages of an offline part: an operator, and a value for each of its outputs."""
 
-    #: Set by the graph from which it is made; not part of what decides results.
+    #: Set by the graph that creates it; does not affect results.
     on_error: str | None = None
 
     def __init__(self, node: OperatorNode) -> None:

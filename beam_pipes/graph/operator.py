@@ -32,7 +32,7 @@ from beam_pipes.errors import InferenceError, OperatorArgumentError
 from beam_pipes.graph import tensors
 from beam_pipes.graph.spec import UNKNOWN, TensorSpec
 
-#: A data node, which this chapter knows nothing of.
+#: A data node; this module does not know its class.
 Node = TypeVar("Node")
 
 
@@ -177,7 +177,7 @@ class Argument:
         sizes: how many numbers a list may hold.
         ascending: whether no number of a list may be less than the one before.
 
-    Constants are held to these when the graph is defined; values of data nodes when an operator gets them on the host.
+    Limits are checked for constants at definition, and for values of data nodes when an operator gets them on the host.
     """
 
     constant_only = False
@@ -218,7 +218,7 @@ class Argument:
 
     @property
     def words(self) -> str:
-        """What it should be: `an int of at least 1`, `1 or 2 numbers, each above 0, the lower one first`."""
+        """The expected value in words: `an int of at least 1`, `1 or 2 numbers, each above 0, the lower one first`."""
         if self._choices:
             shown = [f"types.{one.name}" if isinstance(one, enum.Enum) else one for one in self._choices]
             return f"one of {listed(shown)}"
@@ -266,7 +266,8 @@ class Argument:
         return not numbers.size or (self._bounds.hold(numbers.min()) and self._bounds.hold(numbers.max()))
 
     def check_values(self, values: Any) -> None:
-        """Raises `ValueError` for values of a data node beyond the limits: of one sample, or of many that are alike."""
+        """Raises `ValueError` for values of a data node beyond the limits: of one sample, or of many with equal
+        shapes."""
         if self.is_limited and not self._allows(values):
             raise ValueError(f"{self.name} should be {self.words}, got {brief(np.squeeze(values).tolist())}")
 
@@ -328,13 +329,13 @@ class Operator:
     rounds_by_place: ClassVar[bool] = False
     fills_rows: ClassVar[bool] = False
     version: ClassVar[str] = "1"
-    #: Keywords of DALI's that manage its buffers and threads: accepted, so that graphs move over; `explain` lists them.
+    #: DALI keywords for its buffers and threads: accepted, so that graphs can be ported; `explain` lists them.
     without_effect: ClassVar[tuple[str, ...]] = ("bytes_per_sample_hint",)
     #: It begins a graph: a reader, or fed from outside.
     is_source: ClassVar[bool] = False
     #: It takes nodes out of the branches of a condition.
     reads_branches: ClassVar[bool] = False
-    #: Names of arguments of which one may be given, or none; and of those that are given together, or not at all.
+    #: Names of arguments that exclude each other; and of those that must be given together or not at all.
     exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()
     together: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
@@ -409,7 +410,7 @@ class Operator:
         """Whether an argument is a data node, or a constant that is not None."""
         return self.constants.get(name, self) is not None
 
-    # What a subclass may say
+    # For subclasses to override: declarations
 
     def check(self) -> None:
         """Raises `OperatorArgumentError` if constants contradict each other."""
@@ -432,11 +433,11 @@ class Operator:
 
     @property
     def mixes_samples(self) -> bool:
-        """Whether the result of a sample depends on the other samples of its batch: then it runs on all of them at
+        """Whether a sample's result depends on the rest of its batch: then the operator runs on the whole batch at
         once, and may not be before a cut."""
         return False
 
-    # What a subclass may do
+    # For subclasses to override: the work
 
     run_batch: Any = None
     run_arrays: Any = None
@@ -459,7 +460,7 @@ class Operator:
         kinds: str = "",
         dtype: str | None = None,
     ) -> None:
-        """Raises `InferenceError` for an input whose rank or dtype is known to be another one; `kinds` are letters of
+        """Raises `InferenceError` for an input known to have another rank or dtype; `kinds` are letters of
         `dtype.kind`."""
         is_rank = spec.ndim is None or (spec.ndim >= least_rank and (not ranks or spec.ndim in ranks))
         is_dtype = spec.dtype is None or ((not kinds or spec.dtype.kind in kinds) and dtype in (None, spec.dtype.name))

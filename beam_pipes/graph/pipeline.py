@@ -151,7 +151,7 @@ class Pipeline(GraphDefinition):
             assert self.options.cache is not None
             self._cached = CachedStore(self.options.cache, part, self.offline_declaration())
             self._cached.check_alone([other for other in wanted if other not in part.readers])
-            wanted = [node for node in wanted if node not in part.readers[1:]]  # what is used of them is in the cache
+            wanted = [node for node in wanted if node not in part.readers[1:]]  # the cache holds what is used of them
         readers = [
             OpenReader.of(node, self.seed, self._cached if part is not None and node is part.reader else None)
             for node in wanted
@@ -173,7 +173,7 @@ class Pipeline(GraphDefinition):
             raise GraphError("the graph has no cut: mark what to store with graph.cache(node).")
         return make_declaration(part, name=name, **{"on_error": self.options.on_error, **options})
 
-    # What there is
+    # Facts
 
     @property
     def feeding(self) -> Feeding:
@@ -263,7 +263,7 @@ class Pipeline(GraphDefinition):
         return made
 
     def next_batch(self) -> Outputs | None:
-        """The batch at the position of the run, which moves behind it; None at the end of the epoch."""
+        """The batch at the run's position, which then advances; None at the end of the epoch."""
         work = self.feeding.take(self.cursor)
         if work is None:
             return None
@@ -296,7 +296,7 @@ class Pipeline(GraphDefinition):
     def end_epoch(self, *, goes_on: bool = False) -> None:
         """Moves to the beginning of the next epoch, at the end of this one.
 
-        The end of a Python source may be an end until `reset` is called; not where `goes_on`, as in iterators.
+        A Python source may stay exhausted until `reset` is called; with `goes_on`, as in iterators, it does not.
         """
         self.cursor = Cursor(self.cursor.epoch + 1, 0)
         self._ended = not goes_on and any(stream.needs_reset for stream in self.feeding.streams.values())
@@ -349,7 +349,7 @@ class Pipeline(GraphDefinition):
     ) -> HostRun:
         """Runs the operators over a batch, those on the device with NumPy.
 
-        With `for_device` those are left out: it has the data nodes that are kept for them.
+        With `for_device` those are left out, and the result holds the data nodes that they need.
         """
         plan = self.plan()
         run = self.host_run(work, pool=pool)
@@ -447,7 +447,7 @@ class Pipeline(GraphDefinition):
         )
 
     def restore(self, state: LoaderState | str | bytes) -> None:
-        """Continues from a saved state. Batches that were pushed and not taken are dropped: push the next ones.
+        """Continues from a saved state. Pushed batches that were not taken are dropped: push the following ones.
 
         Raises `StateMismatchError`, listing the differences, if seed, data or graph changed; `GraphError` for a
         Python source that cannot be resumed.
@@ -457,7 +457,7 @@ class Pipeline(GraphDefinition):
         check_same_sequence(state, self.state)
         cursor = Cursor(state.epoch, state.position)
         if not self.feeding.streams and cursor.position and self.feeding.take(cursor) is None:
-            cursor = Cursor(state.epoch + 1, 0)  # nothing of that epoch is left: `epoch` is that of the next sample
+            cursor = Cursor(state.epoch + 1, 0)  # that epoch is complete: `epoch` is that of the next sample
         self.feeding.move(cursor)
         self.feeding.forget()
         self.cursor, self._ended = cursor, False

@@ -31,7 +31,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 
 _NOT_CONVERTED = "__beam_pipes_do_not_convert__"
-# Code that is no user's: not rewritten. Ours calls operators, which know data nodes.
+# Library code is not rewritten. Ours calls operators, which handle data nodes.
 _LIBRARIES = tuple(
     path + os.sep
     for path in {
@@ -92,7 +92,7 @@ def convert(function: Callable[..., R]) -> Callable[..., R]:
     return functools.wraps(function)(lambda *args, **keywords: _converted_call(function, args, keywords))
 
 
-# Functions that are defined again for each pipeline go when their pipeline does.
+# Functions that are redefined for each pipeline are released with it.
 _converted: weakref.WeakKeyDictionary[types.FunctionType, Callable[..., object]] = weakref.WeakKeyDictionary()
 
 
@@ -127,7 +127,7 @@ def _rewritten(function: types.FunctionType) -> Callable[..., object]:
 
 
 def _unconditional(function: Callable[..., R], refused: GraphError) -> Callable[..., R]:
-    """A lambda unchanged, as most are: `refused` is raised only if it has a condition on data."""
+    """A lambda, unchanged as most need no rewriting; `refused` is raised only if it has a condition on data."""
 
     def as_it_is(*args: object, **keywords: object) -> R:
         try:
@@ -216,7 +216,7 @@ def _if_statement(
     for position, name in enumerate(names):
         values = (after_body[position], after_orelse[position])
         undefined = [isinstance(v, (variables.Undefined, variables.UndefinedReturnValue)) for v in values]
-        if position >= num_outputs:  # nobody reads it behind the condition
+        if position >= num_outputs:  # not read after the condition
             merged.append(before[position])
         elif all(undefined):
             merged.append(values[0])
@@ -228,7 +228,7 @@ def _if_statement(
     set_state(tuple(merged))
 
 
-#: How the names begin that stand for what a function returns.
+#: Prefixes of the names that stand for a function's return value.
 _RETURNED = "retval_"
 
 
@@ -295,8 +295,8 @@ def pipeline_def(fn: Definition | None = None, /, *, enable_conditionals: bool =
         pipe = my_pipeline("photos", batch_size=64)
 
     Pass options of the pipeline (`PipelineOptions`) here, or in each call, which takes precedence; a keyword that the
-    function has belongs to the function. With `enable_conditionals`, `if`, ternaries,
-    `and`, `or` and `not` over data nodes work sample by sample.
+    function takes goes to the function. With `enable_conditionals`, `if`, ternaries, `and`, `or` and `not` over data
+    nodes work sample by sample.
 
     The function may return a data node, a tuple or list of them, or a dict, whose keys name the outputs.
 

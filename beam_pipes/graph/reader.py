@@ -51,12 +51,12 @@ class Stream(abc.ABC):
 
     @property
     def needs_reset(self) -> bool:
-        """Whether its end ends all runs of the pipeline until `reset` is called."""
+        """Whether, once exhausted, it ends every run of the pipeline until `reset` is called."""
         return False
 
     @property
     def num_waiting(self) -> int | None:
-        """The number of pushed batches that were not taken yet; None if the stream needs no pushing."""
+        """The number of pushed batches not yet taken; None if batches are not pushed to this stream."""
         return None
 
     def forget(self) -> None:  # noqa: B027 - most streams have nothing to forget
@@ -111,7 +111,7 @@ class Reader(Operator):
     For use before a cut (`graph.cache`) a reader also implements `source` and `from_source`.
     """
 
-    shard_id = Constant("int", default=0, doc="which of `num_shards` parts of every epoch is read here")
+    shard_id = Constant("int", default=0, doc="which of the `num_shards` parts of every epoch is read here")
     num_shards = Constant("int", default=1, doc="into how many disjoint parts an epoch is divided")
     random_shuffle = Constant("bool", default=False, doc="another order each epoch, over all records of the data set")
     stick_to_shard = Constant(
@@ -123,7 +123,7 @@ class Reader(Operator):
     pad_last_batch = Constant(
         "bool", default=False, doc="fills the last batch of an epoch with its last record, as last='pad' of a pipeline"
     )
-    seed = Constant("int", default=None, doc="what the order is keyed by; the pipeline's seed by default")
+    seed = Constant("int", default=None, doc="the key of the order; the pipeline's seed by default")
 
     without_effect: ClassVar[tuple[str, ...]] = (
         *("bytes_per_sample_hint", "cache_header_information", "dont_use_mmap", "initial_fill", "lazy_init"),
@@ -132,7 +132,7 @@ class Reader(Operator):
     )
     is_source: ClassVar[bool] = True
 
-    #: Arguments that say where the records lie: what a cache holds depends on what they are, not on where.
+    #: Arguments that locate the records: a cache depends on the records, not on their location.
     locations: ClassVar[tuple[str, ...]] = ("file_root", "file_list", "files", "path", "index_path")
     _order_only: ClassVar[tuple[str, ...]] = (
         *("shard_id", "num_shards", "random_shuffle", "shuffle_after_epoch", "stick_to_shard", "seed"),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from beam_pipes.loader.order import GAMMA, RowKeys, splitmix64
 
 _TO_UNIT = 1.0 / (1 << 53)
-# Numbers for a sample; one sample alone takes 16 µs, and 32 of them 20.
+# Numbers drawn at a time for a sample: one sample takes 16 µs, and 32 of them 20 µs.
 _DRAWN_AT_ONCE = 64
 
 

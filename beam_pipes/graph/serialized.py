@@ -148,7 +148,7 @@ def _decode(value: object) -> object:
         make: Callable[..., object] = cls
         if inspect.signature(make).parameters.keys() >= fields.keys():
             return make(**fields)
-        made = object.__new__(cls)  # its own __init__ takes other arguments, such as that of tfrec.FixedLenFeature
+        made = object.__new__(cls)  # __init__ may take other arguments, as in tfrec.FixedLenFeature
         for key, one in fields.items():
             object.__setattr__(made, key, one)
         return made
@@ -167,7 +167,7 @@ def deserialize(text: str | bytes, cls: Callable[..., Graph], options: Mapping[s
         version = made.get("format_version") if isinstance(made, dict) else None
         raise GraphError(f"expected a serialized graph of version {FORMAT_VERSION}, got version {version!r}")
     pipeline = cls(**{**made["options"], **options})
-    scopes: dict[object, Scope] = {}  # those of operators in one branch are one: they are compared by identity
+    scopes: dict[object, Scope] = {}  # operators in one branch share one: scopes are compared by identity
 
     def node(ref: list[int]) -> DataNode:
         return pipeline.nodes[ref[0]].outputs[ref[1]]

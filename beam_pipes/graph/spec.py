@@ -22,7 +22,7 @@ import numpy.typing as npt
 from beam_pipes.errors import GraphError
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# The folders of these packages: found, since an editable install maps one of them to another place.
+# The folders of these packages; looked up, since an editable install maps one of them elsewhere.
 _LIBRARY = os.path.dirname(_HERE)
 _TRANSFORMS = tuple(getattr(find_spec("beam_pipes.transforms"), "submodule_search_locations", None) or ())
 # Frames between the user and the graph: this room, what is generated from the table of operators, and the library
@@ -34,7 +34,7 @@ _OURS = (
 )
 #: The folders of `beam_pipes` and of its transforms: code that is not the user's.
 OWN_FOLDERS = (_LIBRARY, *_TRANSFORMS)
-#: Files of rewritten functions → the user's line that a line of them was made from.
+#: Files of rewritten functions → for each line, the user's line that it came from.
 GENERATED: dict[str, Callable[[int], UserFrame]] = {}
 
 _LIBRARIES = (f"{os.sep}malt{os.sep}",)

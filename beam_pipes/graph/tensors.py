@@ -60,14 +60,14 @@ def to_dali_type(dtype: npt.DTypeLike) -> DALIDataType:
 #: An array of the host.
 Array = np.ndarray
 
-#: What an array is computed with, or indexed by: a number, an array of its library, slices.
+#: An operand or an index of an array: a number, an array of its library, slices.
 Operand = Any
-#: What an argument of an operator is for a sample, or for a batch: a number, text, a tuple, an array, None.
+#: The value of an operator's argument for a sample or a batch: a number, text, a tuple, an array, None.
 Given = Any
 
 
 class Value(Protocol):
-    """An array of NumPy, JAX or torch, as operators that run on all of them use it."""
+    """An array of NumPy, JAX or torch, as used by operators that run on all three."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -134,12 +134,12 @@ class Namespace(Protocol):
     """The functions of a library of arrays, by their names in the array API; and its dtypes, to pass to them."""
 
     @property
-    def fft(self) -> Any: ...  # a module of more of them
+    def fft(self) -> Any: ...  # a submodule of functions
 
     def __getattr__(self, name: str, /) -> Callable[..., Value]: ...
 
 
-#: The numbers of one sample for an argument that takes several: an array, or where it is static on a device a tuple.
+#: The numbers of one sample for an argument that takes several: an array, or a tuple if it is static on a device.
 Row: TypeAlias = Array | Sequence[float]
 
 
@@ -147,7 +147,7 @@ class TensorList:
     """A batch of samples; every sample is a NumPy array (0-d for a scalar).
 
         TensorList(np.zeros((8, 224, 224, 3)))                 dense: the leading dimension counts samples
-        TensorList([np.zeros(3), np.zeros(5)], layout="")      ragged: one array a sample
+        TensorList([np.zeros(3), np.zeros(5)], layout="")      ragged: one array per sample
 
     `dense` is the stacked array, or None. A list of samples with equal shapes is stacked only when `dense` or
     `as_array` needs it.
@@ -255,7 +255,7 @@ class TensorList:
         return dense
 
     def as_tensor(self) -> Tensor:
-        """`as_array`, with what DALI's tensors are asked for."""
+        """`as_array`, with the methods of DALI's tensors."""
         return Tensor(self.as_array(), self._layout and f"N{self._layout}")
 
     def as_cpu(self) -> TensorList:
@@ -285,7 +285,7 @@ def no_samples(spec: TensorSpec) -> TensorList:
 
 
 class Tensor:
-    """A whole batch as DALI's `TensorCPU`: `np.array(tensor)`, and what it tells of itself."""
+    """A whole batch as DALI's `TensorCPU`: `np.array(tensor)`, and its properties."""
 
     def __init__(self, array: Array, layout: str) -> None:
         self._array, self._layout, self.dtype = array, layout, array.dtype

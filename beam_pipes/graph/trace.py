@@ -79,7 +79,7 @@ def add(
 
 
 def call(operator_class: type[Operator], inputs: Sequence[object], keywords: Mapping[str, object]) -> object:
-    """`add`, and what the user gets: a node, or several."""
+    """`add`, returning what the user gets: a node, or several."""
     node = add(operator_class, inputs, keywords)
     return node.operator.result(node.outputs)
 
@@ -212,7 +212,7 @@ def _place(
 
 
 def _check_call(node: OperatorNode) -> None:
-    """Checks the number of inputs, their places, and what side effects need."""
+    """Checks the number of inputs, their places, and the requirements of side effects."""
     operator = node.operator
     least, most = len(operator.inputs) - operator.optional_inputs, len(operator.inputs)
     count = len(node.inputs)
