@@ -24,7 +24,7 @@ from beam_pipes.format.framing import FRAME_BYTES, header_of, masked_crc32c, sca
 from beam_pipes.format.spec import ExampleSpec
 from beam_pipes.storage.local import is_remote, sync_tree, temporary_path, writing_to
 
-# Records of a file: TFX reads files in parallel, and a gzipped one from its start only.
+# Records per file: TFX reads files in parallel, and a gzipped one only from its start.
 _RECORDS_OF_A_FILE = 100_000
 
 
@@ -118,7 +118,7 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
 
     | format | what is written | who reads it |
     | --- | --- | --- |
-    | parquet | one file a split, a column a feature | pyarrow, pandas, `datasets` |
+    | parquet | one file per split, a column per feature | pyarrow, pandas, `datasets` |
     | croissant | the same, and `croissant.json` about them | mlcroissant |
     | tfx | `Split-NAME/data_tfrecord-….gz`, features as lists | TFX components that take `Examples` |
     | megatron | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | Megatron's `IndexedDataset` |
@@ -131,8 +131,7 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     megatron, and for the records of a shard of 64 MiB with mds.
 
     Raises:
-        ExportError: the format is not known, the target already exists or not local, or the format cannot hold a
-            split.
+        ExportError: the format is unknown, the target exists or is not local, or the format cannot hold a split.
         OutputError: the target cannot be written.
         MissingExtraError: the library of the format is not installed.
     """

@@ -63,7 +63,7 @@ def examples_of(split: Split) -> Iterator[DecodedExample]:
 T = TypeVar("T")
 RECORD = "record"
 
-# Rows of a row group: what is held in memory at a time.
+# Rows per row group, which is what memory holds at a time.
 _ROWS = 1024
 
 
@@ -132,7 +132,7 @@ def _plain(value: object, spec: ExampleSpec | None) -> object:
 
 
 def _halves(array: np.ndarray) -> object:
-    """Nested lists whose leaves stay NumPy's half floats, which Arrow wants for its own."""
+    """Nested lists whose leaves stay NumPy half floats, as Arrow needs for its float16."""
     return [_halves(each) for each in array] if array.ndim else array[()]
 
 
@@ -178,7 +178,8 @@ _CONTEXT: dict[str, object] = {
 
 
 def write_croissant(cache: Cache, directory: str) -> None:
-    """Writes the Parquet files, and `croissant.json`: a record set a split, a field a feature, a checksum a file."""
+    """Writes the Parquet files, and `croissant.json`: a record set per split, a field per feature, a checksum per
+    file."""
     write_parquet(cache, directory)
     text = strict_json(croissant_of(cache, directory), indent=2, ensure_ascii=False) + "\n"
     with open(os.path.join(directory, FILE_NAME), "w", encoding="utf-8") as file:

@@ -7,10 +7,10 @@
 | `webdataset` | `SPLIT-000000.tar` | a sample: a member for each feature, of the extension that decoders know |
 | `mds` | `SPLIT/shard.00000.mds`, and `SPLIT/index.json` | a sample: a column for each feature |
 
-ArrayRecord and WebDataset are written by their own libraries. Megatron's two files have no library that writes them
-without CUDA's; they are written by the layout of `megatron.core.datasets.indexed_dataset`, whose reader opens them in
-a test. MDS is written by the layout of MosaicML Streaming 0.13.0, which wants a NumPy that ours excludes; for the same
-samples its writer gives the same bytes. Records that are taken down are left out, and the order is kept.
+ArrayRecord and WebDataset are written by their own libraries. No library writes Megatron's two files without CUDA; they
+follow the layout of `megatron.core.datasets.indexed_dataset`, whose reader opens them in a test. MDS follows the layout
+of MosaicML Streaming 0.13.0, which requires a NumPy version that ours excludes; for the same samples its writer gives
+the same bytes. Records that are taken down are left out, and the order is kept.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from beam_pipes.extras import require
 from beam_pipes.format import dtypes
 from beam_pipes.format.spec import FeatureSpec
 
-# Records of an ArrayRecord file or an archive: what readers spread over hosts and workers.
+# Records per ArrayRecord file or archive, the units that readers spread over hosts and workers.
 _RECORDS_OF_A_FILE = 10_000
 _GROUP = 1024
 
-# Of `megatron.core.datasets.indexed_dataset`.
+# From `megatron.core.datasets.indexed_dataset`.
 _MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 _MEGATRON_VERSION = 1
 _MEGATRON_CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint16": 8}
@@ -176,9 +176,9 @@ def _member(split: Split, name: str, feature: FeatureSpec, value: object) -> tup
     return f"{name}.npy", buffer.getvalue()
 
 
-# Bytes of a shard, as Streaming's writer has them by default. Offsets have 32 bits.
+# Bytes per shard, the default of Streaming's writer. Offsets have 32 bits.
 _MDS_SHARD_BYTES = 1 << 26
-# Column: its encoding, its size where that is fixed, and what makes bytes of a value.
+# Column → its encoding, its size if that is fixed, and the function from a value to bytes.
 _MDSColumn = tuple[str, "int | None", Callable[[object], bytes]]
 
 
@@ -284,7 +284,7 @@ def _mds_column(split: Split, name: str, feature: FeatureSpec) -> _MDSColumn:
 
 
 def _shaped(value: object, stored: np.dtype[np.generic]) -> bytes:
-    """An array after its shape: a byte of 4 · dimensions + code, then its sizes of 1 << code bytes each."""
+    """An array preceded by its shape: a byte 4 · dimensions + code, then the sizes, each of 1 << code bytes."""
     array = np.asarray(value).astype(stored)
     code = next(code for code in range(4) if max(array.shape) < 1 << (8 << code))
     return bytes([4 * array.ndim + code]) + np.array(array.shape, f"<u{1 << code}").tobytes() + array.tobytes()

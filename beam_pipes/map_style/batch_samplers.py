@@ -42,11 +42,11 @@ class BatchSampler(Sampler):
 
     Args:
       sampler: any iterable of indices with a length; its epoch follows this one's. A `Dataset` counts as `dataset`.
-      dataset: instead of a sampler, what indices are drawn from: in order, or permuted each epoch with `shuffle`.
+      dataset: the source of indices instead of a sampler: in order, or permuted each epoch with `shuffle`.
       batch_size: indices per list.
       drop_last: leave out the last list if it is shorter (here 4). If the sampler shuffles, the examples left out
         differ by epoch.
-      seed: of `shuffle`; a sampler has its own, and its own epoch.
+      seed: for `shuffle`; a sampler has its own seed and epoch.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class DistributedBatchSampler(BatchSampler):
     ) -> None:
         if num_replicas is None and rank is None and known_world() is None:
             num_replicas, rank = 1, 0  # a single process, as there
-        # Its checks, and the ranks of the world.
+        # For its checks, and for the ranks.
         ranks = DistributedSampler(dataset, num_replicas, rank, shuffle, last="pad", seed=seed)
         self.num_replicas, self.rank = ranks.num_trainers, ranks.rank
         assert isinstance(ranks._of, IndexSampler)
@@ -264,7 +264,7 @@ class DistributedSampler(Sampler):
 
 def _of_world(num_trainers: int | None, rank: int | None) -> tuple[int, int]:
     world = known_world()
-    # TensorFlow's strategies may divide the data themselves.
+    # TensorFlow's distribution strategies may shard the data themselves.
     if world is None or world.framework == TENSORFLOW or num_trainers is not None or rank is not None:
         found = f"got num_trainers={num_trainers}, rank={rank}"
         where = "" if world is None else f", and this is {world}"
@@ -459,7 +459,7 @@ class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
     """Parakeet's sampler: the order of `PartialyRandomizedSimilarTimeLengthSampler`, dealt to ranks as indices.
 
     Batches of all ranks are grouped together, so that the ranks have examples of similar length at the same time. If
-    `num_trainers` does not divide the examples, some random ones come twice, so that every rank has the same number.
+    `num_trainers` does not divide the examples, some random ones come twice, so that every rank gets the same number.
     A batch sampler with less padding is `SimilarLengthBatchSampler`.
 
     Args:

@@ -19,7 +19,7 @@ from beam_pipes.format.dtypes import Array
 from beam_pipes.format.exact import NotExactError, NotNumbersError, exact_number, natural_array
 from beam_pipes.map_style.protocol import Item
 
-# A structure like an example, whose leaves are batches, or what a `collate_fn` makes: its users know.
+# A structure like an example with batches as leaves, or whatever a `collate_fn` returns; callers know its type.
 Collated = Any
 
 
@@ -165,7 +165,8 @@ def pad_into_batch(
     length: int | None,
     return_lengths: bool,
 ) -> Batched:
-    """Does the work of every batch function, `owner` in errors, which takes examples of these `ranks`, or of any."""
+    """The work of every batch function; `owner` is its name in errors, `ranks` the ranks of examples it takes (None:
+    any)."""
     arrays = [_as_array(owner, sequence, row) for row, sequence in enumerate(sequences)]
     if not arrays:
         raise DatasetError(f"{owner} needs at least one example, got an empty minibatch")
@@ -238,7 +239,7 @@ def _padded_length(owner: str, own_lengths: Lengths, length: int | None) -> int:
 def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> np.dtype:
     """Returns the dtype of the batch: the requested one, or the common dtype of all examples."""
     if dtype is None:
-        # An empty list is float64 to NumPy, and says nothing about its neighbours.
+        # An empty list is float64 to NumPy, which says nothing about the other examples.
         found = [array.dtype for array in arrays if array.size] or [arrays[0].dtype]
         kinds = {one.kind for one in found}
         if len(kinds) > 1 and kinds != {"i", "u"}:

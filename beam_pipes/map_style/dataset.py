@@ -52,7 +52,7 @@ class _Memory(Dataset):
             return self._examples.setdefault(index, self._read(index))
 
     def __getstate__(self) -> dict[str, object]:
-        # The examples may hold gigabytes, which the receiver of a pickle never needs.
+        # The examples may take gigabytes, which whoever unpickles this does not need.
         return {**self.__dict__, "_examples": None if self._examples is None else {}}
 
 
@@ -222,7 +222,7 @@ class ChainDataset(Dataset):
 
 
 class _Selection(Dataset):
-    """The examples of a dataset at places that are known."""
+    """The examples of a dataset at given indices."""
 
     _dataset: MapStyle
     _places: range | npt.NDArray[np.int64]
@@ -239,8 +239,9 @@ class FilterDataset(_Selection):
 
         FilterDataset([3, 8, 5], lambda n: n > 4) → 8, 5
 
-    Every example is read once, at construction, to learn which are kept. Where that is dear and a small dataset of
-    metadata of the same length decides as well, pass it as `on`: `filter_fn` then sees `on[i]`, and no example is read.
+    Every example is read once, at construction, to learn which are kept. If that is expensive and a small dataset of
+    metadata of the same length suffices to decide, pass it as `on`: `filter_fn` then sees `on[i]`, and no example is
+    read.
 
         FilterDataset(clips, lambda meta: meta["seconds"] < 10, on=metadata)
 
@@ -342,8 +343,8 @@ class TransformDataset(Dataset):
       transform: a function of one example, or an object with a method `forward`. For worker processes it must be
         picklable.
       seed: for a transform that draws, which is then called with `(example, generator)`: a `numpy.random.Generator`
-        keyed by (seed, epoch, index). So an example is augmented otherwise in each epoch, and alike whatever the
-        workers, ranks and restarts. The epoch is the `DataLoader`'s (`reading_epoch` sets it elsewhere); a
+        keyed by (seed, epoch, index). So an example is augmented differently in each epoch, but identically whatever
+        the workers, ranks and restarts. The epoch is the `DataLoader`'s (`reading_epoch` sets it elsewhere); a
         `CacheDataset` above keeps the first draw.
 
     An exception in `transform` is raised as `ExampleError` with the index of its example and the original as its cause.

@@ -93,7 +93,7 @@ class DataLoader:
         for epoch in range(10):
             for batch in loader: ...
 
-    Batches come in an order that depends on the sampler's seed and the epoch only: not on workers, nor on timing.
+    The order of batches depends only on the sampler's seed and the epoch, not on workers or timing.
     An exception in the dataset, in a transform or in `collate_fn` surfaces as `ExampleError` with the index and the
     cause, even if it is an `IndexError` or a `StopIteration`.
 
@@ -108,24 +108,24 @@ class DataLoader:
         one batch after the other, so it may keep state and need not be picklable.
       num_workers: how many batches' examples are read at the same time ahead of use; 0, the default, reads them when
         they are asked for.
-      worker_type: "thread" (default): nothing is copied or pickled; right where the time goes into files, NumPy or
+      worker_type: "thread" (default): nothing is copied or pickled; right if the time goes into files, NumPy or
         decoders, which release the GIL. "process": for transforms that are slow Python; they are spawned, so the
-        dataset must be picklable and the script guarded by `if __name__ == "__main__":`; examples are copied
-        through a pipe.
-      prefetch: batches under way per worker, 2 by default: one in work, one waiting.
-      timeout: seconds to wait for a batch of a worker process before an error; 0, the default, waits on, and says every
-        five minutes on standard error which examples it waits for.
-      return_list: hand out the fields of a batch as a list: a tuple becomes a list, an array a list of one; a dict
-        keeps its names, as in Paddle. By default a batch is what `collate_fn` returned.
+        dataset must be picklable and the script guarded by `if __name__ == "__main__":`; examples are copied through a
+        pipe.
+      prefetch: batches in flight per worker, 2 by default: one being made, one waiting.
+      timeout: seconds to wait for a batch of a worker process before an error; 0, the default, keeps waiting, and
+        reports on standard error every five minutes which examples it waits for.
+      return_list: return the fields of a batch as a list: a tuple becomes a list, an array a list of one; a dict keeps
+        its names, as in Paddle. By default a batch is what `collate_fn` returned.
       seed: of the permutations with `shuffle`, 0 by default. A sampler has its own.
-      worker_init_fn: called with its number in each worker process as it starts. Threads share the process: there it is
-        not called, which is noted.
-      feed_list, places, use_buffer_reader, use_shared_memory, persistent_workers: Paddle's, without effect here; what
-        is not the default is noted once in the log.
+      worker_init_fn: called with its number in each worker process as it starts. It is not called for threads, which
+        share the process; a warning says so.
+      feed_list, places, use_buffer_reader, use_shared_memory, persistent_workers: Paddle's, without effect here; values
+        other than the default are logged once.
 
     Where `torch.distributed` or `jax.distributed` runs several processes, the samplers of this library would give all
     of them the same batches: that is a `DatasetError`, unless a `DistributedSampler` deals them out. Samplers of other
-    classes, torch's among them, are taken at their word.
+    classes, such as torch's, are trusted to shard.
 
     Worker processes are kept between epochs, and end with `close()`, with the `with` block, or with the loader.
     """
@@ -201,13 +201,13 @@ class DataLoader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that is under way, or the next one before the first `iter`."""
+        """The current epoch, or the next one before the first `iter`."""
         return self._place.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next `iter` start `epoch`; one that a loaded state stands in the middle of is continued.
+        """Makes the next `iter` start `epoch`, or continue it if a loaded state is in the middle of it.
 
-        `sampler.set_epoch(epoch)` does the same, with an epoch that is not the sampler's already.
+        `sampler.set_epoch(epoch)` does the same if the sampler is not at that epoch already.
         """
         check_count(epoch, "epoch", "DataLoader", at_least=0)
         self._seen_epochs = self._sampler_epochs()
@@ -232,7 +232,7 @@ class DataLoader:
     def state_dict(self) -> dict[str, object]:
         """Returns where the newest iterator stands, as a small dict of JSON values, the same on every rank.
 
-        Inside the loop it counts the batch at hand as done. Behind the loop it is the start of the next epoch.
+        Inside the loop the current batch counts as done. After the loop it is the start of the next epoch.
         """
         return dump_state(self._place, self._order())
 
@@ -280,7 +280,7 @@ class DataLoader:
         )
 
     def _sampler_epochs(self) -> list[Any]:
-        """The epochs of the batch sampler, and of the sampler that it groups: where they change, someone set them."""
+        """The epochs of the batch sampler and of the sampler that it groups: a change means that someone set them."""
         return [
             getattr(sampler, "epoch", None)
             for sampler in (self.batch_sampler, getattr(self.batch_sampler, "sampler", None))
@@ -317,7 +317,7 @@ class DataLoader:
         try:
             yield from pool.load(batches, epoch, prefetch=self.prefetch, timeout=self.timeout)
         except BaseException:
-            # Stopped half-way: requests are under way whose answers nobody will read.
+            # Stopped half-way: there are pending requests whose answers nobody will read.
             pool.close()
             raise
         self._idle_pools.append(pool)
