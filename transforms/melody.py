@@ -1,14 +1,14 @@
-"""A melody as events on a grid of steps, and how melodies are found in the notes of a track."""
+"""A melody as events on a grid of steps, and the search for melodies in the notes of a track."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-NO_EVENT, NOTE_OFF = -2, -1  # what sounds goes on (or nothing does); a note ends
+NO_EVENT, NOTE_OFF = -2, -1  # a note (or silence) continues; a note ends
 LOWEST, HIGHEST = 48, 83  # the pitches that are encoded, C3 to B5
 NUM_CLASSES = HIGHEST - LOWEST + 3
 
-Note = tuple[int, int, int]  # its first step, the step behind its last, its pitch
+Note = tuple[int, int, int]  # its first step, the step after its last, its pitch
 
 
 class PolyphonicMelodyError(ValueError):
@@ -20,8 +20,8 @@ def melodies_of(notes: Sequence[Note], *, steps_per_bar: int, gap_steps: int) ->
 
     Notes (2, 4, 60) and (4, 5, 62) in bars of four steps → `[-2, -2, 60, -2, 62, -1]`
 
-    `notes` are sorted. A melody begins with a bar, and ends where nothing sounds for `gap_steps`. A note that still
-    sounds when the next one begins ends there. Raises `PolyphonicMelodyError`.
+    `notes` are sorted. A melody begins with a bar, and ends after `gap_steps` of silence. A note that still sounds when
+    the next one begins ends there. Raises `PolyphonicMelodyError`.
     """
     events: list[int] = []
     first = ended = 0

@@ -26,7 +26,7 @@ class QuantizedSequence:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MonophonicMelody:
-    """A melody of a piece: one event a step."""
+    """A melody of a piece: one event per step."""
 
     piece: str
     events: Sequence[int]
@@ -34,7 +34,7 @@ class MonophonicMelody:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Quantizer(Pipeline):
-    """Puts the notes of a MIDI file on a grid of `steps_per_quarter` steps a quarter note."""
+    """Puts the notes of a MIDI file on a grid of `steps_per_quarter` steps per quarter note."""
 
     input_type = FileContent
     output_type = QuantizedSequence
@@ -93,7 +93,7 @@ class MonophonicMelodyExtractor(Pipeline):
 
 
 class EncoderPipeline(Pipeline):
-    """A melody as what a model learns from: at each step the event as a one-hot vector, and the next event's class."""
+    """A melody as training data: at each step the event as a one-hot vector, and the next event's class."""
 
     input_type = MonophonicMelody
     output_type = SequenceExample

@@ -1,4 +1,4 @@
-"""Stages for text of programs: keep what people wrote, and turn it into byte-level tokens."""
+"""Stages for source code: keep files written by people, and turn them into byte-level tokens."""
 
 from __future__ import annotations
 

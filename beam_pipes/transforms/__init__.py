@@ -1,1 +1,1 @@
-"""The library of things done to examples; it knows declarations, not sockets."""
+"""The library of transformations of examples."""

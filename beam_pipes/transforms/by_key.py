@@ -1,9 +1,9 @@
-"""Sampling and splitting by key: what belongs together, such as the records of a user, has one fate.
+"""Sampling and splitting by key: records that belong together, such as those of a user, stay together.
 
 | word | meaning |
 | --- | --- |
-| key | what names the group of a record: a field, its file, its cluster of duplicates, or what a function gives |
-| draw | a number from 0 to 1 that follows from (seed, stage's name, key), and from nothing else |
+| key | the name of a record's group: a field, its file, its cluster of duplicates, or the result of a function |
+| draw | a number from 0 to 1 that depends only on (seed, stage's name, key) |
 
 `SampleByKey` keeps a sample of keys, with all the records of each; `SplitByKey` sends all records of a key to the same
 split.
@@ -102,10 +102,10 @@ class GroupKey:
 class SampleByKey(Pipeline):
     """Lets through the records of a fraction of all keys, and drops the others as `not sampled`.
 
-        SampleByKey(0.1, key="user")     a tenth of the users, and everything of theirs
+        SampleByKey(0.1, key="user")     a tenth of the users, with all their records
 
-    The choice is a function of (seed, name, key), as that of `SplitByKey` is, and independent of it. A larger fraction
-    keeps the sample and adds to it; so does more data.
+    The choice is a function of (seed, name, key), as in `SplitByKey`, but independent of it. A larger fraction or more
+    data keeps the sample and adds to it.
 
     Args:
         fraction: of keys, from 0 to 1.
@@ -115,7 +115,7 @@ class SampleByKey(Pipeline):
         seed: another seed, another sample.
         name: the stage's name.
 
-    Raises `DeclarationError` if the fraction lies outside of 0 and 1, or a record has no key.
+    Raises `DeclarationError` if the fraction is not from 0 to 1, or a record has no key.
     """
 
     def __init__(
@@ -147,16 +147,17 @@ class SplitByKey(RandomPartition):
         {"user": "bob", "text": "or not"}  → valid
         {"user": "ann", "text": "to see"}  → train
 
-    The choice is a function of (seed, name, key). It is the same on every runner, and keys stay where they are when
-    data is added. A record keeps its key, unless the key is the result of an analyzer of duplicates and its cluster
-    gets or loses members: n members that get m more are renamed, and drawn again, with a probability of m / (n + m),
-    all of them together. Clusters whose members stay the same stay where they are.
+    The choice is a function of (seed, name, key). It is the same on every runner, and keys keep their split when data
+    is added. A record keeps its key, unless the key is the result of an analyzer of duplicates and its cluster gets or
+    loses members: if n members get m more, the cluster is renamed and drawn again as a whole with a probability of m /
+    (n + m). Unchanged clusters keep their split.
 
-    If fractions change, only those keys move that no longer fit: the outputs divide the numbers from
-    0 to 1 among them in their order, and a key has its number. Datasets that are split with the same name, seed and
-    fractions agree on every key.
+    If fractions change, only keys that no longer fit move: the outputs divide the interval from 0 to 1 in their order,
+    and each key has a fixed number in it. Datasets that are split with the same name, seed and fractions agree on every
+    key.
 
-    Fractions are of keys, not of records: where a few users have most of the records, splits may be far from them.
+    Fractions are of keys, not of records: if a few users have most of the records, splits may be far from the
+    fractions.
 
     Args:
         fractions: output → fraction; they add up to 1.

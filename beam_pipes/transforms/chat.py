@@ -6,9 +6,9 @@
                      loss_weights  [0,  0,  0,  0,  0, 0, 0,  1, 1]
 
 Templates are those of Hugging Face: Jinja, in a sandbox, with `messages`, `tools`, special tokens, `raise_exception`
-and `tojson`. What the assistant said is what the template writes within `{% generation %}` … `{% endgeneration %}`.
-Where it has no such block, it is what each message of the assistant adds to the text before it; a template that writes
-earlier turns otherwise once a later one follows is refused, because no mask would be right.
+and `tojson`. The assistant's words are those that the template writes within `{% generation %}` …
+`{% endgeneration %}`. Without such blocks, they are the text that each assistant message adds; a template that rewrites
+earlier turns when later ones follow is refused, because no mask would be right.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatTemplate", "chat_tokens", "conversation_text"]
 
-# An answer that no template and no conversation has.
+# An answer that occurs in no template or conversation.
 _PROBE = "\ue0f0\ue0f1\ue0f2"
 
 
@@ -66,10 +66,10 @@ class ChatTemplate:
     Args:
         tokenizer: a directory with `tokenizer.json`, or that file.
         template: the text of a template, or the name of one of the tokenizer's, for all conversations.
-        date: what `strftime_now` gives in templates that ask for today's date, such as "26 Jul 2024". There is no
+        date: the result of `strftime_now` in templates that write today's date, such as "26 Jul 2024". There is no
             default: a cache whose bytes depend on the day it was built could be neither resumed nor compared.
-        special_as_text: whether special tokens that messages or tools spell are text. `apply_chat_template` takes them
-            for tokens, so that a user who writes `<|im_end|>` ends his turn. The template's own are always tokens.
+        special_as_text: whether special tokens spelled in messages or tools are text. `apply_chat_template` treats them
+            as tokens, so that a user who writes `<|im_end|>` ends the turn. The template's own are always tokens.
 
     Fingerprints cover the content of all files and the template, never paths. Raises `TaskError` if there is no
     tokenizer or template, `MissingExtraError` without `tokenizers` and `jinja2` (extras `text` and `cli`).
@@ -103,14 +103,14 @@ class ChatTemplate:
                 "special_as_text=True (--no-parse-special) needs a tokenizer that encodes each part of a text alike, "
                 "and this one puts a space before the first alone (Metaspace, prepend_scheme first). Leave it out."
             )
-        _ = self._library, [self._compiled(name) for name in self._templates]  # mistakes show now
+        _ = self._library, [self._compiled(name) for name in self._templates]  # raises errors now
         tell_dropout(self._dropout)
 
     def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_library", "_plain", "_by_name")}
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        """What tokens and masks depend on, as JSON."""
+        """Everything that tokens and masks depend on, as JSON."""
         return {
             "version": 2,  # 1 wrote null as None, and knew one template and one file of special tokens
             "tokenizer": hashlib.sha256(self._json.encode()).hexdigest(),
@@ -127,12 +127,12 @@ class ChatTemplate:
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are, unused ones included."""
+        """The number of ids, including unused ones."""
         return num_ids(self._library)
 
     @property
     def marks_generation(self) -> bool:
-        """Whether the template says itself what the assistant generates."""
+        """Whether the template itself marks what the assistant generates."""
         return self._compiled("default").marks_generation
 
     def render(
@@ -148,7 +148,7 @@ class ChatTemplate:
     def spans(
         self, messages: Sequence[Message], *, tools: Sequence[object] | None = None
     ) -> tuple[str, list[tuple[int, int]]]:
-        """The text, and the ranges of characters that the assistant said: `("…4<|end|>", [(35, 43)])`.
+        """The text, and the assistant's ranges of characters: `("…4<|end|>", [(35, 43)])`.
 
         Raises `TaskError` if the template has no generation block and earlier turns change as later ones follow.
         """
@@ -169,12 +169,13 @@ class ChatTemplate:
         return text, spans
 
     def _start(self, messages: Sequence[Message], at: int, tools: Sequence[object] | None, after: str) -> int | None:
-        """Where, in the text `after` an answer, the answer starts; None if there is no such place."""
+        """The start of an answer in the text `after` it; None if there is no such place."""
         before = self._tried(messages[:at], tools, prompt=True)
         if before is not None and after.startswith(before):
             return len(before)
-        # The prompt for an answer is not what stands before this one: there may be none before the first message, empty
-        # answers may lack a line of it, it may begin a thought. What stands before another answer is compared instead.
+        # The prompt for an answer may differ from the text before this one: it may be missing before the first message,
+        # empty answers may lack a line of it, or it may begin a thought. So the text before another answer is compared
+        # instead.
         probed = self._tried([*messages[:at], {"role": "assistant", "content": _PROBE}], tools)
         earlier = self._tried(messages[:at], tools) if at else ""
         if probed is None or _PROBE not in probed or earlier is None or not after.startswith(earlier):
@@ -194,7 +195,7 @@ class ChatTemplate:
     def encode(
         self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, only_last: bool = False
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-        """(ids, mask): int32 and uint8 of equal length; 1 where the assistant said it, of its `only_last` turn."""
+        """(ids, mask): int32 and uint8 of equal length; 1 on the assistant's words, or only those of its last turn."""
         mark = ""
         if self.special_as_text:
             messages, tools, mark = self._broken(messages, tools)
@@ -213,7 +214,8 @@ class ChatTemplate:
     def _broken(
         self, messages: Sequence[Message], tools: Sequence[object] | None
     ) -> tuple[Sequence[Message], Sequence[object] | None, str]:
-        """Messages and tools with a mark within each special token that they spell, and the mark; "" if none is."""
+        """Messages and tools with a mark inside each special token spelled in them, and the mark; "" if there is
+        none."""
         pattern = self._spelling
         given = "".join((*self._templates.values(), *strings_in([messages, tools])))
         if not self._spelled or pattern.search(given) is None:
@@ -232,7 +234,7 @@ class ChatTemplate:
     def _mended(
         self, text: str, ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], mark: str
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Ids and offsets without marks: of the special tokens that were found, and of the texts between them."""
+        """Ids and offsets without marks, of the special tokens found and of the texts between them."""
         found, places, start = list[int](), list[tuple[int, int]](), 0
         is_special = np.isin(ids, [*self._spelled.values()])
         for number, (begin, end) in [
@@ -251,19 +253,19 @@ class ChatTemplate:
 
     @functools.cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        """The tokenizer to which special tokens are text."""
+        """The tokenizer that treats special tokens as text."""
         tokenizer, _ = open_json(self._json)
         tokenizer.encode_special_tokens = True
         return tokenizer
 
     @functools.cached_property
     def _spelling(self) -> re.Pattern[str]:
-        """Finds the place behind the first character of each special token."""
+        """Finds the position after the first character of each special token."""
         return re.compile("|".join(f"(?<={re.escape(each[0])})(?={re.escape(each[1:])})" for each in self._spelled))
 
     @functools.cached_property
     def _spelled(self) -> dict[str, int]:
-        """Spelling → id of the special tokens; one of a single character cannot be broken."""
+        """Spelling → id of the special tokens; single characters cannot be broken up."""
         tokens = self._library.get_added_tokens_decoder().items()
         return {token.content: number for number, token in tokens if token.special and len(token.content) > 1}
 
@@ -313,7 +315,7 @@ def chat_tokens(
     """Records with messages to ids and weights of the loss.
 
     `{"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}` →
-    `{"tokens": int32 (9,), "loss_weights": uint8 (9,)}`: 1 where the assistant said it, 0 elsewhere.
+    `{"tokens": int32 (9,), "loss_weights": uint8 (9,)}`: 1 on the assistant's words, 0 elsewhere.
 
     Args:
         chat: tokenizer and template.
@@ -322,8 +324,8 @@ def chat_tokens(
         only_last: train on the last turn of the assistant only.
         max_tokens: longer conversations are dropped as `too_long`. Those in which the assistant says nothing, or one
             of whose answers is null without a tool call, are dropped as `no_answer`.
-        drop_nulls: whether keys of dicts whose value is null are left out of tools, of arguments, wherever they are,
-            except in JSON text. Parquet gives every dict the keys of all.
+        drop_nulls: whether dict keys with null values are left out of tools and arguments, except in JSON text. Parquet
+            gives every dict the keys of all.
         keep, sparse: further fields to store, each with its dtype, see `kept_fields`.
 
     Raises `TaskError` for a record without the field, with other values in it, or that the template refuses.
@@ -377,8 +379,8 @@ def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool 
     `{"n": 7, "url": ""}`.
 
     "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. A missing float is NaN; a
-    missing integer is a `TaskError`, and so is a field that the record does not have, unless records are `sparse`: a
-    field that is not there is then a missing value. Files have `path`.
+    missing integer is a `TaskError`, and so is a field that the record does not have, unless records are `sparse`: an
+    absent field is then a missing value. Files have `path`.
     """
     kept: dict[str, object] = {}
     for name, dtype in (keep or {}).items():
@@ -410,7 +412,7 @@ def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool 
 
 
 def _missing(name: str, dtype: str) -> object:
-    """What is stored in place of a missing value: NaN, or no bytes."""
+    """The stored form of a missing value: NaN, or no bytes."""
     if dtype in FLOATS or dtype == "bytes":
         return b"" if dtype == "bytes" else math.nan
     raise TaskError(
@@ -425,7 +427,7 @@ def conversation_text(
 ) -> str | None:
     """Messages and tools as JSON with sorted keys, by which conversations are compared; None if there are none.
 
-    Options are those of `chat_tokens`, which says what is wrong with a record.
+    Options are those of `chat_tokens`, which reports errors of a record.
     """
     try:
         messages, tools = _conversation(record, field, tools_field, drop_nulls=drop_nulls)
@@ -440,7 +442,7 @@ def conversation_text(
 def _conversation(
     record: object, field: str, tools_field: str | None, *, drop_nulls: bool
 ) -> tuple[list[Message], list[Message]]:
-    """The messages and the tools of a record. Raises `TaskError` for anything else, by the name that it goes by."""
+    """The messages and the tools of a record. Raises `TaskError` for anything else, with the name of that format."""
     refuse_other_shapes(record, field)
     value = field_of(record, field, what="a list of messages", option="--text-field")
     messages = listed(value, field, what="messages", drop_nulls=drop_nulls)

@@ -1,10 +1,10 @@
-"""Chat templates, and the messages that they are given.
+"""Chat templates, and the messages passed to them.
 
 A template is Jinja as `transformers` sets it up. A `{% generation %}` block leaves a pair of marks around what it
-writes. They are characters of a private use area that the messages, the tools and the template do not have, so that no
-text can pass for what the assistant said; the marks are taken out again.
+writes. They are characters of a private use area that do not occur in the messages, tools or template, so that no text
+can pass for the assistant's words; the marks are removed afterwards.
 
-Messages arrive in the shapes that data has, with the nulls that Parquet adds; other shapes are refused by name.
+Messages arrive in the shapes found in data, with the nulls that Parquet adds; other shapes are refused by name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from beam_pipes.extras import require
 if TYPE_CHECKING:
     import jinja2
 
-#: What a template is given under a name of its own: the marks of this rendering.
+#: The name under which a template receives the marks of this rendering.
 _MARKS = "beam_pipes_marks"
 _NO_MARKS = ("", "")
 # The supplementary private use area A.
@@ -29,11 +29,11 @@ _PRIVATE = range(0xF0000, 0xFFFFD, 2)
 
 
 class CompiledTemplate:
-    """A template that is ready to write messages.
+    """A compiled template that renders messages.
 
     Args:
         source: the text of the template.
-        now: what `strftime_now` is.
+        now: the implementation of `strftime_now`.
 
     Raises `TaskError` if the text is not valid Jinja.
     """
@@ -47,18 +47,18 @@ class CompiledTemplate:
         except jinja.exceptions.TemplateSyntaxError as error:
             raise TaskError(f"the chat template is not valid Jinja: {error} (line {error.lineno}).") from error
         self.source = source
-        #: Whether the template says itself what the assistant generates.
+        #: Whether the template itself marks what the assistant generates.
         self.marks_generation = _has_block(parsed)
-        # Where the template can see, and change, what a block has written.
+        # Places where the template can see and change a block's output.
         around = (jinja.nodes.Macro, jinja.nodes.AssignBlock, jinja.nodes.FilterBlock, jinja.nodes.CallBlock)
         self._sees_blocks = any(_has_block(node) for node in parsed.find_all(around) if not _is_block(node))
 
     def text(self, variables: Mapping[str, object]) -> str:
-        """What the template writes. Raises `TaskError` if it cannot."""
+        """The rendered text. Raises `TaskError` if rendering fails."""
         return self._rendered(variables, _NO_MARKS)
 
     def spans(self, variables: Mapping[str, object]) -> tuple[str, list[tuple[int, int]]]:
-        """What it writes, and the ranges of characters that its generation blocks write."""
+        """The rendered text, and the ranges of characters written by its generation blocks."""
         given = "".join((self.source, *strings_in(variables)))
         marks = next(((chr(c), chr(c + 1)) for c in _PRIVATE if chr(c) not in given and chr(c + 1) not in given), None)
         if marks is None:
@@ -131,7 +131,7 @@ def _has_block(node: jinja2.nodes.Node) -> bool:
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """All texts within a value, the keys of dicts included."""
+    """All texts within a value, including keys of dicts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -144,7 +144,7 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def _unmarked(marked: str, marks: tuple[str, str]) -> tuple[str, list[tuple[int, int]]]:
-    """The text without marks, and the ranges that they were around."""
+    """The text without marks, and the ranges that they enclosed."""
     pieces, spans, length = [], [], 0
     for number, part in enumerate(marked.split(marks[0])):
         inside, close, outside = part.partition(marks[1]) if number else ("", "", part)
@@ -160,10 +160,10 @@ def _unmarked(marked: str, marks: tuple[str, str]) -> tuple[str, list[tuple[int,
 
 Message: TypeAlias = Mapping[str, object]
 
-#: The fields that hold what an assistant thought, by age of the name; templates read the first.
+#: The fields that hold an assistant's reasoning, oldest name first; templates read the first.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
-#: Keys of a record of another shape → its name, and the program of `jq` that makes messages of it.
+#: Keys of a record of another shape → its name, and the `jq` program that converts it to messages.
 _OTHER_SHAPES: Mapping[frozenset[str], tuple[str, str]] = {
     frozenset({"instruction", "output"}): (
         "instructions (Alpaca)",
@@ -186,7 +186,7 @@ _OTHER_SHAPES: Mapping[frozenset[str], tuple[str, str]] = {
 
 
 def refuse_other_shapes(record: object, field: str) -> None:
-    """Raises `TaskError` for a record without the field whose keys are those of another kind of training data."""
+    """Raises `TaskError` for a record that lacks the field but has the keys of another kind of training data."""
     if not isinstance(record, Mapping) or field in record or "." in field:
         return
     for keys, (name, program) in _OTHER_SHAPES.items():
@@ -215,7 +215,7 @@ def require_roles(messages: Sequence[Message], field: str) -> None:
 
 
 def require_written(messages: Sequence[Message], template: str, text: str) -> None:
-    """Raises `TaskError` for what OpenAI's messages may hold, and a template leaves out or writes as Python has it."""
+    """Raises `TaskError` for contents allowed by OpenAI that a template omits or writes as a Python repr."""
     for at, message in enumerate(messages):
         content = message.get("content")
         if message.get("function_call") is not None and "function_call" not in template:
@@ -235,21 +235,21 @@ def require_written(messages: Sequence[Message], template: str, text: str) -> No
 
 
 def completed(message: Message) -> dict[str, object]:
-    """A message as templates see it: without keys whose value is null, and with its reasoning under the usual name."""
+    """A message for templates: without keys with null values, and with its reasoning under the usual name."""
     kept = {key: value for key, value in message.items() if value is not None}
     reasoning = next((kept[name] for name in _REASONING if name in kept), None)
     return kept if reasoning is None else {"thinking": reasoning, **kept, "reasoning_content": reasoning}
 
 
 def is_null_answer(message: Message) -> bool:
-    """Whether a message is one of the assistant with nothing in it."""
+    """Whether a message is an empty one of the assistant."""
     return message["role"] == "assistant" and not {k for k, v in message.items() if v is not None} - {"role", "name"}
 
 
 def listed(value: Any, field: str, *, what: str, drop_nulls: bool) -> list[Message]:
-    """A list of dicts, or its JSON; empty if it is null. `drop_nulls`: keys whose value is null, but not of JSON."""
+    """A list of dicts, or its JSON; empty if it is null. `drop_nulls`: drop keys with null values, except in JSON."""
     if isinstance(value, str | bytes):
-        drop_nulls = False  # whoever wrote JSON meant what it says
+        drop_nulls = False  # nulls in JSON are intentional
         try:
             value = json.loads(value)
         except ValueError as error:
@@ -264,7 +264,7 @@ def listed(value: Any, field: str, *, what: str, drop_nulls: bool) -> list[Messa
 
 
 def _without_nulls(value: Any) -> Any:
-    """A value without the keys of dicts whose value is null."""
+    """A value without dict keys whose values are null."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple | np.ndarray):

@@ -4,10 +4,9 @@
     ── Document(text="Too short.", id="pages.jsonl@0", metadata={"url": "a.org"}) ──►  GopherQualityFilter.filter
     ── (False, "gopher_short_doc") ──►  dropped, and counted as `gopher_short_doc`
 
-None of their code is rewritten: a stage hands each record to the step as a `Document` and takes back what the step
-made of it. It calls `filter` and `format` itself rather than the step's `run`, which keeps statistics and writes
-excluded documents once for each task of datatrove's own executors; here the account of the build and its dead letters
-do that.
+Their code is not rewritten: a stage passes each record to the step as a `Document` and takes the result back. It calls
+`filter` and `format` itself rather than the step's `run`, which keeps statistics and writes excluded documents once for
+each task of datatrove's own executors; here the build's account and its dead letters serve this purpose.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from beam_pipes.typed.function_stage import FunctionStage
 
 __all__ = ["from_datatrove"]
 
-# The reason that is counted where a filter gives none.
+# The counted reason if a filter gives none.
 NO_REASON = "filtered"
 
-# What a step keeps besides its options. Statistics and excluded documents belong to the build.
+# Attributes of a step besides its options. Statistics and excluded documents belong to the build.
 _NO_OPTIONS = frozenset({"stats", "exclusion_writer", "batch_size", "name", "type"})
-# datatrove makes this tuple of a set, so that its order depends on the process; `str.endswith` does not look at it.
+# datatrove makes this tuple from a set, so its order depends on the process; `str.endswith` ignores the order.
 _UNORDERED = frozenset({"stop_chars"})
-# Objects of these libraries derive from other options, and hold caches and paths of this machine.
+# Objects of these libraries are derived from other options, and hold caches and paths of this machine.
 _MADE_OF_OPTIONS = frozenset({"ahocorasick", "tldextract"})
 
 
@@ -89,7 +88,7 @@ class DatatroveStep:
         libraries += [each if isinstance(each, str) else each[1] for each in getattr(cls, "_requires_dependencies", ())]
         options = {key: each for key, each in vars(self._step).items() if key not in _NO_OPTIONS and not _draws(each)}
         if "language" in options:
-            libraries.append("spacy")  # what splits words, for most languages
+            libraries.append("spacy")  # splits words for most languages
         return {
             "class": cls,
             "options": {key: _option(key, value) for key, value in options.items()},
@@ -103,7 +102,7 @@ class DatatroveStep:
         return step
 
     def apply(self, document: _Document) -> str | None:
-        """Lets the step work on a document, in place; the reason where it is dropped, None if it is kept."""
+        """Runs the step on a document, in place; returns the reason if it is dropped, None if it is kept."""
         step = self._running
         for value in vars(step).values():
             if hasattr(value, "_replace_i"):
@@ -123,21 +122,21 @@ def _draws(value: object) -> bool:
 
 
 def from_datatrove(step: object, *, field: str | None = "text") -> FunctionStage[..., Any]:
-    """A filter or formatter of datatrove's as a stage.
+    """A datatrove filter or formatter as a stage.
 
         build("pages", JSONLines("pages.jsonl"), [from_datatrove(GopherQualityFilter()), tokenize], to="cache")
 
-    `{"text": "…", "url": "a.org"}` is given to the step as a document with this text, and `url` as metadata; what comes
-    out is the same dict with the step's text and metadata: `{"text": "…", "url": "a.org", "language": "en"}`. A record
-    that a filter does not keep is dropped for the reason that it gives, such as `gopher_short_doc`, or as `filtered`
-    where it gives none. What the step counts (`line-filter-javascript`) is counted by the stage.
+    `{"text": "…", "url": "a.org"}` is passed to the step as a document with this text, and `url` as metadata; the
+    result is the same dict with the step's text and metadata: `{"text": "…", "url": "a.org", "language": "en"}`. A
+    record that a filter rejects is dropped for the filter's reason, such as `gopher_short_doc`, or as `filtered` if it
+    gives none. The step's counts (`line-filter-javascript`) become counts of the stage.
 
     Args:
         step: a `BaseFilter` or `BaseFormatter` with its options. Its class, its options and the versions of datatrove
             and of what splits words are fingerprinted, and the code of a class or a lambda of your own; files that it
             downloads are not.
-        field: where the text of a record is. The id of a document is the record's `id` where that is a text, else its
-            record id. With None records are texts (`TextLines`), and so is what comes out.
+        field: where the text of a record is. The id of a document is the record's `id` if that is text, else its record
+            id. With None, records and results are texts (`TextLines`).
 
     A stage gives a step one document at a time, and every process has its own copy, so results do not depend on
     `batch_size`, workers or order: replacements of `PIIFormatter` restart with each document. Needs datatrove (extra
@@ -194,7 +193,7 @@ def _bases() -> tuple[type, type]:
 
 
 def _counted(*labels: str, value: float = 1, unit: str | None = None) -> None:
-    """What a step says by `stat_update`, as statistics of the stage."""
+    """A step's `stat_update` calls, as statistics of the stage."""
     for label in labels:
         if isinstance(value, int):
             count(label, value)

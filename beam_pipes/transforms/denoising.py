@@ -1,10 +1,10 @@
-"""Objectives that are drawn when rows are read: fill-in-the-middle and span corruption, as transforms of the loader.
+"""Objectives drawn when rows are read: fill-in-the-middle and span corruption, as transforms of the loader.
 
     Loader(pack(split, sequence_length=1024), batch_size=32, transform=FillInTheMiddle(prefix_id=…, …))
 
-What is drawn for a row, and for each document of it, is a function of the transform's seed, the epoch and the row: the
-same after a resume, on any number of hosts and with any number of threads, and another one in every epoch. In a
-mixture, whose rows may come several times in an epoch, the position in the epoch takes the place of the row.
+The draws for a row and for each of its documents are a function of the transform's seed, the epoch and the row: the
+same after a resume, on any number of hosts and with any number of threads, but different in every epoch. In a mixture,
+whose rows may occur several times in an epoch, the position in the epoch replaces the row.
 
 Nothing is stored: the cache holds the documents unchanged.
 """
@@ -55,9 +55,9 @@ def noise_masks(
 ) -> npt.NDArray[np.bool_]:
     """(n, length) bool: which tokens are noise, for one key each; T5's `random_spans_noise_mask`.
 
-    Spans of tokens to keep and of noise alternate, the first one is kept, and all masks have as many tokens of noise
-    and as many spans: `round(length · noise_density)` and `round(noise / mean_noise_span_length)`, at least one. Where
-    that is more spans than tokens to keep, and T5 fails, as many as there are of these.
+    Spans of kept tokens and of noise alternate, starting with a kept one, and all masks have the same number of noise
+    tokens and of spans: `round(length · noise_density)` and `round(noise / mean_noise_span_length)`, at least one.
+    If that is more spans than kept tokens, where T5 fails, there are as many spans as kept tokens.
     """
     noise, spans = _noise_counts(length, noise_density, mean_noise_span_length)
     count = max(length, 2)
@@ -70,16 +70,16 @@ def noise_masks(
 
 
 def _noise_counts(length: int, density: float, mean: float) -> tuple[int, int]:
-    """How many tokens of a document are noise, and in how many spans."""
+    """The number of noise tokens of a document, and of their spans."""
     count = max(length, 2)
-    # In float32 and to the even number on a tie, as TensorFlow computes it.
+    # In float32, rounding ties to even, as TensorFlow does.
     noise = min(max(int(np.round(np.float32(count) * np.float32(density))), 1), count - 1)
     spans = max(int(np.round(np.float32(noise) / np.float32(mean))), 1)
     return noise, min(spans, count - noise)
 
 
 def _segmented(items: int, segments: int, keys: RowKeys) -> Indices:
-    """(n, segments): `items` cut into segments of at least one, every way as likely as any other."""
+    """(n, segments): `items` cut into segments of at least one, uniformly over all ways."""
     draws = mixed(keys[:, None], np.arange(items - 1, dtype=np.uint64))
     cuts = np.sort(np.argsort(draws, axis=1)[:, : segments - 1], axis=1) + 1
     bounds = np.empty((len(keys), segments + 1), np.int64)
@@ -93,19 +93,19 @@ def _segments(batch: Batch, feature: str) -> Array | None:
 
 
 def _inside(batch: Batch, feature: str, values: Array) -> npt.NDArray[np.bool_]:
-    """Which places of rows hold tokens: those of a segment, or all."""
+    """The positions of rows that hold tokens: those of a segment, or all."""
     segments = _segments(batch, feature)
     return np.ones(values.shape, bool) if segments is None else segments != 0
 
 
 class _Drawn:
-    """A transform that draws for each row: the loader calls `of_rows` with the keys of the rows."""
+    """A transform with draws for each row: the loader calls `of_rows` with the keys of the rows."""
 
     feature: str
     seed: int
 
     def __call__(self, batch: Batch) -> Batch:
-        """What features come of a batch without rows; rows need their keys."""
+        """The features that result for a batch without rows; rows need their keys."""
         rows = len(batch.get(self.feature + LENGTHS, batch.get(self.feature, ())))
         if rows:
             raise LoaderError(
@@ -152,17 +152,17 @@ class FillInTheMiddle(_Drawn):
         [1, 2, 3, 4, 5, 6] cut at 2 and 4   PSM  [PRE, 1, 2, SUF, 5, 6, MID, 3, 4]
                                             SPM  [PRE, SUF, 5, 6, MID, 1, 2, 3, 4]
 
-    prefix_id, suffix_id, middle_id: the ids of the three sentinels. rate: how many documents are transformed; spm_rate:
-    how many of these in the order suffix, prefix, middle (the paper trains on both alike, hence 0.5). A document is a
-    segment of a packed row, a row without its padding, or, with `ragged="values"`, a record. Both cuts are uniform over
-    all places, so that each part may be empty. eos_id: a document that ends in it still does. pad_id: what ends a row
-    that has no segment ids, and belongs to no document.
+    prefix_id, suffix_id, middle_id: the ids of the three sentinels. rate: the fraction of documents transformed;
+    spm_rate: the fraction of these in the order suffix, prefix, middle (the paper trains equally on both, hence 0.5). A
+    document is a segment of a packed row, a row without its padding, or, with `ragged="values"`, a record. Both cuts
+    are uniform over all positions, so that each part may be empty. eos_id: a document that ends in it still does.
+    pad_id: the padding of rows without segment ids, which belongs to no document.
 
-    With `ragged="values"` documents are records, and a transformed one is three tokens longer: values and lengths say
-    so. In rows of a fixed width a document keeps its length and place, so that segment ids and positions hold: three
-    tokens at its end are cut off, and one of fewer than four tokens (without EOS) is unchanged. All other columns
-    stay. `middle_mask=True` adds `<feature>_middle`, bool of the shape of the feature: True on the tokens to fill in,
-    for a loss on these alone.
+    With `ragged="values"` documents are records, and a transformed one is three tokens longer, in values and lengths.
+    In rows of a fixed width a document keeps its length and place, so that segment ids and positions stay valid: its
+    last three tokens are cut off, and documents of fewer than four tokens (without EOS) are unchanged. All other
+    columns stay. `middle_mask=True` adds `<feature>_middle`, bool of the shape of the feature: True on the tokens to
+    fill in, for a loss on these alone.
     """
 
     prefix_id: int
@@ -186,7 +186,7 @@ class FillInTheMiddle(_Drawn):
             )
 
     def of_rows(self, batch: Batch, keys: RowKeys) -> Batch:
-        """`batch` with the documents of `feature` transformed; `keys` (rows,) uint64 says which rows they are."""
+        """`batch` with the documents of `feature` transformed; `keys` (rows,) uint64 identifies the rows."""
         values, made = self._values(batch), dict(batch)
         if self.feature + LENGTHS in batch:
             lengths = batch[self.feature + LENGTHS]
@@ -204,7 +204,7 @@ class FillInTheMiddle(_Drawn):
         return made
 
     def _documents(self, batch: Batch, values: Array, keys: RowKeys) -> tuple[Indices, RowKeys]:
-        """The lengths of all runs of the flattened rows, paddings too, and the key of each, 0 of a padding."""
+        """The lengths of all runs of the flattened rows, including padding, and the key of each, 0 for padding."""
         segments = _segments(batch, self.feature)
         if segments is None:
             inside = np.cumsum((values != self.pad_id)[:, ::-1], axis=1)[:, ::-1] > 0
@@ -219,7 +219,7 @@ class FillInTheMiddle(_Drawn):
     def _moved(
         self, values: Array, lengths: Indices, keys: RowKeys, *, grows: bool
     ) -> tuple[Array, npt.NDArray[np.bool_], Indices]:
-        """The values of all documents, which of them are of a middle, and how many each document has."""
+        """The values of all documents, which of them belong to a middle, and their number in each document."""
         starts = np.cumsum(lengths) - lengths
         ends_in_eos = np.zeros(len(lengths), np.int64)
         if self.eos_id is not None and len(values):
@@ -254,19 +254,19 @@ class FillInTheMiddle(_Drawn):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCorruption(_Drawn):
-    """Spans of tokens replaced by sentinels, and to be told as targets (T5; Raffel et al., 2020).
+    """Replaces spans of tokens by sentinels, and gives the spans as targets (T5; Raffel et al., 2020).
 
         tokens  [1, 2, 3, 4, 5, 6, 7], noise on 3, 4 and 7, a vocabulary of 100
         inputs  [1, 2, 99, 5, 6, 98, EOS]   targets  [99, 3, 4, 98, 7, EOS]
 
-    vocabulary_size: the sentinels are its last ids, downwards, one for each span of noise. noise_density,
+    vocabulary_size: the sentinels are its last ids, in descending order, one for each span of noise. noise_density,
     mean_noise_span_length: see `noise_masks`. eos_id: ends inputs and targets; None adds nothing. inputs, targets: the
     names of the columns made.
 
     The feature, its segment ids and positions are replaced, other columns stay. A packed row is corrupted as a whole,
-    as in T5, so pack with "concat_then_split": all inputs have one shape and all targets too, and `span_lengths` says
-    which width gives inputs of which length. A row that ends in padding, as the last one of a plan does, gives shorter
-    inputs and targets, which end in `pad_id`: a loss takes `targets != pad_id`. With `ragged="values"` a record is a
+    as in T5, so pack with "concat_then_split": all inputs have one shape and all targets too, and `span_lengths` gives
+    the width for a length of inputs. A row that ends in padding, such as the last one of a plan, gives shorter inputs
+    and targets, which end in `pad_id`: mask the loss by `targets != pad_id`. With `ragged="values"` a record is a
     document, and inputs and targets are values with their lengths.
     """
 
@@ -286,7 +286,7 @@ class SpanCorruption(_Drawn):
         number(self.mean_noise_span_length, least=1, what=what, error=LoaderError)
 
     def of_rows(self, batch: Batch, keys: RowKeys) -> Batch:
-        """`batch` with inputs and targets in place of `feature`; `keys` (rows,) uint64 says which rows they are."""
+        """`batch` with inputs and targets in place of `feature`; `keys` (rows,) uint64 identifies the rows."""
         values, keys = self._values(batch), self._keys(keys)
         gone = {self.feature, self.feature + LENGTHS}
         for added in ("segment_ids", "positions"):
@@ -348,6 +348,6 @@ class SpanCorruption(_Drawn):
 
 
 def _uniform(keys: RowKeys, number: int) -> npt.NDArray[np.float64]:
-    """One of the uniform draws from [0, 1) that a key gives, by its number."""
+    """A key's uniform draw from [0, 1) of the given number."""
     drawn: npt.NDArray[np.float64] = (mixed(keys, number) >> np.uint64(11)) * 2.0**-53
     return drawn

@@ -1,11 +1,11 @@
-"""Image files: what a file is by its first bytes, its pixels, and why a file is refused.
+"""Image files: the kind of a file by its first bytes, its pixels, and the reasons for refusing it.
 
     decode(jpeg)                                   →  uint8 (height, width, 3), RGB, upright
-    decode(png, background=(255, 255, 255))        →  the same, with what is transparent put on white
+    decode(png, background=(255, 255, 255))        →  the same, with transparent pixels over white
 
-The pixels are those of Pillow, after `ImageOps.exif_transpose`; JPEG is decoded by libjpeg-turbo, and strictly: what is
-cut or damaged is refused. `KINDS` lists the files that are known, and what to do with those that are not read. The
-recipe `images`, `decode_images` and the operators of `fn.decoders` all decode here.
+The pixels are those of Pillow, after `ImageOps.exif_transpose`; JPEG is decoded strictly by libjpeg-turbo: truncated or
+damaged files are refused. `KINDS` lists the known kinds of files, with advice for those that are not read. The recipe
+`images`, `decode_images` and the operators of `fn.decoders` all decode here.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from beam_pipes.extras import require
 
 Pixels = npt.NDArray[Any]
 
-#: The most pixels of an image, unless a caller sets another limit: where Pillow stops.
+#: Default maximum number of pixels of an image: Pillow's own limit.
 MAX_PIXELS = 178_956_970
 
 
 class Kind(NamedTuple):
-    """A kind of file: its name, what its first bytes match, Pillow's name for it, and what to do if it is not read."""
+    """A kind of file: its name, a pattern for its first bytes, Pillow's name for it, and advice if it is not read."""
 
     name: str
     start: re.Pattern[bytes]
@@ -57,7 +57,7 @@ KINDS = (
     _kind("Git LFS pointer", rb"version https://git-lfs", None, "Fetch the file it stands for: git lfs pull"),
     _kind("AppleDouble", rb"\0\x05\x16\x07", None, "It holds what macOS keeps beside a file: remove it"),
 )
-#: What becomes of the features of files: kind, feature, what happens, and the reader whose pixels are the right ones.
+#: The treatment of file features: kind, feature, treatment, and the reader whose pixels are the reference.
 #: docs/file-formats.md shows them, beside the kinds that are not read.
 FEATURES = (
     ("all", "orientation, of Exif or else of XMP", "turned once; ignored where it cannot be read", "Pillow"),
@@ -79,13 +79,13 @@ FEATURES = (
     ("AVIF, BMP, GIF, WebP", "all that Pillow reads", "read", "Pillow"),
 )
 _ORIENTATION = 0x0112
-# Which orientation turns back what another one has turned.
+# Orientation → the one that reverses it.
 _BACK = {6: 8, 8: 6}
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 
 
 def kind_of(data: memoryview | bytes) -> Kind | None:
-    """What a file is by its first bytes, None if that is not known: `kind_of(b"GIF89a…").name` → `"GIF"`."""
+    """The kind of a file by its first bytes, None if unknown: `kind_of(b"GIF89a…").name` → `"GIF"`."""
     start = bytes(data[:400])
     return next((kind for kind in KINDS if kind.start.match(start)), None)
 
@@ -106,7 +106,7 @@ def decode(
     Args:
         data: the bytes of the file.
         space: "RGB", "BGR", "GRAY", or "ANY" for the channels of the file.
-        upright: whether the image is turned as its Exif orientation says; what cannot be read of it says nothing.
+        upright: whether the image is turned by its Exif orientation; unreadable Exif data is ignored.
         background: the colour that is seen through transparent pixels. None takes the colours that they hide.
         max_pixels: a larger image is refused before it is decoded.
         deep: whether grey images of 16 bits stay uint16. Else the upper 8 bits are taken, as from colours of 16 bits.
@@ -120,7 +120,7 @@ def decode(
     if kind is not None and kind.name == "JPEG":
         image = _jpeg(data, space, max_pixels, fastdct=fast_idct, fastupsample=fast_upsampling)
         if image is not None:
-            # Most files have no metadata, and Pillow takes longer to open a file than this takes to look.
+            # Most files have no metadata, and this check is faster than opening a file with Pillow.
             is_turned = upright and any(marker == 0xE1 for marker, _ in _segments(data, head_only=True))
             return turned(image, orientation_of(_opened(data, kind))) if is_turned else image
     file = _opened(data, kind)
@@ -130,15 +130,15 @@ def decode(
     _check_numbers(file, name)
     pillow: Any = require("PIL.Image", purpose="images")
     if file.format == "TIFF" and max_pixels > MAX_PIXELS and pillow.MAX_IMAGE_PIXELS is not None:
-        pillow.MAX_IMAGE_PIXELS = max(pillow.MAX_IMAGE_PIXELS, max_pixels)  # it asks again when it loads one
+        pillow.MAX_IMAGE_PIXELS = max(pillow.MAX_IMAGE_PIXELS, max_pixels)  # Pillow checks again on loading
     try:
         file.load()
     except MemoryError:
         raise
-    except Exception as error:  # of many classes: some of Pillow's readers let through what zlib or struct raise
+    except Exception as error:  # of many classes: some of Pillow's readers pass on errors of zlib or struct
         raise ValueError(f"the {name} file of {len(data)} bytes is damaged: {error}") from error
     image = _converted(file, space, background, deep=deep)
-    if file.format == "TIFF":  # turned by Pillow when it was loaded
+    if file.format == "TIFF":  # already turned by Pillow on loading
         return image if upright else turned(image, _BACK.get(orientation, orientation))
     return turned(image, orientation) if upright else image
 
@@ -146,16 +146,16 @@ def decode(
 def shape_of(data: memoryview, *, upright: bool = True) -> tuple[int, int, int]:
     """Height, width and channels, from the header of a file: `(375, 500, 3)`."""
     file = _opened(data, kind_of(data))
-    # Pillow gives the size of a TIFF as it is when it is turned.
+    # Pillow reports the size of a TIFF after turning it.
     is_turned = orientation_of(file) > 4 and upright != (file.format == "TIFF")
     width, height = file.size
     return (width, height, len(file.getbands())) if is_turned else (height, width, len(file.getbands()))
 
 
 def orientation_of(file: Any) -> int:
-    """The Exif orientation of an image that Pillow has opened, 1 to 8; 1 where there is none, or none that makes sense.
+    """The Exif orientation of an image that Pillow has opened, 1 to 8; 1 if it is missing or invalid.
 
-    As in `ImageOps.exif_transpose`, that of XMP counts where Exif has none.
+    As in `ImageOps.exif_transpose`, the orientation in XMP is used if Exif has none.
     """
     try:
         found = file.getexif().get(_ORIENTATION, 1)
@@ -188,12 +188,12 @@ def _check_size(size: tuple[int, int], max_pixels: int) -> None:
 
 
 def _jpeg(data: memoryview, space: str, max_pixels: int, **options: bool) -> Pixels | None:
-    """The pixels of a JPEG file; None for those that Pillow has to decode: in CMYK, or of unusual subsampling."""
+    """The pixels of a JPEG file; None for those that Pillow has to decode: CMYK or unusual subsampling."""
     simplejpeg = require("simplejpeg", purpose="JPEG")
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
-        if "subsampling" in str(error):  # libjpeg decodes more ways than TurboJPEG has names for
+        if "subsampling" in str(error):  # libjpeg supports more modes than TurboJPEG names
             return None
         raise _damaged_jpeg(data, error) from error
     _check_size((width, height), max_pixels)
@@ -210,10 +210,10 @@ def _jpeg(data: memoryview, space: str, max_pixels: int, **options: bool) -> Pix
 
 
 def _ends_in_padding(data: memoryview, words: str) -> bool:
-    """Whether libjpeg complains of nothing but equal bytes between the end of the image and the marker of the end.
+    """Whether libjpeg complains only of equal bytes between the end of the image and the end marker.
 
-    Some cameras and editors pad files there. Other bytes are refused: where an image is damaged, the decoder often
-    reaches its last block too early, and takes what is left for extraneous.
+    Some cameras and editors pad files there. Other bytes are refused: in a damaged image the decoder often reaches its
+    last block too early, and considers the rest extraneous.
     """
     found = re.search(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9", words)
     end = next((at for marker, at in _segments(data) if marker == 0xD9), 0)
@@ -221,7 +221,7 @@ def _ends_in_padding(data: memoryview, words: str) -> bool:
 
 
 def _damaged_jpeg(data: memoryview, error: ValueError) -> ValueError:
-    """What is said of a JPEG file that libjpeg-turbo refuses: damaged, or of another process."""
+    """The message for a JPEG file that libjpeg-turbo refuses: damaged, or of another process."""
     for marker, at in _segments(data, head_only=True):
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             bits, is_lossless = data[at + 4], marker in (0xC3, 0xC7, 0xCB, 0xCF)
@@ -246,7 +246,7 @@ def _segments(data: memoryview, *, head_only: bool = False) -> Iterator[tuple[in
             return
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
         if marker == 0xDA:
-            # To the next marker that neither stands for the byte 0xff nor restarts the scan.
+            # To the next marker that is neither a stuffed byte 0xff nor a restart.
             found = re.search(rb"\xff[^\x00\xd0-\xd7\xff]", data[at:])
             at = len(data) if found is None else at + found.start()
     if at + 2 == len(data) and bytes(data[at:]) == b"\xff\xd9":
@@ -257,18 +257,18 @@ def _segments(data: memoryview, *, head_only: bool = False) -> Iterator[tuple[in
 
 
 def _opened(data: memoryview, kind: Kind | None) -> Any:
-    """The file as Pillow opens it. Raises `ValueError` where it cannot."""
+    """The file opened by Pillow. Raises `ValueError` if that fails."""
     pillow = require("PIL.Image", purpose="images")
     pillow.init()
     try:
         if kind is not None and kind.plugin in pillow.OPEN:
-            return pillow.OPEN[kind.plugin][0](io.BytesIO(data), None)  # not `open`, which has a limit of its own
+            return pillow.OPEN[kind.plugin][0](io.BytesIO(data), None)  # not `open`, which has its own limit
         if kind is None or kind.plugin is not None:
             return pillow.open(io.BytesIO(data))
     except MemoryError:
         raise
     except Exception as error:  # as above
-        if isinstance(error, pillow.DecompressionBombError):  # of a kind that is not in the table
+        if isinstance(error, pillow.DecompressionBombError):  # a kind missing from the table
             raise ValueError(f"the image is too large, and of a kind whose limit cannot be raised: {error}") from error
         if kind is not None:
             variant = _variant_of_tiff(data) if kind.name == "TIFF" else ""
@@ -300,7 +300,7 @@ _NUMBERS = {1: "unsigned", 2: "signed", 3: "float", 5: "complex", 6: "complex fl
 
 
 def _check_numbers(file: Any, name: str) -> None:
-    """Raises `ValueError` for pixels whose range the file does not say: no rule turns them into 8 bits."""
+    """Raises `ValueError` for pixels of unknown range, for which no rule gives 8 bits."""
     tags = getattr(file, "tag_v2", {})
     is_wide = file.mode in ("I", "F") or any(each in (2, 3, 5, 6) for each in tags.get(_SAMPLE_FORMAT, ()))
     if is_wide:
@@ -340,7 +340,7 @@ def _converted_16_bits(file: Any, space: str, background: tuple[int, int, int] |
     values = np.asarray(file).astype(np.uint16)
     tags = getattr(file, "tag_v2", {})
     image: Pixels = (values << (16 - tags.get(_BITS_PER_SAMPLE, (16,))[0]))[:, :, None]
-    if tags.get(_PHOTOMETRIC) == 0:  # 0 is white; of 8 bits, Pillow turns that round itself
+    if tags.get(_PHOTOMETRIC) == 0:  # 0 is white; Pillow itself inverts 8-bit images
         image = ~image
     if space in ("RGB", "BGR"):
         image = np.repeat(image, 3, 2)

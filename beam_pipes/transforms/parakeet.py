@@ -1,7 +1,7 @@
-"""The names of `parakeet.data`, `parakeet.audio` and `parakeet.frontend` that are offered here, in one place.
+"""The supported names of `parakeet.data`, `parakeet.audio` and `parakeet.frontend`, in one place.
 
-Moving over is changing an import: `from parakeet.data import X` becomes `from beam_pipes.transforms.parakeet import X`.
-New code imports from `beam_pipes.map_style` and `beam_pipes.transforms.audio`.
+To migrate, change the import: `from parakeet.data import X` becomes `from beam_pipes.transforms.parakeet import X`. New
+code imports from `beam_pipes.map_style` and `beam_pipes.transforms.audio`.
 """
 
 from beam_pipes import map_style

@@ -9,7 +9,7 @@
 | `Vocabulary` | all tokens with their counts, most frequent first; cut by count or size |
 | `TopK` | the most frequent values with their counts |
 | `LengthHistogram` | the number of values of each length |
-| `KeyedSample` | a sample of bounded size, the same however the input is cut |
+| `KeyedSample` | a sample of bounded size, independent of how the input is cut |
 | `SentencePieceModel`, `TokenizersModel` | tokenizers, trained on such a sample |
 
 All except `Quantiles` are exact, and all give the same bytes on every runner.

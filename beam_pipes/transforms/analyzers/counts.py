@@ -26,7 +26,7 @@ from beam_pipes.errors import SpecError
 
 Value = str | bytes | int
 
-# Distinct values in memory, about 40 MB of words; beyond, a sorted run goes to a temporary file.
+# Maximum number of distinct values in memory, about 40 MB of words; then a sorted run goes to a temporary file.
 MOST_DISTINCT = 1 << 18
 
 # Types whose items are counted.
@@ -44,7 +44,7 @@ def _key_of_str(value: str) -> bytes:
 
 def _key_of_int(value: int) -> bytes:
     try:
-        return _INT.pack(int(value) + _SIGN)  # keys are in the order of numbers
+        return _INT.pack(int(value) + _SIGN)  # keys sort like the numbers
     except struct.error:
         raise SpecError(f"expected integers of 64 bits, got {value}. Count them as str.") from None
 
@@ -57,7 +57,7 @@ def value_of(kind: str, key: bytes) -> Value:
 
 
 def key_of(value: Value) -> bytes:
-    """The key of a value in files; keys are in the order of values."""
+    """The key of a value in files; keys sort like the values."""
     return _KEYS[kind_of(value)](value)
 
 
@@ -96,7 +96,7 @@ class ValueCounts(Accumulator):
             self._spill()
 
     def _are_lists(self, values: Sequence[object]) -> bool:
-        """Whether the values are lists, whose items are counted. For a text among lists, letters would be."""
+        """Whether the values are lists, whose items are counted; in a text among lists, letters would be counted."""
         classes = {type(value): value for value in values}
         lists = {issubclass(cls, LISTS) for cls in classes} | (set() if self._lists is None else {self._lists})
         if len(lists) > 1:
@@ -128,7 +128,7 @@ class ValueCounts(Accumulator):
     def _sorted_rows(self) -> Iterator[list[Row]]:
         """The rows of the table in blocks; it is empty after the last one.
 
-        Values are sorted, not keys: that is the same order, and no second table of them is needed.
+        Values are sorted instead of keys: the order is the same, and no second table is needed.
         """
         examples = {type(value): value for value in self._counts}
         kinds = set(map(kind_of, examples.values())) | ({self._kind} if self._kind else set())
@@ -174,7 +174,7 @@ def merged_counts(paths: Sequence[str], target: str) -> Iterator[tuple[str, Iter
 
 
 def _head(path: str) -> tuple[str, int]:
-    """The kind that a file names, and where its rows begin."""
+    """The kind named by a file, and the offset of its rows."""
     with open(path, "rb") as file:
         line = file.readline()
     return line[:-1].decode("ascii"), len(line)
@@ -201,12 +201,12 @@ BLOCK_ROWS = 1024
 
 _HEAD = struct.Struct("<II")
 
-# Files merged at once: below every limit on open files, and two passes are enough for 4,096 of them.
+# Files merged at once: below all limits on open files, and two passes suffice for 4,096 files.
 FAN_IN = 64
 
 
 def write_run(file: BinaryIO, blocks: Iterable[Sequence[Row]]) -> None:
-    """Writes rows whose keys ascend, given in blocks of any size."""
+    """Writes rows with ascending keys, given in blocks of any size."""
     for given in blocks:
         for start in range(0, len(given), BLOCK_ROWS):
             block = given[start : start + BLOCK_ROWS]
@@ -219,7 +219,8 @@ def write_run(file: BinaryIO, blocks: Iterable[Sequence[Row]]) -> None:
 
 
 def read_run(path: str, *, start: int = 0) -> Iterator[list[Row]]:
-    """The blocks of a run, which begins `start` bytes into the file. Raises `SpecError` if it ends within one."""
+    """The blocks of a run, which begins `start` bytes into the file. Raises `SpecError` if the file ends within a
+    block."""
     with open(path, "rb") as file:
         file.seek(start)
         while head := file.read(_HEAD.size):
@@ -256,7 +257,7 @@ def merged_runs(runs: Sequence[Iterable[list[Row]]]) -> Iterator[list[Row]]:
 
 
 def _summed(rows: list[Row]) -> list[Row]:
-    """Rows in the order of keys, those with equal keys as one."""
+    """Rows in the order of keys, with equal keys merged."""
     rows.sort()  # sorted pieces, so rows are compared once
     summed: list[Row] = []
     known, total = rows[0][0], 0

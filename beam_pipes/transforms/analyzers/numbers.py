@@ -1,7 +1,7 @@
 """Analyzers of numbers, or of vectors of one shape: `Count`, `MinMax` and `Moments`.
 
-Values are gathered into float64 blocks of a fixed length, so that sums do not depend on how records are batched and
-run at the speed of NumPy. All analyzers need one pass, and merge.
+Values are gathered into float64 blocks of a fixed length, so that sums do not depend on batching and run at NumPy
+speed. All analyzers need one pass, and merge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Block = npt.NDArray[np.float64]
 
 
 class NumberBlocks:
-    """`add` yields the blocks that are full, `rest` the last one; every value has the shape of the first.
+    """`add` yields full blocks, `rest` the last one; all values have the shape of the first.
 
     Raises `SpecError` for a value that is not a number, or has another shape.
     """
@@ -39,7 +39,7 @@ class NumberBlocks:
         self._count = 0
 
     def add(self, values: Values) -> Iterator[Block]:
-        """Takes values; yields float64[1024, *shape] as often as there are enough."""
+        """Takes values; yields float64[1024, *shape] whenever a block is full."""
         made = self._array(values)
         self._waiting.append(made)
         self._count += len(made)
@@ -204,8 +204,8 @@ class MomentSums:
 
         MomentSums.of(np.array([1.0, 3.0])).merged(MomentSums.of(np.array([5.0])))  →  count 3, mean 3.0, m2 8.0
 
-    Merging is that of Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm for computing sample
-    variances": nothing cancels, however large the mean is compared with the deviation.
+    Merging follows Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm for computing sample
+    variances": no cancellation occurs, however large the mean is compared with the deviation.
     """
 
     count: int
@@ -245,7 +245,7 @@ class MomentSums:
         return np.asarray(np.sqrt(self.variance))
 
     def to_bytes(self) -> bytes:
-        """JSON; floats in the shortest digits that give them back."""
+        """JSON; floats with the fewest digits that restore them."""
         value = {
             "count": self.count,
             "m2": self.m2.ravel().tolist(),

@@ -1,6 +1,6 @@
 """Distributions: quantiles of numbers, in bounded memory, and the number of values of each length.
 
-A sketch of bounded size gives any quantile, within a rank error that it knows.
+A sketch of bounded size gives any quantile within a known rank error.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Quantiles(Analyzer):
 
     Args:
         k: numbers kept at each level of the sketch: doubling it halves the error and doubles the file. With the default
-            a quantile is off by less than 0.5 % of the ranks of 10^9 numbers (`sketch.rank_error` is the bound that
-            holds), and the file has at most 0.6 MB.
+            a quantile is off by less than 0.5 % of the ranks of 10^9 numbers (`sketch.rank_error` is the actual bound),
+            and the file has at most 0.6 MB.
 
     A NaN has no rank: `AnalysisError`.
     """
@@ -85,8 +85,8 @@ class QuantileSketch:
 
         sketch = QuantileSketch(k=4096); sketch.add(numbers); sketch.quantile(0.5)  →  the median, about
 
-    Compacting a level moves no rank by more than `2^h`; `rank_error` sums this up, so it is a bound, no estimate. It
-    stays below `n · log2(n / k) / k`: for 10^9 numbers and k = 4096, 0.44 % of them. Memory: `8 · k · log2(n / k)`
+    Compacting a level moves no rank by more than `2^h`; `rank_error` sums this up, so it is a bound, not an estimate.
+    It stays below `n · log2(n / k) / k`: for 10^9 numbers and k = 4096, 0.44 % of them. Memory: `8 · k · log2(n / k)`
     bytes.
 
     Sources: Munro and Paterson (1980), "Selection and sorting with limited storage", for the levels; Karnin, Lang and
@@ -113,7 +113,7 @@ class QuantileSketch:
             raise SpecError("expected numbers that can be ordered, got NaN. Drop it in of=... before it is analysed.")
         self.count += len(made)
         self.low, self.high = min(self.low, float(made.min())), max(self.high, float(made.max()))
-        # In pieces of a level, so that the sketch does not depend on how numbers are batched.
+        # In pieces of one level, so that the sketch does not depend on batching.
         start = 0
         while start < len(made):
             taken = made[start : start + self.k - len(self._levels[0])]
@@ -122,7 +122,7 @@ class QuantileSketch:
             self._compact()
 
     def merge_from(self, other: QuantileSketch) -> None:
-        """Adds everything that the other sketch has seen."""
+        """Adds all numbers of the other sketch."""
         if other.k != self.k:
             raise SpecError(f"expected a sketch with k={self.k}, got one with k={other.k}.")
         self.count += other.count
@@ -238,7 +238,7 @@ class Lengths:
         return lengths[bisect.bisect_left(reached, fraction * self.count)]
 
     def buckets(self, boundaries: Sequence[int]) -> list[int]:
-        """How many values lie below the first boundary, between each two, and at or above the last.
+        """The number of values below the first boundary, between neighbouring ones, and at or above the last.
 
         `boundaries` ascend; `Lengths({2: 3, 5: 1}).buckets([4])` gives `[3, 1]`.
         """

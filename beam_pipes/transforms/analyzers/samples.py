@@ -38,7 +38,7 @@ _KEY_BYTES = 16
 _ALL = (1 << 8 * _KEY_BYTES) - 1
 _ROW = struct.Struct("<16sBI")
 
-# What a sampled value takes besides its bytes: its key, and Python's overhead for an object in a list.
+# Memory of a sampled value besides its bytes: its key, and Python's overhead for an object in a list.
 ROW_BYTES = 64
 
 
@@ -55,7 +55,7 @@ class Sampled(NamedTuple):
 
 
 def sample_key(seed: int, record_id: str, item: int) -> bytes:
-    """The key of a record's value number `item`, 16 bytes: the same however the input is divided."""
+    """The key of a record's value number `item`, 16 bytes, independent of how the input is divided."""
     text = f"{seed}\0{record_id}\0{item}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
@@ -63,7 +63,7 @@ def sample_key(seed: int, record_id: str, item: int) -> bytes:
 class SampleOfShard(Accumulator):
     """Keeps the values with the smallest keys, at most `max_bytes` together.
 
-    A value has its own bytes and `ROW_BYTES`, so that many short ones are bounded too. The sample of the whole is a
+    A value counts as its own bytes plus `ROW_BYTES`, which also bounds many short values. The sample of the whole is a
     subset of the samples of its parts: a value that fits into the whole fits into its part.
     """
 
@@ -73,7 +73,7 @@ class SampleOfShard(Accumulator):
         # Each entry is `inverted key + value`, so the largest key is at the root of the heap.
         self._heap: list[bytes] = []
         self._bytes = 0
-        self._end: bytes | None = None  # the smallest key that did not fit: from there on nothing does
+        self._end: bytes | None = None  # the smallest key that did not fit; larger ones do not either
         self._last: tuple[str, int] = ("", -1)
 
     def add(self, values: Values, record_ids: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ class SampleOfShard(Accumulator):
 def merge_samples(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
     """Writes the sample of the whole, given the samples of its parts."""
     with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
-        while len(paths) > FAN_IN:  # the number of files that are open at once
+        while len(paths) > FAN_IN:  # limits the number of open files
             following = [os.path.join(scratch, secrets.token_hex(8)) for _ in range(0, len(paths), FAN_IN)]
             for number, path in enumerate(following):
                 _merge(paths[number * FAN_IN : (number + 1) * FAN_IN], path, max_bytes=max_bytes)
@@ -124,13 +124,13 @@ def _merge(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
         if size > max_bytes:
             end = row.key
             break
-    # Read again instead of kept: so merging takes no memory.
+    # Reread instead of kept, so that merging takes no memory.
     kept = itertools.takewhile(lambda row: end is None or row.key < end, heapq.merge(*map(read_sample, paths)))
     write_sample(target, kept, end)
 
 
 def write_sample(path: str, rows: Iterable[Sampled], end: bytes | None) -> None:
-    """Writes rows whose keys ascend. `end` is the smallest key that was left out, None if nothing was."""
+    """Writes rows whose keys ascend. `end` is the smallest key left out, None if all fit."""
     with open(path, "wb") as file:
         file.write(json.dumps({"end": None if end is None else end.hex()}).encode() + b"\n")
         for row in rows:
@@ -201,7 +201,7 @@ class KeyedSample(Analyzer):
         return [row.value for row in read_sample(path)]
 
 
-# What this class decides: input and output, and what makes training repeatable.
+# Options set by this class: input, output, and those that make training repeatable.
 _OURS = ("input", "sentence_iterator", "model_writer", "model_prefix", "num_threads", "vocab_size", "model_type")
 
 
@@ -297,7 +297,7 @@ class TokenizersModel(Analyzer):
             at white space). The library's WordPiece trainer numbers pieces differently in every process, so it
             is not offered.
         min_frequency: pairs that occur less often are not merged.
-        special_tokens: tokens with the first ids. "bpe" needs one for what is unknown: the first one.
+        special_tokens: tokens with the first ids. "bpe" uses the first one as the unknown token.
         max_bytes: bytes of text to train on, and 64 for each text.
         seed: of the sample.
 
@@ -362,7 +362,7 @@ class TokenizersModel(Analyzer):
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """The library counts words in threads, which it takes from the environment at every call."""
+    """The library counts words in threads, whose number it reads from the environment on every call."""
     before = os.environ.get(_THREADS)
     os.environ[_THREADS] = "false"
     try:

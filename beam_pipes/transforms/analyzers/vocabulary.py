@@ -38,7 +38,7 @@ from beam_pipes.transforms.analyzers.counts import (
     write_run,
 )
 
-# Rows that are sorted in memory at once, about 12 MB; beyond, sorted runs go to temporary files.
+# Maximum number of rows sorted in memory, about 12 MB; more go to temporary files as sorted runs.
 MOST_SORTED = 1 << 16
 
 _RANK = struct.Struct(">Q")
@@ -52,7 +52,7 @@ class TokenTable:
         table["the"]                                    →  2
         table.ids(["the", "cat"], unknown="<unk>")      →  int32[2]
 
-    `total` counts all tokens that were seen, `distinct` the different ones; those that were cut are among them.
+    `total` counts all tokens seen, `distinct` the different ones; both include tokens that were cut.
     """
 
     def __init__(self, tokens: list[Value], counts: Sequence[int], *, total: int, distinct: int) -> None:
@@ -72,7 +72,7 @@ class TokenTable:
         return token in self._ids
 
     def __getitem__(self, token: Value) -> int:
-        """The id of a token. Raises `KeyError` for one that is not there."""
+        """The id of a token. Raises `KeyError` for an unknown one."""
         return self._ids[token]
 
     def get(self, token: Value, default: int) -> int:
@@ -80,9 +80,9 @@ class TokenTable:
         return self._ids.get(token, default)
 
     def ids(self, tokens: Sequence[Value], *, unknown: Value | None = None) -> npt.NDArray[np.int32]:
-        """The ids of tokens, int32[len(tokens)]; those that are not there get the id of `unknown`.
+        """The ids of tokens, int32[len(tokens)]; unknown ones get the id of `unknown`.
 
-        Raises `SpecError`, naming the token, where one is not there and no `unknown` is given.
+        Raises `SpecError`, naming the token, for an unknown one if no `unknown` is given.
         """
         known = self._ids
         if unknown is not None:
@@ -113,7 +113,7 @@ class Vocabulary(Analyzer):
         reserved: tokens that get the first ids, whether they occur or not, with the count 0.
 
     Memory: a table of at most 2^18 distinct tokens, about 40 MB of words, while a source shard is read, and less while
-    they are merged; what is beyond goes through temporary files. The whole vocabulary is in memory where it is used.
+    they are merged; the rest goes through temporary files. Users of the vocabulary hold all of it in memory.
 
     The file has a line of JSON (`kind`, `total`, `distinct`), then one for each token: `["the", 123]`; bytes in base64.
     """
@@ -143,7 +143,7 @@ class Vocabulary(Analyzer):
             tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch,
         ):
             totals = [0, 0]
-            ordered = self._ordered(self._kept(kind, blocks, totals), scratch)  # has read them all: totals are known
+            ordered = self._ordered(self._kept(kind, blocks, totals), scratch)  # has read all rows, so totals are known
             with open(target, "w", encoding="utf-8") as file:
                 head = {"distinct": totals[1], "kind": kind, "total": totals[0]}
                 file.write(json.dumps(head) + "\n")
@@ -159,11 +159,11 @@ class Vocabulary(Analyzer):
         return TokenTable(tokens, [count for _, count in rows], total=head["total"], distinct=head["distinct"])
 
     def class_names(self, value: TokenTable) -> list[str]:
-        """The tokens, sorted by name: with more data, the most frequent one may be another."""
+        """The tokens, sorted by name, because the order of frequency may change with more data."""
         return sorted(map(str, value.tokens))
 
     def _kept(self, kind: str, blocks: Iterator[list[Row]], totals: list[int]) -> Iterator[list[Row]]:
-        """The rows that are neither too rare nor reserved; adds up in `totals` what there was."""
+        """The rows that are neither too rare nor reserved; adds all rows to `totals`."""
         reserved = {key_of(token) for token in self.reserved if kind_of(token) == kind}
         least = self.min_count
         for block in blocks:
@@ -178,7 +178,7 @@ class Vocabulary(Analyzer):
         left = self.size - len(self.reserved)
         if left <= MOST_SORTED:
             rows = itertools.chain.from_iterable(blocks)
-            return iter([heapq.nlargest(left, rows, key=_COUNT)])  # of equal ones those that come first
+            return iter([heapq.nlargest(left, rows, key=_COUNT)])  # among equal counts, the first rows
         return _first(_sorted(blocks, scratch), left)
 
 
@@ -191,7 +191,8 @@ def _first(blocks: Iterator[list[Row]], left: int) -> Iterator[list[Row]]:
 
 
 def _sorted(blocks: Iterator[list[Row]], scratch: str) -> Iterator[list[Row]]:
-    """Rows that come in the order of keys, most frequent first: in pieces, which go to files where there are more."""
+    """Rows given in the order of keys, most frequent first: sorted in pieces, which go to files if there are
+    several."""
     runs: list[str] = []
     piece: list[Row] = []
     for block in blocks:
@@ -226,8 +227,8 @@ def _line(token: Value, count: int) -> str:
 class TopK(Analyzer):
     """The `k` most frequent values with their counts: gives `[("the", 123), …]`, exact.
 
-    Values are what `Vocabulary` counts; equal counts are in the order of the values. Every value is counted, so this
-    costs what a vocabulary costs.
+    Values are counted as by `Vocabulary`; equal counts are in the order of the values. Every value is counted, so this
+    costs as much as a vocabulary.
     """
 
     k: int = 100

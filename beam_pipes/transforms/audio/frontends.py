@@ -127,7 +127,7 @@ def pronounce(word: str) -> list[str]:
 
 
 def read_lexicon(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
-    """Reads a lexicon in the CMU dictionary's format: `WORD  W ER1 D` a line, `;;;` comments, `WORD(2)` variants.
+    """Reads a lexicon in the CMU dictionary's format: one `WORD  W ER1 D` per line, `;;;` comments, `WORD(2)` variants.
 
     Stress digits are dropped and the first variant of a word is kept. Raises `DatasetError` with the line's number
     if a line holds no phoneme.
@@ -181,7 +181,7 @@ class Vocab:
 
     @property
     def num_specials(self) -> int:
-        """How many ids are those of special symbols."""
+        """The number of ids of special symbols."""
         return len(self.special_symbols)
 
     def lookup(self, symbol: str) -> int:

@@ -1,6 +1,6 @@
 """From sound files to mel spectrograms, with the options in one object (`AudioProcessor`).
 
-Normalizers bring magnitudes into the range that a model learns on, and back.
+Normalizers map magnitudes to the range used for training, and back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AudioProcessor:
 
     Args:
       sample_rate: Hz; files of another rate are resampled.
-      n_fft, win_length, hop_length: samples a frame, under the window, and between frames.
+      n_fft, win_length, hop_length: samples per frame, per window, and between frames.
       n_mels: bands of a mel spectrogram.
       f_min, f_max: Hz, the range of the bands; up to half the sample rate by default.
       center, pad_mode: see `StftOptions`.

@@ -4,9 +4,9 @@
     decoded(…).wave(sample_rate=16000)             →  float32 (80000,), channels averaged
     read_wav("a.flac", sample_rate=16000)          →  the same wave, and 16000
 
-A file that was cut short decodes without a word to what is left of it. So what a format states about its completeness
-is compared with what is there (`_check_whole`): bytes of samples (WAV, RF64, AIFF), number of samples (FLAC, SPHERE),
-MD5 (FLAC), number of frames (MP3), pages and the end of the stream (OGG).
+A truncated file decodes silently to what is left of it. So the facts that a format states about its completeness are
+compared with the content (`_check_whole`): bytes of samples (WAV, RF64, AIFF), number of samples (FLAC, SPHERE), MD5
+(FLAC), number of frames (MP3), pages and the end of the stream (OGG).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AUDIO_SUFFIXES = (".aif", ".aifc", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".o
 #: Sound that libsndfile does not decode.
 UNREAD_SUFFIXES = (".aac", ".amr", ".ape", ".m4a", ".mka", ".mp4", ".webm", ".wma", ".wv")
 
-# How files that libsndfile does not decode begin, whatever their names are.
+# First bytes of files that libsndfile does not decode, whatever their names.
 _UNREAD_KINDS = {
     b"\x1aE\xdf\xa3": "WebM or Matroska",
     b"0&\xb2u": "WMA",
@@ -42,10 +42,10 @@ _UNREAD_KINDS = {
     b"MAC ": "Monkey's Audio",
 }
 _UNREAD = re.compile(b"|".join([*map(re.escape, _UNREAD_KINDS), rb"....ftyp", rb"\xff[\xf0\xf1\xf8\xf9]"]), re.DOTALL)
-# Programs that write to a pipe do not know the length, and state one that no file has, or none.
+# Programs that write to a pipe do not know the length, and state an impossible one or none.
 _NO_LENGTH = 0x7FFF_0000
 _UNKNOWN_FRAMES = 1 << 62
-# What libsndfile logs of files that end early.
+# libsndfile's log messages about files that end early.
 _SHOULD_BE = re.compile(r"^ *(?:riff|data|Data Size) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
 _REMEDY = "Copy the file again, or leave such files out (--on-error drop)."
 
@@ -72,11 +72,11 @@ class Sound:
         return resample(wave, self.rate, sample_rate).astype(np.float32)
 
     def as_int16(self, wave: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int16], int]:
-        """A wave as int16, scaled as libsndfile scales it, and how many samples are too loud for that and clipped."""
+        """A wave as int16, scaled as by libsndfile, and the number of samples that are too loud and clipped."""
         if wave.dtype == np.int16:
             return wave, 0
         scaled = np.rint(wave * np.float32(32767 if self.subtype in ("OPUS", "VORBIS") else 32768))
-        clipped = int(np.count_nonzero(np.abs(scaled) > 32768))  # 1.0 itself moves by one step, as in every reader
+        clipped = int(np.count_nonzero(np.abs(scaled) > 32768))  # 1.0 itself is off by one step, as in every reader
         return np.clip(scaled, -32768, 32767).astype(np.int16), clipped
 
 
@@ -98,7 +98,7 @@ def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
             _check_whole(content, file, len(samples), name)
             rate, subtype = int(file.samplerate), str(file.subtype)
     except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
-        # The text without the address of an object, which no two runs share.
+        # The text without an object's address, which differs between runs.
         raise DatasetError(
             f"cannot decode sound from {name}: {getattr(error, 'error_string', error)}{_if_unread(content, name)}",
             source=name,
@@ -196,7 +196,7 @@ def _check_whole(content: bytes, file: Any, num_read: int, name: str) -> None:
 
 
 def _bytes_of_samples(content: bytes) -> tuple[int, int, str] | None:
-    """Of WAV, RF64 and AIFF: how many bytes of samples the header states, and how many there are."""
+    """For WAV, RF64 and AIFF: the stated and the actual number of bytes of samples."""
     is_aiff = content[:4] == b"FORM"
     order: Literal["big", "little"] = "big" if is_aiff or content[:4] == b"RIFX" else "little"
     at, long_size = 12, 0
@@ -213,7 +213,7 @@ def _bytes_of_samples(content: bytes) -> tuple[int, int, str] | None:
 
 def _samples_of_flac(file: Any, content: bytes, name: str) -> npt.NDArray[Any]:
     """int32 samples, in the upper bits, compared with the MD5 in the header; float32 if it states no length."""
-    if file.frames >= _UNKNOWN_FRAMES:  # an encoder that wrote to a pipe: there is no MD5 either
+    if file.frames >= _UNKNOWN_FRAMES:  # the encoder wrote to a pipe, so there is no MD5 either
         return _to_the_end(file)
     samples: npt.NDArray[np.int32] = file.read(dtype="int32", always_2d=True)
     at = content.find(b"fLaC") + 8  # STREAMINFO is the first block; ID3 tags may precede it
@@ -234,8 +234,8 @@ def _samples_of_flac(file: Any, content: bytes, name: str) -> npt.NDArray[Any]:
 
 
 def _to_the_end(file: Any) -> Wave:
-    """All samples of a file whose length libsndfile does not know. Reading over the end fails when the samples are
-    already there, so the rest of the array shows how many there are.
+    """All samples of a file whose length libsndfile does not know. Reading past the end fails after the samples are
+    delivered, so the rest of the array shows their number.
     """
     parts: list[Wave] = []
     while True:
@@ -253,20 +253,20 @@ def _to_the_end(file: Any) -> Wave:
             return np.concatenate(parts)
 
 
-# MPEG audio, layer III: kilobits a second by index, and Hz; version 1, then 2 and 2.5.
+# MPEG audio, layer III: kilobits per second by index, and Hz; version 1, then 2 and 2.5.
 _KBPS = (
     (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 )
-# What the first frame may hold instead of sound, after the side information: the number of frames.
+# The first frame may hold a header with the number of frames instead of sound, after the side information.
 _VBR_HEADER = re.compile(rb"(?:Xing|Info)...[\1\3\5\7\t\x0b\r\x0f](....)|VBRI.{10}(....)", re.DOTALL)
-# Samples that encoders add at both ends, which the header states in 12 bits each.
+# Samples that encoders add at each end, stated in the header in 12 bits each.
 _MOST_PADDING = 2 * 4096
 _HZ = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
 
 
 def _mp3_frame(content: bytes, at: int) -> tuple[int, int] | None:
-    """Bytes and samples of the frame that begins there; None if there is none, or it says not how long it is."""
+    """Bytes and samples of the frame that begins there; None if there is none or its length is unknown."""
     if len(content) < at + 4 or content[at] != 0xFF or content[at + 1] & 0xE6 != 0xE2:
         return None
     version, kbps, hz = content[at + 1] >> 3 & 3, content[at + 2] >> 4, content[at + 2] >> 2 & 3
@@ -279,9 +279,9 @@ def _mp3_frame(content: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _frames_of_mp3(content: bytes, file: Any, name: str) -> tuple[int, int, str] | None:
-    """How many frames the header states and how many there are, in whole; None if it states none.
+    """The stated number of frames and the actual number of whole ones; None if none is stated.
 
-    libsndfile reads as many samples as the header states, or as it estimates without one: what is beyond is lost.
+    libsndfile reads as many samples as the header states, or an estimate without one; the rest is lost.
     """
     at = 10 + sum((content[6 + k] & 0x7F) << 7 * (3 - k) for k in range(4)) if content[:3] == b"ID3" else 0
     count = samples = 0

@@ -19,10 +19,10 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric")
 class StftOptions:
     """How a wave is cut into frames and windowed.
 
-    `n_fft` samples a frame, of which the periodic Hann window spans the middle `win_length` (all by default), a frame
-    every `hop_length` samples (a quarter of the window by default). With `center`, frame t is centred at sample
-    `t * hop_length`, and the wave is extended at its ends by `n_fft // 2` samples as `pad_mode` says (of
-    `numpy.pad`); without it, frame t starts there.
+    A frame has `n_fft` samples; the periodic Hann window spans its middle `win_length` (all by default), and frames are
+    `hop_length` samples apart (a quarter of the window by default). With `center`, frame t is centred at sample
+    `t * hop_length`, and the wave is extended at its ends by `n_fft // 2` samples by `pad_mode` (of `numpy.pad`);
+    without it, frame t starts there.
     """
 
     n_fft: int
@@ -109,7 +109,7 @@ def istft(spectrum: np.ndarray, options: StftOptions, *, length: int | None = No
 
 Array = npt.NDArray[np.float64]
 
-# Slaney's scale (Auditory Toolbox, 1998): linear to 1000 Hz at 200/3 Hz a mel, then 27 mels for a factor of 6.4.
+# Slaney's scale (Auditory Toolbox, 1998): linear to 1000 Hz at 200/3 Hz per mel, then 27 mels for a factor of 6.4.
 LINEAR_HZ_PER_MEL = 200.0 / 3.0
 BREAK_HZ = 1000.0
 BREAK_MEL = BREAK_HZ / LINEAR_HZ_PER_MEL
@@ -213,7 +213,7 @@ def resample(wave: np.ndarray, from_rate: int, to_rate: int) -> Samples:
     if from_rate == to_rate or not len(samples):
         return np.array(samples)
     size = -(-len(samples) * to_rate // from_rate)
-    # soxr rounds the length down, so a silence is appended that is longer than the missing sample.
+    # soxr rounds the length down, so silence longer than the missing sample is appended.
     silence = np.zeros(1 + -(-from_rate // to_rate))
     made: Samples = require("soxr", purpose="resampling").resample(
         np.append(samples, silence), from_rate, to_rate, quality="VHQ"

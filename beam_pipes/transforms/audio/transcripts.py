@@ -1,4 +1,4 @@
-"""What is said in sound files: manifests and texts, and which file, or which piece of one, each of their rows is about.
+"""Transcripts of sound files: manifests and texts, and the file or piece of a file that each row describes.
 
     {"audio_filepath": "clips/a.wav", "text": "to be", "speaker": 7}      JSON Lines, CSV or TSV
     {"audio_filepath": "long.wav", "offset": 1.5, "duration": 2, …}       a piece of a file, as in NeMo
@@ -10,7 +10,7 @@
     long-1 long 1.5 3.5                                                   segments, text and wav.scp of Kaldi
 
 `rows_of_manifest` reads them, each row with its place for messages; `Transcripts` finds the rows of a file; `piece_of`
-says which part of the file a row is about.
+gives the part of the file that a row describes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ AUDIO_FIELDS = (
     "audio", "audio_filepath", "audio_file", "path", "file", "file_name", "filename", "wav", "recording_id", "id",
 )  # fmt: skip
 TEXT_FIELDS = ("text", "transcript", "transcription", "sentence", "normalized_text")
-#: Endings of files that hold the text of the one sound file beside them, `a.txt` of `a.wav`; the first that exists.
+#: Suffixes of files with the text of the sound file beside them, `a.txt` for `a.wav`; the first that exists is used.
 TEXT_SUFFIXES = (".normalized.txt", ".txt", ".lab")
-#: The files of a directory of Kaldi that are read; those of the last name have the rows of all.
+#: The files read in a Kaldi directory; those with the last name have the rows of all.
 KALDI = ("segments", "text", "utt2spk", "wav.scp")
 _LJSPEECH = {2: ("audio", "text"), 3: ("audio", "raw_text", "text")}
 _STARTS = ("offset", "start", "start_time", "begin", "begin_time")
 _ENDS = ("end", "end_time")
 _SUFFIXES = frozenset({*AUDIO_SUFFIXES, *UNREAD_SUFFIXES})
-#: By how much times in manifests may miss the end of a file; lhotse allows as much.
+#: Tolerance between times in manifests and the end of a file; lhotse allows as much.
 TOLERANCE_SECS = 0.025
 
 
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
     @property
     def is_beside(self) -> bool:
-        """Whether it is a file of text, which may be about the sound file beside it, or no sound."""
+        """Whether a file is text, which may describe the sound file beside it, or is not sound."""
         return self.place.endswith(TEXT_SUFFIXES)
 
 
@@ -77,7 +77,7 @@ class Transcripts:
     root: str | None = None
 
     def __post_init__(self) -> None:
-        if self.root is not None:  # a stage may change the working directory
+        if self.root is not None:  # because a stage may change the working directory
             object.__setattr__(self, "root", os.path.abspath(self.root))
 
     def __getstate__(self) -> dict[str, object]:
@@ -112,7 +112,7 @@ class Transcripts:
         return found
 
     def _folder(self, manifest: Asset) -> str:
-        """Where the paths of a manifest begin: its directory, if it is within the root; "" is the root."""
+        """The base of a manifest's paths: its directory, if it is within the root; "" is the root."""
         assert self.root is not None
         folder = os.path.relpath(os.path.dirname(os.path.abspath(manifest)), self.root).replace(os.sep, "/")
         return "" if folder == "." or folder.startswith("..") else folder
@@ -129,8 +129,8 @@ class Transcripts:
     def matched(self, paths: Sequence[str], fields: Sequence[str], *, root: str) -> Transcripts:
         """These transcripts, with `root` if that makes every row name one file.
 
-        Raises `DatasetError` unless every row is about one file, all `fields` exist, no two rows are about the same
-        piece of a file, and what says which piece is numbers.
+        Raises `DatasetError` unless every row describes one file, all `fields` exist, no two rows describe the same
+        piece of a file, and the fields that define the piece are numbers.
         """
         by_stem: dict[str, list[str]] = {}
         for path in paths:
@@ -195,10 +195,10 @@ def _stem(path: str) -> str:
 
 
 class Excerpt(NamedTuple):
-    """What a row is about: seconds `start` to `end` of a file, to its end if that is None; one channel, or all.
+    """The piece that a row describes: seconds `start` to `end` of a file, to its end if None; one channel, or all.
 
-    Times are rounded: an `end` that is at most `slack` seconds behind the end of the file is that. A row that states
-    its length alone (`is_whole`) is about the whole file if that is as long, but for the slack.
+    Times are rounded: an `end` at most `slack` seconds after the end of the file counts as that end. A row that states
+    only its length (`is_whole`) describes the whole file if that has this length, within the slack.
     """
 
     start: float
@@ -208,7 +208,7 @@ class Excerpt(NamedTuple):
     slack: float
 
     def samples(self, num_samples: int, rate: int) -> tuple[int, int] | None:
-        """The first sample and that behind the last one in a file of `num_samples`; None if it has not all of them."""
+        """The first sample and the one after the last in a file of `num_samples`; None if it lacks some."""
         first = round(self.start * rate)
         stop = num_samples if self.end is None else first + round((self.end - self.start) * rate)
         if (stop > num_samples or self.is_whole) and abs(stop - num_samples) <= self.slack * rate:
@@ -220,7 +220,7 @@ class Excerpt(NamedTuple):
 
 
 def piece_of(row: Row) -> Excerpt | None:
-    """The piece of a file that a row is about; None if it names no times, and no channel as lhotse does.
+    """The piece of a file that a row describes; None if it has no times and, as in lhotse, no channel.
 
     `offset`, `start`, `start_time`, `begin` or `begin_time`, and `duration`, `end` or `end_time`, in seconds.
     """
@@ -245,7 +245,7 @@ def piece_of(row: Row) -> Excerpt | None:
 
 
 def _secs(row: Row, names: Iterable[str]) -> str | None:
-    """The first of these fields that has a value, which is a number, as it is written."""
+    """The first of these fields that has a value; the value must be a number and is returned as written."""
     for name in names:
         value = row.fields.get(name)
         if value is None or value == "":
@@ -266,7 +266,7 @@ def _secs(row: Row, names: Iterable[str]) -> str | None:
 
 
 def rows_of_manifest(path: str) -> Iterator[Row]:
-    """The rows of a manifest. Raises `DatasetError` for an invalid line, and for what is no text in UTF-8."""
+    """The rows of a manifest. Raises `DatasetError` for an invalid line and for files that are not UTF-8 text."""
     place = path
     opened: Callable[..., TextIO] = gzip.open if path.endswith(".gz") else open
     name = path.removesuffix(".gz")
@@ -316,7 +316,7 @@ def json_rows(path: str, lines: Iterable[str]) -> Iterator[Row]:
 
 
 def _rows_of_cut(place: str, cut: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """A cut of lhotse: what each of its supervisions is about, in times of the recording."""
+    """A cut of lhotse: the piece that each of its supervisions describes, in times of the recording."""
     recording, supervisions = cut.get("recording"), cut.get("supervisions")
     try:
         if not isinstance(recording, Mapping) or not isinstance(supervisions, list) or recording.get("transforms"):

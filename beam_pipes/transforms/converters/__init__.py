@@ -1,4 +1,4 @@
-"""Feature converters: from what a task offers to what a model architecture reads.
+"""Feature converters: from a task's features to those that a model architecture reads.
 
 `CONVERTERS` is the table of them by name; `converter_named("lm")` looks one up.
 """
@@ -54,7 +54,7 @@ CONVERTERS: Mapping[str, type[FeatureConverter]] = {
 
 
 def converter_named(name: str) -> type[FeatureConverter]:
-    """The converter class of a name of the table: `converter_named("lm")` → `LMFeatureConverter`.
+    """The converter class of a name in the table: `converter_named("lm")` → `LMFeatureConverter`.
 
     Raises `UnknownNameError` listing the names.
     """
@@ -68,7 +68,7 @@ def converter_named(name: str) -> type[FeatureConverter]:
 
 
 def __getattr__(name: str) -> object:
-    if name == "JoinedSplit":  # brings the cache, which converters alone do not need
+    if name == "JoinedSplit":  # imports the cache, which other converters do not need
         from beam_pipes.transforms.converters.joined_split import JoinedSplit
 
         return JoinedSplit

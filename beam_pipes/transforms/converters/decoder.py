@@ -2,9 +2,9 @@
 
 | converter | reads |
 | --- | --- |
-| `DecoderFeatureConverter` | any task of a decoder-only model: targets, with inputs and suffixes where it has them |
+| `DecoderFeatureConverter` | any task of a decoder-only model: targets, with inputs and suffixes if present |
 | `PassThroughFeatureConverter` | the task's features, unchanged |
-| `PrePacked…FeatureConverter` | model features that were packed when written; a class for each architecture |
+| `PrePacked…FeatureConverter` | model features packed when written; one class per architecture |
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DecoderFeatureConverter(FeatureConverter):
         super().__init__(pack=pack, **common)
 
     def converter_for(self, features: Collection[str]) -> FeatureConverter:
-        """The converter that serves tasks with these features."""
+        """The converter for tasks with these features."""
         if "suffixes" in features:
             return self._prefix_suffix_lm
         return self._prefix_lm if "inputs" in features else self._lm

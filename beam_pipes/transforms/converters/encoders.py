@@ -87,7 +87,7 @@ class EncoderFeatureConverter(FeatureConverter):
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         inputs_ids, targets_ids = rows.get("inputs_segment_ids"), rows.get("targets_segment_ids")
         if inputs_ids is None or targets_ids is None:
-            return super().convert_rows(rows)  # which says what is missing
+            return super().convert_rows(rows)  # which reports what is missing
         if self._apply_length_check and not np.array_equal(inputs_ids, targets_ids):
             raise TaskError(
                 "inputs and targets of an encoder-only example should be aligned, but rows have other segment ids for "
@@ -158,7 +158,7 @@ def encoder_decoder_features(rows: Features, *, pack: bool = True, bos_id: int =
 
 
 class EncDecFeatureConverter(FeatureConverter):
-    """`FeatureConverter` for an encoder-decoder: see `encoder_decoder_features` for what goes in and comes out."""
+    """`FeatureConverter` for an encoder-decoder: see `encoder_decoder_features` for its input and output."""
 
     TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("inputs", "targets")
     MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens(

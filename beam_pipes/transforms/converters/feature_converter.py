@@ -53,11 +53,11 @@ class FeatureConverter(abc.ABC):
     TensorFlow and NumPy, or `_convert_features(dataset, task_feature_lengths)` for full control of the dataset.
 
     Args:
-        pack: several examples share a row, told apart by segment ids; False pads each example to the length.
+        pack: several examples share a row, distinguished by segment ids; False pads each example to the length.
         use_custom_packing_ops: accepted for compatibility; the standard operations suffice. For less padding than
             online packing, plan rows offline and convert them by `convert_rows`.
         apply_length_check: an example longer than its `task_feature_lengths` is an error; False cuts it.
-        bos_id: what the decoder reads first in every sequence.
+        bos_id: the first id that the decoder reads in every sequence.
         passthrough_features: further features, by name, that are packed or padded and otherwise unchanged; they
             need a length too unless they have rank 0.
 
@@ -129,7 +129,7 @@ class FeatureConverter(abc.ABC):
     ) -> Iterator[dict[str, np.ndarray]]:
         """Converts NumPy examples one row at a time, without TensorFlow; the same rows as `__call__`.
 
-        Raises `TaskError` for the first example that is not what `TASK_FEATURES` says or is too long.
+        Raises `TaskError` for the first example that does not match `TASK_FEATURES` or is too long.
         """
         self._check_has_array_form()
         lengths = self._checked_lengths(task_feature_lengths)
@@ -142,7 +142,7 @@ class FeatureConverter(abc.ABC):
         and makes them); for a single task feature, as from packed loaders, plain `segment_ids` and
         `positions` suffice. Integers narrower than the declared dtype are widened; passthrough features are passed on.
 
-        Raises `TaskError` for what is missing or has another shape or dtype.
+        Raises `TaskError` for features that are missing or have another shape or dtype.
         """
         self._check_has_array_form()
         rows = self._widened(with_feature_names(rows, self.TASK_FEATURES))
@@ -152,7 +152,7 @@ class FeatureConverter(abc.ABC):
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> Mapping[str, Length]:
         """The length of every model feature, given those of the task features."""
 
-    # What a cached split has to give, for `beam_pipes.tasks.loading`.
+    # Requirements on a cached split, for `beam_pipes.tasks.loading`.
 
     def for_lengths(self, task_feature_lengths: Mapping[str, Length]) -> FeatureConverter:
         """The converter that serves task features of these names: itself, unless it chooses among others."""
@@ -220,7 +220,7 @@ class FeatureConverter(abc.ABC):
             return self._with_passthrough(self._convert_example(self._with_seqio_keys(features)), features)
 
         if type(self)._convert_example.__module__.startswith("beam_pipes."):
-            # Nothing here branches on tensors, and AutoGraph takes a second per converter to find that out.
+            # Nothing here branches on tensors, and AutoGraph would take a second per converter to find out.
             convert = tf.autograph.experimental.do_not_convert(convert)
         return rows.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -328,7 +328,7 @@ class FeatureConverter(abc.ABC):
     def _model_lengths(
         self, task_feature_lengths: Mapping[str, Length], length_of: Callable[[str], Length]
     ) -> dict[str, Length]:
-        """The lengths of the model features, packing features included, and of what is passed through."""
+        """The lengths of the model features, including packing features, and of passthrough features."""
         names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self._pack else {})]
         return {**{name: length_of(name) for name in names}, **self._passthrough_lengths(task_feature_lengths)}
 
@@ -336,7 +336,7 @@ class FeatureConverter(abc.ABC):
         return {name: task_feature_lengths[name] for name in self._passthrough_features if name in task_feature_lengths}
 
     def _limits(self, row_lengths: Mapping[str, Length]) -> dict[str, dict[int, int]]:
-        """The limited axes of what is packed or padded; joined features are rows of tokens."""
+        """The limited axes of packed or padded features; joined features are rows of tokens."""
         specs = self._all_task_features()
         limits = {name: limits_of(length, specs.get(name, TOKENS)) for name, length in row_lengths.items()}
         return {name: sizes for name, sizes in limits.items() if sizes}

@@ -1,4 +1,4 @@
-"""A cached split as a prefix language model reads it: the parts of each record joined, to be packed by a plan."""
+"""A cached split for prefix language models: the parts of each record joined, to be packed by a plan."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class JoinedSplit:
         features = PrefixLMFeatureConverter().convert_rows(batch)
     ```
 
-    Planned over the joined length, rows have no more padding than those of one feature (0.1 % on ordinary lengths); the
-    parts planned each by its own limit have more. Nothing is copied or rewritten: parts are joined as rows are read.
+    Planned over the joined length, rows have no more padding than with one feature (0.1 % for ordinary lengths);
+    planning each part by its own limit gives more. Nothing is copied or rewritten: parts are joined as rows are read.
 
     Args:
         split: a split of a cache, its path, or anything read like one.
@@ -80,7 +80,7 @@ class JoinedSplit:
 
     @property
     def manifest_id(self) -> str:
-        """The id of the split's manifest with the parts, so that plans of other parts differ."""
+        """The id of the split's manifest and the parts, so that plans for other parts differ."""
         return f"{self._split.manifest_id}+{'+'.join(self._parts)}"
 
     @property
@@ -110,7 +110,7 @@ class JoinedSplit:
     def gather_values(self, feature: str, indices: Array) -> tuple[Array, npt.NDArray[np.int64]]:
         """The values of a feature for some records, concatenated, and their lengths."""
         values, lengths = self.columns_of([feature], np.asarray(indices, np.int64))[feature]
-        assert lengths is not None  # all features of a joined split are ragged, but those that are passed through
+        assert lengths is not None  # all features of a joined split are ragged, except passthrough features
         return values, lengths
 
     def columns_of(self, features: Sequence[str], records: npt.NDArray[np.int64]) -> dict[str, Column]:

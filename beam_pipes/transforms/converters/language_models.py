@@ -46,7 +46,7 @@ def language_model_features(rows: Features, *, pack: bool = True, bos_id: int = 
 
 
 class LMFeatureConverter(FeatureConverter):
-    """`FeatureConverter` for a language model: see `language_model_features` for what goes in and comes out."""
+    """`FeatureConverter` for a language model: see `language_model_features` for its input and output."""
 
     TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens("targets")
     MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = tokens(
@@ -84,8 +84,8 @@ def prefix_language_model_features(
 ) -> dict[str, Array]:
     """Model features of joined rows: "targets" hold inputs and targets, "inputs_ends" where the inputs end.
 
-    Before: inputs `[9, 4 | 8]`, targets `[3, 1 | 6]`, joined `[9, 4, 3, 1 | 8, 6 | 0]`. After, plus what a language
-    model gets:
+    Before: inputs `[9, 4 | 8]`, targets `[3, 1 | 6]`, joined `[9, 4, 3, 1 | 8, 6 | 0]`. After, in addition to the
+    features of a language model:
 
         decoder_causal_attention [1, 1, 1, 0, 1, 1, 0]   the inputs and one position more: the step that reads the
                                                          last input may be seen by all of them
@@ -99,7 +99,7 @@ def prefix_language_model_features(
         positions, ends = rows["targets_positions"], rows["inputs_ends"]
         visible = data_positions(rows, "targets")
     else:
-        # The one position more may be the first of the padding, when there are no targets.
+        # Without targets, the additional position may be the first of the padding.
         positions, ends = ops.indices_like(rows["targets"]), ops.max_along_sequence(rows["inputs_ends"])
         visible = 1
     features["decoder_causal_attention"] = ops.cast(positions <= ends, "int32") * visible
@@ -175,9 +175,10 @@ def prefix_suffix_language_model_features(
 ) -> dict[str, Array]:
     """Model features of joined rows of inputs, targets and suffixes; "inputs_ends" and its like say where each ends.
 
-    Before: inputs `[9, 4]`, targets `[3, 1]`, suffixes `[2]`, joined `[9, 4, 3, 1, 2]`. After, plus what a prefix
-    language model gets (suffixes count as targets for the loss): `target_suffix_weights` `[0, 0, 0, 0, 1]`. An example
-    without a suffix is one of a prefix language model, and its targets have these weights: `[0, 0, 1, 1]`.
+    Before: inputs `[9, 4]`, targets `[3, 1]`, suffixes `[2]`, joined `[9, 4, 3, 1, 2]`. After, in addition to the
+    features of a prefix language model (suffixes count as targets for the loss): `target_suffix_weights`
+    `[0, 0, 0, 0, 1]`. An example without a suffix is treated as one of a prefix language model, and its targets have
+    these weights: `[0, 0, 1, 1]`.
     """
     features = prefix_language_model_features(rows, pack=pack, bos_id=bos_id, loss_on_targets_only=loss_on_targets_only)
     ops = ops_of(rows["targets"])

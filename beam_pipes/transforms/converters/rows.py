@@ -79,7 +79,7 @@ def pad_example(example: Mapping[str, np.ndarray], limits: Mapping[str, Mapping[
 def parts_with_ends(parts: Sequence[str]) -> Sequence[str]:
     """The parts whose ends a joined row marks: for inputs and targets the inputs; for three parts every one.
 
-    If an example has no suffix, its targets replace it, so the end of the last part is needed to see that.
+    If an example has no suffix, its targets replace it, which only the end of the last part reveals.
     """
     return parts[:1] if len(parts) == 2 else parts
 
@@ -182,9 +182,9 @@ def pack_examples(examples: Iterable[Mapping[str, np.ndarray]], lengths: Mapping
     """Fills one row after the other, in stream order; an example that does not fit begins the next row.
 
     With lengths `{"targets": 6}`: `[3, 9, 1], [4, 1], [5, 5]` → `[3, 9, 1, 4, 1, 0]` with ids `[1, 1, 1, 2, 2, 0]`,
-    then `[5, 5, 0, 0, 0, 0]`. Examples are cut to the lengths. As online packing does, it closes a row after as many
-    examples as the largest feature is long, and holds no more than those in memory. Features without a length are
-    left out; further axes and all dtypes are kept.
+    then `[5, 5, 0, 0, 0, 0]`. Examples are cut to the lengths. As in online packing, a row is closed after as many
+    examples as the largest feature is long, and only those are held in memory. Features without a length are left out;
+    further axes and all dtypes are kept.
     """
     window = max(1, *lengths.values())
     stream = iter(examples)

@@ -1,4 +1,4 @@
-"""What a converter expects of a feature: its dtype, its rank, and which axis is the sequence.
+"""The expectations of a converter for a feature: its dtype, its rank, and the axis of the sequence.
 
 Converters check incoming and outgoing features, in tf.data and in NumPy, with the same messages.
 """
@@ -57,7 +57,7 @@ def tokens(*names: str) -> dict[str, FeatureSpec]:
     return dict.fromkeys(names, TOKENS)
 
 
-Length: TypeAlias = int | list[int | None] | tuple[int | None, ...]  # of a list, one for each axis
+Length: TypeAlias = int | list[int | None] | tuple[int | None, ...]  # in a list, one for each axis
 
 
 def check_lengths(
@@ -101,7 +101,7 @@ def check_lengths(
 def check_names(
     found: Collection[str], expected: Mapping[str, FeatureSpec], what: str, *, allowed: Collection[str] = ()
 ) -> None:
-    """Checks that `found` are the names of the model's features; what has no sequence may be missing.
+    """Checks that `found` are the names of the model's features; those without a sequence may be missing.
 
     Raises `TaskError` naming what is extra or missing.
     """
@@ -210,7 +210,7 @@ def check_dataset(
     check_length: bool,
     strict: bool,
 ) -> TfDataset:
-    """Checks a `tf.data.Dataset` against `expected`; what only the examples show fails while iterating.
+    """Checks a `tf.data.Dataset` against `expected`; faults visible only in examples fail while iterating.
 
     Presence, dtype and rank are checked immediately. With `check_length`, an example that is too long (`strict`: of
     any other length) raises `tf.errors.InvalidArgumentError` with the sentence of `length_message`.

@@ -16,7 +16,7 @@ from beam_pipes.transforms.dedup.row_file import RowFiles
 
 Array = np.ndarray
 
-# Pairs compared at once: of 128 numbers each 4 MiB.
+# Pairs compared at once: 4 MiB with 128 numbers each.
 _PAIRS_AT_ONCE = 4096
 
 # Signatures of groups held at once: 16 MiB.
@@ -33,7 +33,7 @@ class Comparison:
         self._rows_at_once = rows_at_once
 
     def identical(self, ordinals: Array, starts: Array) -> Array:
-        """Joins the records of each group whose signatures are those of its first; returns those that are joined."""
+        """Joins the records of each group whose signatures equal that of its first; returns the joined records."""
         sizes = np.diff(starts)
         firsts = np.repeat(ordinals[starts[:-1]], sizes)
         others = ordinals != firsts
@@ -44,7 +44,7 @@ class Comparison:
         return joined
 
     def groups(self, ordinals: Array, starts: Array, *, max_compared: int) -> int:
-        """Compares within groups that share a band; returns how many groups were too large to be compared completely.
+        """Compares within groups that share a band; returns the number of groups too large for a complete comparison.
 
         First compares the first record of every group with the others, for all groups at once: most groups need no
         more. Then the rest, as many groups at a time as have signatures that fit into memory.
@@ -158,10 +158,10 @@ def _batches(sizes: Array, limit: int) -> list[slice]:
 class Clusters:
     """Disjoint sets of the numbers 0 … size - 1, at first each in its own set; a set's root is its least number.
 
-    8 bytes a number (4 below 2^32). The final sets do not depend on the order of unions.
+    8 bytes per number (4 below 2^32). The final sets do not depend on the order of unions.
 
     Source: R. Tarjan, "Efficiency of a good but not linear set union algorithm" (1975); here the least number is the
-    root, whatever the sizes.
+    root, regardless of sizes.
     """
 
     def __init__(self, size: int) -> None:
@@ -203,7 +203,7 @@ class Clusters:
         return number
 
 
-# Accumulators that are open at the same time.
+# Maximum number of accumulators open at the same time.
 _MAX_OPEN = 128
 
 

@@ -45,7 +45,7 @@ from beam_pipes.typed import Pipeline
 MAGIC = b"BPDUPES1"
 FORMAT = 1
 
-# Each time the positions of all records are read once.
+# Each group reads the positions of all records once.
 _ROWS_AT_ONCE = 1 << 18
 
 Kind = Literal["exact", "near"]
@@ -67,7 +67,7 @@ class Duplicate(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What the drop is counted under: `exact duplicate`."""
+        """The reason under which the drop is counted: `exact duplicate`."""
         return f"{self.kind} duplicate"
 
 
@@ -80,7 +80,7 @@ class Duplicates:
         duplicates.find("b.txt@0").kept  →  "a.txt@120"
         list(duplicates)                 →  [Duplicate("b.txt@0", "a.txt@120", "exact", 1.0), ...]
 
-    A look-up takes microseconds, and memory only for the pages it touches. Safe for threads.
+    A look-up takes microseconds, and memory only for the pages it touches. Thread-safe.
 
     Raises `CorruptCacheError` if the file is damaged or incomplete.
     """
@@ -99,7 +99,7 @@ class Duplicates:
             if header["format"] != FORMAT:
                 raise ValueError(f"it has format {header['format']}, and this version reads {FORMAT}")
             self.kind: Kind = header["kind"]
-            #: What else the analysis found out, by name.
+            #: Further facts from the analysis, by name.
             self.facts: Mapping[str, int] = header["facts"]
             self._names: list[str] = header["files"]
             rows, files = int(header["rows"]), len(self._names)
@@ -113,7 +113,7 @@ class Duplicates:
         data = np.memmap(path, np.uint8, mode="r", offset=16 + length)
         bounds = np.cumsum([0, 8 * (files + 1), 8 * rows, 8 * rows, 4 * rows, 4 * rows])
         parts = [data[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
-        # As memory views: single numbers of arrays take several times as long.
+        # Memory views: reading single numbers from arrays takes several times as long.
         self._starts, self._removed = (part.view("<u8").data for part in parts[:2])
         self._kept, self._kept_files, self._similarities = (
             part.view(dtype) for part, dtype in zip(parts[2:], ("<u8", "<u4", "<f4"), strict=True)
@@ -122,7 +122,7 @@ class Duplicates:
 
     @property
     def reason(self) -> str:
-        """What drops are counted under: `exact duplicate`."""
+        """The reason under which drops are counted: `exact duplicate`."""
         return f"{self.kind} duplicate"
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ class Duplicates:
         return self._find(record_id) is not None
 
     def find(self, record_id: str) -> Duplicate | None:
-        """The row of a record to remove; None for one that stays or is unknown."""
+        """The row of a record to remove; None if it stays or is unknown."""
         found = self._find(record_id)
         return None if found is None else self._row(*found)
 
@@ -156,7 +156,7 @@ class Duplicates:
         the order of files or on other clusters. If m records are added to a cluster of n, it changes with a probability
         of m / (n + m); `kept`, the first record in the order of the source, changes whenever one is added before it.
 
-        The first call computes the names of all clusters: 40 bytes of memory for each record that is removed.
+        The first call computes the names of all clusters: 40 bytes of memory per removed record.
         """
         place = record_place(record_id)
         clusters = self._clusters
@@ -186,7 +186,7 @@ class Duplicates:
         )
 
     def write_tsv(self, path: str) -> None:
-        """Writes all rows as a table, tabs between its columns: removed, kept, kind, similarity."""
+        """Writes all rows as a tab-separated table: removed, kept, kind, similarity."""
         with writing_to(path), open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             table = csv.writer(file, delimiter="\t", lineterminator="\n")
             table.writerow(("removed", "kept", "kind", "similarity"))
@@ -213,8 +213,8 @@ class Duplicates:
 class _Clusters(NamedTuple):
     """The names of clusters. Clusters are sorted by the places of their kept records.
 
-    `kept_files`, `kept`: those places; `starts`: where those of each file begin, and the end; `names`: the row of the
-    removed record that names the cluster, -1 where the kept one does; `of_rows`: the cluster of each row.
+    `kept_files`, `kept`: those places; `starts`: the start of each file's places, and the end; `names`: the row of the
+    removed record that names the cluster, -1 if the kept one does; `of_rows`: the cluster of each row.
     """
 
     kept_files: Array
@@ -224,7 +224,7 @@ class _Clusters(NamedTuple):
     of_rows: Array
 
     def find(self, file: int, position: int) -> int | None:
-        """The cluster whose kept record has this place."""
+        """The cluster whose kept record is at this place."""
         end = self.starts[file + 1]
         at = bisect_left(self.kept, position, self.starts[file], end)
         return at if at < end and self.kept[at] == position else None
@@ -311,15 +311,15 @@ def _places_of(ordinals: Array, places: RowFiles) -> tuple[Array, Array]:
 
 
 class DropDuplicates(Pipeline):
-    """Drops the records that are in a result of `ExactDuplicates` or `NearDuplicates`, and lets all others through.
+    """Drops the records listed in a result of `ExactDuplicates` or `NearDuplicates`, and passes on all others.
 
         exact = ExactDuplicates("exact")
         unique = DropDuplicates(str, exact.result)
         Declaration(..., analyzers=(exact,), pipeline=DAGPipeline({unique: Input(str), ...}))
 
     Drops are counted as `exact duplicate` or `near duplicate`, so that a build's counts add up: every record is
-    written, dropped with a reason, or a dead letter. With several results, the first one that contains a record gives
-    the reason.
+    written, dropped with a reason, or a dead letter. With several results, the first one that contains a record
+    determines the reason.
 
     It identifies records by id, not by content, so it can be anywhere in a DAG: at the front it saves the most work. If
     a record that stays fails later, it is a dead letter, and its duplicates are still dropped.

@@ -1,8 +1,8 @@
 """`ExactDuplicates`: records whose content occurred before.
 
-Content is compared by digest: equal content has an equal digest, anything else another. Normalizers define which
-differences between two texts do not count. `KeyGroups` brings equal digests together in bounded memory: partitions by
-their first bits, each sorted on its own.
+Content is compared by digest: equal content has equal digests, different content different ones. Normalizers define
+which differences between two texts do not count. `KeyGroups` brings equal digests together in bounded memory:
+partitions by their first bits, each sorted on its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from beam_pipes.transforms.dedup.row_file import Column, RowFiles, RowWriter
 
 Array = np.ndarray
 
-# Rows sorted at once. A row of two words and its ordinal takes 24 bytes, and sorting holds it about three times: 9 MB.
+# Rows sorted at once. A row of two words and its ordinal takes 24 bytes, and sorting needs about three copies: 9 MB.
 ROWS_IN_MEMORY = 1 << 17
 
 # Each partition is an open file.
@@ -38,12 +38,11 @@ MAX_PARTITIONS = 256
 
 
 class KeyGroups:
-    """An external sort of (key, ordinal) by key; ordinals are added in ascending order and stay so among equal keys.
+    """An external sort of (key, ordinal) by key; ordinals are added in ascending order, which equal keys keep.
 
     Keys are one or two words of 64 bits, distributed evenly, as digests are. Up to `rows_in_memory` rows nothing is
-    written; more go to temporary files in `directory` that have no names, so nothing is left behind. Memory grows
-    with the largest partition: beyond 256 × `rows_in_memory` rows, or where very many keys are equal, partitions are
-    larger.
+    written; more go to unnamed temporary files in `directory`, so nothing is left behind. Memory grows with the largest
+    partition: beyond 256 × `rows_in_memory` rows, or with very many equal keys, partitions are larger.
 
         with KeyGroups(num_rows=3, words=1, directory="/tmp") as groups:
             groups.add(np.array([[7], [5], [7]], np.uint64), np.array([0, 1, 2]))
@@ -107,7 +106,7 @@ class KeyGroups:
 
 
 def group_starts(keys: Array) -> Array:
-    """Where each run of equal keys starts, and the end: `[[5], [7], [7]]` → `[0, 1, 3]`."""
+    """The start of each run of equal keys, and the end: `[[5], [7], [7]]` → `[0, 1, 3]`."""
     if not len(keys):
         return np.zeros(1, np.int64)
     changes = np.flatnonzero((keys[1:] != keys[:-1]).any(axis=1)) + 1
@@ -127,7 +126,7 @@ class ExactDuplicates(Analyzer):
         a.txt@6   "or not"      stays
         b.txt@0   "to  be"      is a duplicate of a.txt@0
 
-    The result is a `Duplicates`; `DropDuplicates` holds `exact.result` and removes what is in it.
+    The result is a `Duplicates`; `DropDuplicates` takes `exact.result` and drops its records.
 
     Args:
         of: the part of a record that is compared, one value per record: text, bytes, or data that `content_digest`
@@ -136,8 +135,8 @@ class ExactDuplicates(Analyzer):
             `plain_text` folds case and whitespace. It affects only the comparison, not the records. Default: none,
             because only you know which differences do not matter.
 
-    Only digests leave the source shard: 24 bytes a record in its accumulator. Merging sorts them in partitions of a
-    million, on disk if there are more; it takes 80 MB of memory, and 50 bytes for each record that is removed.
+    Only digests leave the source shard: 24 bytes per record in its accumulator. Merging sorts them in partitions of a
+    million, on disk if there are more; it takes 80 MB of memory, and 50 bytes per removed record.
 
     Raises `DeclarationError` if a record gives two values, or one that has no digest.
     """

@@ -20,7 +20,7 @@ from beam_pipes.checks import choice, integer
 
 Array = np.ndarray
 
-# Shingles hashed at once: with 128 functions one MiB of numbers, which stays in a core's cache.
+# Shingles hashed at once: one MiB of numbers with 128 functions, which fits into a core's cache.
 _BLOCK_SHINGLES = 1024
 
 
@@ -39,7 +39,7 @@ def min_hash(num_texts: int, hashed: Iterable[tuple[Array, Array]], *, count: in
 
     Number i of a signature is the least value that the i-th function takes on the text's shingles. The functions are
     multiply-add-shift, x → (a·x + b mod 2^64) >> 32 over 32-bit hashes: the values of any two shingles are independent.
-    The part of a signature that two texts share estimates the Jaccard similarity s of their sets of shingles, with a
+    The share of equal numbers in two signatures estimates the Jaccard similarity s of the sets of shingles, with a
     standard error of √(s(1 − s)/count): 0.035 at s = 0.8 for 128 functions.
 
     Sources: A. Broder, "On the resemblance and containment of documents" (1997). The functions: M. Dietzfelbinger,
@@ -56,14 +56,14 @@ def min_hash(num_texts: int, hashed: Iterable[tuple[Array, Array]], *, count: in
             values += b
             begins = np.concatenate([[0], np.flatnonzero(part[1:] != part[:-1]) + 1])
             texts = part[begins]
-            # Shifting keeps the order, so it can wait until the least one is found.
+            # Shifting keeps the order, so it can be done after the minimum is found.
             least[texts] = np.minimum(least[texts], np.minimum.reduceat(values, begins, axis=1).T)
     signatures: Array = (least >> np.uint64(32)).astype(np.uint32)
     return signatures
 
 
 def estimated_jaccard(left: Array, right: Array) -> Array:
-    """The part of equal numbers of signatures, row by row: (rows, count) twice → (rows,) float32 between 0 and 1."""
+    """The share of equal numbers of signatures, row by row: (rows, count) twice → (rows,) float32 between 0 and 1."""
     same: Array = (left == right).mean(axis=-1, dtype=np.float32)
     return same
 
@@ -128,7 +128,7 @@ def least_agreeing(threshold: float, count: int) -> int:
 Unit = Literal["words", "characters"]
 UNITS: tuple[Unit, ...] = ("words", "characters")
 
-# Bytes of text hashed at once; tables of powers are as long. Longer texts are cut where a unit begins.
+# Bytes of text hashed at once, and the length of tables of powers. Longer texts are cut at the start of a unit.
 PIECE_BYTES = 1 << 18
 
 
@@ -181,8 +181,8 @@ def shingle_hashes(texts: Sequence[str], shingles: Shingles) -> Iterator[tuple[A
 
 
 def _pieces(data: bytes, shingles: Shingles) -> Iterator[bytes]:
-    """A long text in parts that together have its shingles: each begins `width` - 1 units before the end of the
-    previous one.
+    """A long text in parts that together have its shingles: each begins `width` - 1 units before the previous part
+    ends.
     """
     if len(data) <= PIECE_BYTES:
         yield data
@@ -221,7 +221,7 @@ def _hashed(pieces: list[bytes], owners: list[int], shingles: Shingles) -> tuple
         ends = np.concatenate([ends, [len(data)]])
         starts = np.concatenate([[0], ends[:-1] + 1])
     else:
-        # Every piece has at least one unit, also where it is empty.
+        # Every piece has at least one unit, even if it is empty.
         is_start = (data & 0xC0) != 0x80
         is_start[piece_ends[:-1]] = False
         starts = np.union1d(np.flatnonzero(is_start), piece_starts)
@@ -237,7 +237,7 @@ def _hashed(pieces: list[bytes], owners: list[int], shingles: Shingles) -> tuple
     first = first_unit[piece_of_shingle] + within
     last = first + np.minimum(shingles.width, units[piece_of_shingle]) - 1
     begin, end = starts[first], ends[last]
-    # Only a text with very long words makes a piece that needs longer tables.
+    # Only texts with very long words make pieces that need longer tables.
     letters, powers, inverses = _tables() if len(data) < 2 * PIECE_BYTES else _make_tables(len(data) + 1)
     prefix = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(letters[data] * powers[: len(data)], out=prefix[1:])

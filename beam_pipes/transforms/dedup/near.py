@@ -61,7 +61,7 @@ class NearDuplicates(Analyzer):
         shingles: the pieces by which texts are compared. Default: five words.
         bands, rows: more bands find more pairs, more rows compare fewer pairs in vain; their product is the size of a
             signature and determines the error of the estimate. Default: 16 × 8, for thresholds of 0.7 to 0.9.
-        normalize: what the text is turned into before it is compared: a function, or several, the first one first.
+        normalize: applied to the text before it is compared: a function, or several in order.
             Default: `plain_text`, so that case and whitespace do not count. None compares the text itself, except
             for whitespace.
         seed: another seed, other hash functions.
@@ -69,10 +69,10 @@ class NearDuplicates(Analyzer):
             comparison of every pair. Only this many texts of a group, the first ones, are compared with all after them;
             `Duplicates.facts["cut_groups"]` counts the groups for which that was incomplete.
 
-    Only signatures leave the source shard: 656 bytes a record in its accumulator with the defaults. Merging takes 80
-    MB of memory, 5 bytes a record, and 50 for each record that is removed.
+    Only signatures leave the source shard: 656 bytes per record in its accumulator with the defaults. Merging takes 80
+    MB of memory, 5 bytes per record, and 50 per removed record.
 
-    Raises `DeclarationError` for options out of range, or where a record gives no text, or two.
+    Raises `DeclarationError` for options out of range, or if a record gives no text or several.
 
     Sources: A. Broder, "On the resemblance and containment of documents" (1997); P. Indyk and R. Motwani, "Approximate
     nearest neighbors" (1998), for bands.
@@ -163,7 +163,7 @@ def merge_near(
     """
     places = RowFiles(accumulators)
     clusters = Clusters(places.num_rows)
-    # A text with the very signature of one before it has all the same pairs: only the first goes through the bands.
+    # Texts with equal signatures have the same pairs: only the first goes through the bands.
     repeated = np.zeros(places.num_rows, bool)
     cut_groups = 0
     with Signatures(places, count=bands * rows) as signatures:

@@ -3,7 +3,7 @@
 Rows of fixed size for the records of one source shard, in a file of blocks.
 
 A *block* holds 4,096 rows (the last one fewer), column after column: first the positions of the records in their files,
-then the columns asked for. A column *by value* is stored transposed, so that one of its values is read for all rows of
+then the requested columns. A column *by value* is stored transposed, so that one of its values is read for all rows of
 the block at once. The blocks are followed by JSON with the layout and the first row of each input file.
 
 Places of records by their ordinal: the number of a record among all records of all source shards, in order.
@@ -56,14 +56,14 @@ def record_place(record_id: str) -> RecordPlace:
 BLOCK_ROWS = 4096
 MAGIC = b"BPROWS01"
 
-# Rows of a shard stay in memory up to this; more go to a temporary file that has no name.
+# Maximum size of a shard's rows in memory; more go to an unnamed temporary file.
 MEMORY_BYTES = 8 << 20
 
 Array = np.ndarray
 
 
 class Column(NamedTuple):
-    """`width` values of `dtype` a row."""
+    """`width` values of `dtype` per row."""
 
     name: str
     dtype: str
@@ -94,7 +94,7 @@ class RowWriter:
     def add(self, record_ids: Sequence[str], rows: Mapping[str, Array]) -> None:
         """Takes the rows of consecutive records.
 
-        Raises `DeclarationError` if a record comes twice: it is kept or removed as a whole, so it must have one
+        Raises `DeclarationError` if a record occurs twice: it is kept or removed as a whole, so it must have one
         content.
         """
         positions = []
@@ -132,7 +132,7 @@ class RowWriter:
         self._spool.close()
 
     def _write(self, *, leave_less_than: int) -> None:
-        """Writes blocks until fewer rows than that are left."""
+        """Writes blocks while at least this many rows are left."""
         if not self._num_waiting:
             return
         rows = {column.name: np.concatenate([each[column.name] for each in self._waiting]) for column in self._columns}
@@ -150,7 +150,7 @@ class RowWriter:
 
 
 class RowFile:
-    """Reads what a `RowWriter` has saved, block by block or row by row."""
+    """Reads the file of a `RowWriter`, block by block or row by row."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -203,7 +203,7 @@ class RowFile:
         return first * sum(each.row_bytes for each in self.columns) + rows * before, column
 
     def _before(self, name: str) -> tuple[int, Column]:
-        """Bytes a row of the columns before `name`, and that column."""
+        """Bytes per row of the columns before `name`, and that column."""
         before = 0
         for column in self.columns:
             if column.name == name:

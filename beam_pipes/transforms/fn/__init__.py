@@ -1,7 +1,7 @@
 """Operators as functions, each called with data nodes within a graph: `fn.flip(images, horizontal=flip)`.
 
-They are made from the table in `beam_pipes.transforms.operators`, when they are first used; `.pyi` files beside this
-one, made from the same table when the package is built, tell editors and type checkers their signatures.
+They are generated from the table in `beam_pipes.transforms.operators` on first use; `.pyi` files beside this one,
+generated from the same table when the package is built, give editors and type checkers their signatures.
 """
 
 from __future__ import annotations

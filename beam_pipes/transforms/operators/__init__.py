@@ -1,7 +1,6 @@
-"""The operators of graphs, by chapters, the one table of their names, and what `fn` and `ops` offer of it.
+"""The operators of graphs by module, the only table of their names, and the contents of `fn` and `ops`.
 
-`fn.readers.file` and `ops.readers.File` are made from the class that stands under `readers.file` here, when they are
-used.
+`fn.readers.file` and `ops.readers.File` are made on first use from the class listed under `readers.file` here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from beam_pipes.errors import GraphError
 from beam_pipes.graph.functions import class_of, function_of
 from beam_pipes.graph.operator import Operator
 
-# Chapter → names of its operators. The class of `random.coin_flip` is `CoinFlip`, but for those of `_CLASSES`.
+# Module → names of its operators. The class of `random.coin_flip` is `CoinFlip`, except for those in `_CLASSES`.
 _CHAPTERS: dict[str, str] = {
     "arrays": (
         "cast math.abs math.acos math.acosh math.asin math.asinh math.atan math.atan2 math.atanh math.cbrt math.ceil "
@@ -83,7 +82,7 @@ def class_name(name: str) -> str:
     return _CLASSES.get(last) or "".join(part.capitalize() for part in last.split("_"))
 
 
-#: Name → where its class is, sorted.
+#: Name → location of its class, sorted.
 OPERATORS: dict[str, str] = dict(
     sorted(
         (name, f"{__name__}.{chapter}:{class_name(name)}")
@@ -92,7 +91,7 @@ OPERATORS: dict[str, str] = dict(
     )
 )
 
-#: Older names that DALI has for operators, and those from when they were new.
+#: DALI's older names for operators, and their names while they were experimental.
 ALIASES: dict[str, str] = {
     "audio_decoder": "decoders.audio",
     "coco_reader": "readers.coco",
@@ -133,7 +132,7 @@ def families() -> list[str]:
 
 
 def families_of(family: str) -> list[str]:
-    """The families right below one, by their last names: `io` → `file`; those of the top for ""."""
+    """The families directly below one, by their last names: `io` → `file`; top-level ones for ""."""
     return [name.rpartition(".")[2] for name in families() if name.rpartition(".")[0] == family]
 
 
@@ -164,11 +163,11 @@ def _package(package: str, offered: Callable[[str, str], _Module]) -> _Module:
     for family in families():
         name = f"{package}.{family}"
         module = types.ModuleType(name, f"`{package.rpartition('.')[2]}.{family}`: see `{package}`.")
-        # importlib.util.find_spec, which pkgutil and doctest ask, refuses a loaded module that has no spec.
+        # importlib.util.find_spec, which pkgutil and doctest call, rejects loaded modules without a spec.
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         module.__package__ = package
         module.__dict__["__getattr__"], module.__dict__["__dir__"] = offered(name, family)
-        # `import beam_pipes.transforms.fn.readers` finds a module that is known already.
+        # `import beam_pipes.transforms.fn.readers` finds the module already loaded.
         sys.modules[name] = module
         parent, _, last = name.rpartition(".")
         setattr(sys.modules[parent], last, module)

@@ -107,7 +107,7 @@ class _Kept(threading.local):
         self.arrays: dict[str, Array] = {}
 
     def fingerprint_config(self) -> dict[str, object]:
-        """Nothing: the kept tables do not affect results, so a cache does not become stale."""
+        """Empty: the kept tables do not affect results, so caches do not become stale."""
         return {}
 
 
@@ -150,7 +150,7 @@ def saturated(xp: Any, values: Any, dtype: np.dtype) -> Any:
         low, high = max(bounds.min, own.min), min(bounds.max, own.max)
         return cast_to(xp, xp.clip(values, low, high), dtype)
     if xp is np and dtype.itemsize <= 2 and found.itemsize >= 4:
-        # Few passes over memory; the float just below a half is the one value that the sum rounds up.
+        # Few passes over memory; the float just below a half is the only value that the sum rounds up wrongly.
         held = np.clip(np.nan_to_num(values, nan=0.0), bounds.min, bounds.max)
         half = np.copysign(held.dtype.type(0.5), held) if bounds.min < 0 else held.dtype.type(0.5)
         return (held + half).astype(dtype)
@@ -167,7 +167,7 @@ def saturated(xp: Any, values: Any, dtype: np.dtype) -> Any:
 
 
 def value_range(dtype: np.dtype) -> float:
-    """The largest value of an integer dtype, 1 for floats and bool: what `1.0` means in it."""
+    """The largest value of an integer dtype, 1 for floats and bool: the equivalent of `1.0`."""
     return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
 
 
@@ -347,7 +347,7 @@ class Elementwise(Operator):
     """A function of numbers, element by element."""
 
     devices = ("cpu", "gpu")
-    #: What is computed, from the namespace and operands of one dtype.
+    #: The computation, from the namespace and operands of one dtype.
     function: ClassVar[Callable[..., Value]]
     keeps_integers: ClassVar[bool] = False
 

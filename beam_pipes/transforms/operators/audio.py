@@ -79,7 +79,7 @@ class MelFilterBank(Operator):
         axis = 1 + self._axis(spectrogram.ndim - 1)
         table = self.filters(spectrogram.shape[axis])
         values = cast_to(xp, spectrogram, np.dtype("float32"))
-        # A product for each sample, not one for all: BLAS adds in another order for another number of rows.
+        # A product for each sample, not one for all: the order of BLAS's additions depends on the number of rows.
         moved = xp.moveaxis(values, axis, -1)
         rows = xp.reshape(moved, (moved.shape[0], -1, moved.shape[-1]))
         if xp is np:
@@ -91,8 +91,8 @@ class MelFilterBank(Operator):
         return xp.moveaxis(xp.reshape(made, (*moved.shape[:-1], self.nfilter)), -1, axis)
 
 
-# Filters that one product makes, of the bins that some of them holds; and the multiplications from which on OpenBLAS
-# uses threads of its own, which would stand in the way of ours.
+# Filters per product, over the bins that any of them holds; and the number of multiplications above which OpenBLAS uses
+# its own threads, which would compete with ours.
 _FILTERS_AT_ONCE, _MOST_PRODUCTS = 16, 1 << 18
 
 
@@ -168,7 +168,7 @@ class Spectrogram(Operator):
         return 1 + (length if self.center_windows else length - int(self.window_length)) // step
 
     def _places(self, length: int) -> tuple[Array, Array]:
-        """Which sample of the wave is at each place of the concatenated frames, and whether it is within the wave."""
+        """The sample of the wave at each place of the concatenated frames, and whether it is within the wave."""
         frames = self._num_frames(length)
         if length < 1 or frames < 1:
             raise ValueError(f"a wave of {length} samples has no frame of window_length={self.window_length}")
@@ -229,7 +229,7 @@ def _powers(frames: Array, weights: Array, points: int) -> Array:
 
 
 class ToDecibels(Operator):
-    """`multiplier * log10(max(x / reference, least))`, float32; the least corresponds to `cutoff_db`.
+    """`multiplier * log10(max(x / reference, least))`, float32; `least` corresponds to `cutoff_db`.
 
     `to_decibels([1, 10, 100])` → `[-20, -10, 0]`
 
@@ -254,7 +254,7 @@ class ToDecibels(Operator):
             most = xp.where(most == 0, xp.ones_like(most), most)
             scaled = values / xp.reshape(most, (-1,) + (1,) * (values.ndim - 1))
         least = np.float32(10.0 ** (self.cutoff_db / self.multiplier))
-        if isinstance(scaled, np.ndarray):  # in place: memory that is fresh costs half as much as the logarithm
+        if isinstance(scaled, np.ndarray):  # in place: fresh memory costs half as much as the logarithm
             np.fmax(scaled, least, out=scaled)
             return np.multiply(np.log10(scaled, out=scaled), np.float32(self.multiplier), out=scaled)
         limited = xp.where(scaled > float(least), scaled, xp.full_like(scaled, float(least)))
@@ -296,12 +296,12 @@ class Audio(Operator):
         return self.finished(wave, rate, sample_rate)
 
     def read_as(self, file: Any, sample_rate: float) -> str:
-        """The dtype in which soundfile should read a file for `finished`: integers as they are, else float32."""
+        """The dtype in which soundfile should read a file for `finished`: integers unchanged, else float32."""
         changed = self.downmix or (sample_rate and sample_rate != file.samplerate)
         return "float32" if changed or not file.subtype.startswith("PCM") else self.dtype.name
 
     def finished(self, wave: Array, rate: float, sample_rate: float) -> tuple[Array, Array]:
-        """A wave read as `read_as` says, (samples, channels), converted by the arguments, and its rate."""
+        """A wave read in the dtype `read_as`, (samples, channels), converted by the arguments, and its rate."""
         if wave.dtype.kind == "i":
             return wave, np.float32(rate)
         if self.downmix:
@@ -347,7 +347,7 @@ class AudioResample(Mapped):
         given = [scale, out_length, None if in_rate is None or out_rate is None else out_rate / in_rate]
         if sum(one is not None for one in given) != 1 or not wave.size:
             raise ValueError("give scale, out_length, or in_rate and out_rate, and a wave with samples")
-        # A scale is float32 in DALI: 0.55 of 300 samples are 165.000003, of which it makes 166.
+        # A scale is float32 in DALI: 0.55 of 300 samples are 165.000003, which it rounds up to 166.
         length, factor = out_length, given[2] if scale is None else float(np.float32(scale))
         if factor is None:
             factor = length / len(wave)
@@ -363,7 +363,7 @@ class AudioResample(Mapped):
         return made.astype(dtype)
 
 
-# Phases from which on a resampling is calculated sample by sample, and those that one product of matrices makes.
+# Number of phases from which resampling works sample by sample, and of those computed per matrix product.
 _MOST_PHASES, _PHASES_AT_ONCE = 1024, 16
 
 
@@ -409,8 +409,8 @@ def _by_phases(wave: Array, length: int, ratio: Fraction, lobes: int) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _phases(up: int, down: int, lobes: int) -> tuple[int, int, list[tuple[int, Array]]]:
-    """Samples that are made of so many, and for some of them each time the first sample, with `lobes` of zeros in front
-    of the wave, and the weights (samples, made ones)."""
+    """Output and input samples per period; for groups of output samples, the first input sample, with `lobes` of zeros
+    in front of the wave, and the weights (input samples, output samples)."""
     times = -(-_PHASES_AT_ONCE // up)
     up, down = up * times, down * times
     made = []

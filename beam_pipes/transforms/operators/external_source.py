@@ -55,7 +55,7 @@ class ExternalSource(Fed):
         "begins again at once, 'no' needs a reset in between",
     )
     batch = Constant("bool", default=True, doc="whether `source` gives batches or samples")
-    batch_info = Constant("bool", default=False, doc="whether a callable of batches is told a BatchInfo")
+    batch_info = Constant("bool", default=False, doc="whether a callable of batches gets a BatchInfo")
     repeat_last = Constant("bool", default=False, doc="whether a pushed batch is given again where no other waits")
     parallel = Constant("bool", default=False, doc="accepted as DALI's: iterators make batches ahead in any case")
     no_copy = Constant("bool", default=False, doc="accepted as DALI's: what the source gives is copied in any case")
@@ -181,7 +181,7 @@ class _SourceStream(Stream):
 
     @property
     def needs_reset(self) -> bool:
-        """Whether the end of the data is an end until the pipeline is reset."""
+        """Whether the source stays exhausted until the pipeline is reset."""
         return self.operator._cycle == "no"
 
     def _of_samples(self, samples: Sequence[Any]) -> list[TensorList] | None:
@@ -236,7 +236,7 @@ class IteratedStream(_SourceStream):
         self._iterator: Iterator[object] | None = None
         self._epoch = 0
         source = operator.source
-        # An object whose own `__iter__` returns itself may begin again there, as that of DALI's tutorial does.
+        # An object whose `__iter__` returns itself may restart there, as in DALI's tutorial.
         self._is_once = isinstance(source, Iterator) and not inspect.isfunction(type(source).__iter__)
         self._was_asked = False
 
@@ -247,7 +247,7 @@ class IteratedStream(_SourceStream):
             iterator = self._begin(place.epoch)
             self._iterator, self._epoch = iterator, place.epoch
         given: list[object] = []
-        # Not by `for` or `islice`: they call `__iter__`, where a source may begin again.
+        # Not by `for` or `islice`: they call `__iter__`, where a source may restart.
         while len(given) < (1 if self.operator.batch else place.size):
             one = next(iterator, _END)
             if one is _END:

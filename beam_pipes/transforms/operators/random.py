@@ -39,7 +39,7 @@ class Drawing(Operator):
 
     def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]], **arguments: object) -> dict[str, Array]:
         """The draws for a device, made on the host: the same numbers."""
-        # A shape without memory: nobody looks at the values.
+        # A shape without memory: the values are not read.
         like = [TensorList(np.broadcast_to(np.zeros((), np.bool_), (len(samples), *shape))) for shape in shapes]
         values = self.run_batch(samples, *like, **arguments).dense
         if values is None:

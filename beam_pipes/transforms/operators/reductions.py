@@ -46,11 +46,11 @@ class Normalize(Operator):
         return inputs[0].replace(dtype=self.dtype)
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
-        """The axes of a batch, in which samples stand along axis 0."""
+        """The axes of a batch, where axis 0 counts samples."""
         return tuple(range(1, ndim)) if self._known is None else tuple(axis % (ndim - 1) + 1 for axis in self._known)
 
     def _given(self, xp: Namespace, values: Value, ndim: int, axes: tuple[int, ...]) -> Value:
-        """(n, k) numbers, standing along the axis that is left."""
+        """(n, k) numbers along the remaining axis."""
         values = cast_to(xp, values, np.dtype("float32"))
         shape = [values.shape[0]] + [1] * (ndim - 1)
         if values.shape[1] > 1:
@@ -127,7 +127,7 @@ class Reduction(Operator):
     axes = Constant("ints", default=None, doc="the axes that are summed up; all by default")
     axis_names = Constant("str", default=None, doc="the same by name")
     keep_dims = Constant("bool", default=False, doc="whether these axes stay, with an extent of 1")
-    #: (samples, axis, keepdims) → what they are summed up in.
+    #: (samples, axis, keepdims) → the reduced values.
     function: Any = None
     dtype: Any = None
 

@@ -272,7 +272,7 @@ class LookupTable(Operator):
         return inputs[0].replace(dtype=self.dtype)
 
     def run_arrays(self, xp: Namespace, data: Value) -> object:
-        most = len(self._table) - 1  # the place of the default
+        most = len(self._table) - 1  # the index of the default
         return self._table[np.where((data < 0) | (data > most), most, data).astype(np.int64)]
 
 

@@ -1,8 +1,8 @@
 """Writes the `.pyi` files of `beam_pipes.transforms.fn` and `beam_pipes.transforms.ops` from the table of operators.
 
-`python -m beam_pipes.transforms.operators.stubs` writes them. They are not committed: a wheel and an editable
-installation create them when they are built (`setup.py`), a checkout when operators have changed (`make lint`). A test
-compares them with what would be written.
+`python -m beam_pipes.transforms.operators.stubs` writes them. They are not committed: wheels and editable installations
+create them at build time (`setup.py`), a checkout when operators have changed (`make lint`). A test compares them with
+the generated text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEADER = (
     '"""Made by `python -m beam_pipes.transforms.operators.stubs` from the table of operators; not to be edited."""\n\n'
 )
 
-# Name that an annotation may use → where it comes from, in the order of imports.
+# Name used in annotations → its origin, in the order of imports.
 _IMPORTS = (
     ("from collections import", ("abc",)),
     ("from collections.abc import", ("Callable", "Sequence")),

@@ -23,7 +23,7 @@ _CV2_DTYPES = ("uint8", "int16", "uint16", "float32", "float64")
 
 
 def inverse(matrix: Array) -> Array:
-    """The inverse of a map (2, 3); raises `ValueError` if there is none."""
+    """The inverse of a map (2, 3); raises `ValueError` if it is singular."""
     square = np.vstack([matrix, [0.0, 0.0, 1.0]])
     if abs(np.linalg.det(square)) < 1e-12:
         raise ValueError(f"the matrix {matrix.tolist()} has no inverse")
@@ -59,18 +59,18 @@ def rotation_map(degrees: float, source: tuple[int, int], target: tuple[int, int
 
 
 def _radians(degrees: float) -> np.float32:
-    """In float32, as DALI has angles: the error turns canvases at 45 degrees, and moves places at right angles."""
+    """In float32, like DALI's angles: the error affects canvases at 45 degrees, and positions at right angles."""
     made: np.float32 = np.float32(degrees) * np.float32(np.pi / 180)
     return made
 
 
-#: Places that DALI counts one from the other, before it starts over.
+#: Number of positions that DALI computes incrementally before it restarts.
 _TILE = 256
 
 
 def _nearest(image: Array, matrix: Array, size: tuple[int, int], fill_value: float | None, dtype: np.dtype) -> Array:
-    """The nearest pixels, at places that are counted in float32, step by step along rows, as DALI does: so that places
-    between two pixels take the same one."""
+    """The nearest pixels, at positions accumulated in float32 along rows, as in DALI, so that positions between two
+    pixels take the same one."""
     rows = np.arange(size[0], dtype=np.float32)[:, None] + np.float32(0.5)
     places = []
     for along, down, first in matrix.astype(np.float32):
@@ -105,7 +105,7 @@ def warped(
     fits = fits and max(height, width, *size) < 1 << 15
     fill = None if fill_value is None else float(fill_value)
     if interpolation == DALIInterpType.INTERP_NN:
-        # OpenCV rounds places to 1/1024 of a pixel for the nearest one: on edges it takes the neighbour.
+        # OpenCV rounds positions to 1/1024 of a pixel for the nearest one, and takes the neighbour on edges.
         return _nearest(image, matrix, size, fill, dtype)
     if not fits:
         return np.asarray(sampled(np, image[None], matrix[None], size, interpolation, fill, dtype)[0])
@@ -166,7 +166,7 @@ def sampled(
         return xp.where(xp.expand_dims(inside, axis=-1), found, xp.full_like(found, fill_value))
 
     def whole(values: Value) -> Value:
-        # Far beyond the image all places are alike; held before they are integers.
+        # Far outside the image all positions are equivalent; clamped before conversion to integers.
         return cast_to(xp, xp.clip(xp.floor(values), -2.0, float(max(height, width) + 1)), np.dtype("int64"))
 
     if interpolation == DALIInterpType.INTERP_NN:
@@ -200,7 +200,7 @@ def image_layout(operator: Operator, spec: TensorSpec) -> str:
 
 
 def layout_of(layout: str, ndim: int) -> str:
-    """The layout of a sample whose rank is known only now; raises `ValueError` if it is not an image."""
+    """The layout of a sample whose rank is only now known; raises `ValueError` if it is not an image."""
     if layout:
         return layout
     if ndim not in (2, 3):

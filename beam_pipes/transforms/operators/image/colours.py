@@ -34,7 +34,7 @@ class LinearColours(Mapped):
 
     def run(self, sample: Sample, image: Array, **given: Given) -> Value:
         if image.dtype == np.uint8:
-            # One of 256 values each: computed once, looked up for every element.
+            # Each element is one of 256 values: computed once, then looked up.
             return self._applied(np, np.arange(256, dtype=np.float32), image.dtype, **given)[image]
         return self._applied(np, image.astype(np.float32), image.dtype, **given)
 

@@ -1,12 +1,13 @@
 """Linear resampling of uint8 images in sparse products of float32 that hold integers: exact on any machine.
 
-Weights along rows are multiples of 2^-16, what comes out of that pass is rounded to eighths, and weights along columns
-are multiples of 2^-13. So every sum is an integer below 2^24 times a power of two: float32 holds it, and neither the
-order of additions nor the processor changes a bit. Intermediate rounding costs at most 1/16, where Pillow's costs 1/2.
+Weights along rows are multiples of 2^-16, the result of that pass is rounded to eighths, and weights along columns are
+multiples of 2^-13. So every sum is an integer below 2^24 times a power of two: float32 holds it exactly, and neither
+the order of additions nor the processor changes a bit. Intermediate rounding costs at most 1/16, where Pillow's costs
+1/2.
 
 Each pass is one product of SciPy: a few source lines, weighted and added, make a line. Its loop runs along whole lines
-and without the interpreter lock. Rows and columns change places between the passes, so that both go along lines. A
-large image is made some rows at a time, in memory that is used again.
+and without the interpreter lock. Rows and columns are swapped between the passes, so that both run along lines. A large
+image is made a few rows at a time, in reused memory.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def linearly_resized(
 ) -> Array:
     """(H, W, C) uint8 → (*size, C) uint8: rows and columns [start, end) of the image, by the triangle filter.
 
-    `stretched` says for rows and for columns whether the filter is stretched where the image shrinks. Within 1 of
+    `stretched` says for rows and for columns whether the filter is stretched if the image shrinks. Within 1 of
     `resampling.resample`, and equal to it for all but some hundredths of the pixels.
     """
     height, width, channels = image.shape
@@ -68,7 +69,7 @@ def linearly_resized(
     across = _weights(size[1], *columns, width, stretched[1], _COLUMN_BITS, _COLUMN_BITS + _EIGHTHS)
     left, right = int(across.places[0]), int(across.places[-1]) + 1
     made = np.empty((*size, channels), np.uint8)
-    # As many rows at once as keep the lines they are made of, and themselves, within the limit, and at least one.
+    # As many rows at once as keep them and their source lines within the limit, but at least one.
     most_lines, most_rows = (MOST_SCRATCH_BYTES // (4 * channels * extent) for extent in (right - left, size[1]))
     start = 0
     while start < size[0]:
@@ -107,7 +108,7 @@ def as_planes(image: Array, *, mirrored: bool = False) -> Array:
         return view
     if mirrored:
         image = cv2.flip(image, 1, scratch("mirrored", image.shape, np.uint8))
-    # A fifth of what a loop over every third byte takes.
+    # Takes a fifth of the time of a loop over every third byte.
     planes = scratch("split", (image.shape[2], *image.shape[:2]), np.uint8)
     cv2.split(image, list(planes))
     return planes
@@ -115,9 +116,9 @@ def as_planes(image: Array, *, mirrored: bool = False) -> Array:
 
 @functools.cache
 def _sparse_product() -> Callable[[int, int, int, Array, Array, Array, Array, Array], None]:
-    """SciPy's loop behind `csr_array @ dense`; the operator, should a version of SciPy keep the loop elsewhere.
+    """SciPy's loop behind `csr_array @ dense`, or the operator if a version of SciPy keeps the loop elsewhere.
 
-    What the operator checks and copies is known here, and costs a tenth of an image's time.
+    The operator's checks and copies are unnecessary here, and cost a tenth of an image's time.
     """
     sparse = require("scipy.sparse", purpose="fn.resize")
     try:
@@ -146,12 +147,13 @@ def sparse_product_by_operator(
 
 @functools.lru_cache(maxsize=16)
 def _weights(size: int, start: float, end: float, length: int, stretched: bool, bits: int, shift: int) -> _Weights:
-    """Integers that sum to 2^bits for each of `size` pixels, times 2^-shift; beyond an edge lies the pixel at it."""
+    """Integers that sum to 2^bits for each of `size` pixels, times 2^-shift; the edge pixel continues beyond the
+    edge."""
     scale = (end - start) / size
     reach = max(scale, 1.0) if stretched else 1.0
     pixels = np.arange(size)
     centres = start + (pixels + 0.5) * scale - 0.5
-    # (taps, size): NumPy's loops go along pixels, of which there are more.
+    # (taps, size): NumPy's loops run along pixels, which outnumber taps.
     taps = np.floor(centres - reach) + np.arange(math.ceil(2 * reach) + 2)[:, None]
     values = np.maximum(0.0, 1.0 - np.abs(taps - centres) / reach)
     values /= values.sum(axis=0)

@@ -1,9 +1,9 @@
 """The size and region of an image, from the arguments of `fn.resize`.
 
-Resampling along an axis as a matrix: which source pixels make a pixel, with which weights.
+Resampling along an axis as a matrix: the source pixels of each pixel, and their weights.
 
 Pixel i covers [i, i + 1), its centre is i + 0.5. A filter is stretched by the scale if the image shrinks and
-antialiasing is on. Source pixels beyond the edge equal those at the edge.
+antialiasing is on. Beyond the edge, the edge pixels repeat.
 
 Resampling a different window in each image of a batch: matrices computed on the device.
 
@@ -45,7 +45,7 @@ def rounded(value: float) -> int:
 
 
 def wanted_size(extents: Sequence[float], given: Sequence[float], mode: str, max_size: Sequence[float]) -> list[float]:
-    """The wanted (height, width) of a region of `extents`, in fractions of pixels; zeros in `given` are open.
+    """The requested (height, width) of a region of `extents`, in fractions of pixels; zeros in `given` are open.
 
     `wanted_size((720, 1280), (480, 640), "not_larger", ())` → `[360, 640]`
     """
@@ -148,7 +148,7 @@ def _gaussian(xp: Namespace, x: Value) -> Value:
     return xp.where(xp.abs(x) < 1, xp.exp(-4.0 * x * x), xp.zeros_like(x))
 
 
-#: Interpolation → filter, a function of namespace and distances, and how far it reaches.
+#: Interpolation → filter, a function of namespace and distances, and its radius.
 FILTERS: Final[dict[DALIInterpType, tuple[Callable[[Any, Any], Any], float]]] = {
     DALIInterpType.INTERP_LINEAR: (_triangle, 1.0),
     DALIInterpType.INTERP_TRIANGULAR: (_triangle, 1.0),
@@ -216,7 +216,7 @@ def resampled_windows(
 ) -> Value:
     """(n, …, length, …) float32 → (n, …, size, …): of image i the pixels from `starts[i]`, `extents[i]` of them.
 
-    `nearest` (n, size) says which pixel is the nearest one, for filters that are INTERP_NN; it may be None elsewhere.
+    `nearest` (n, size) is the nearest pixel, for INTERP_NN; it may be None for other filters.
     The weights are those of `resampling.weights`, in float32.
     """
     length = values.shape[axis]
@@ -249,14 +249,14 @@ def _weights(
     function, reach = FILTERS[interpolation]
     stretched = antialias or always_stretched(interpolation)
     margin = math.ceil(reach * (max(length / size, 1.0) if stretched else 1.0)) + 1
-    # Distances from where the window starts: small numbers, so that float32 holds their fractions.
+    # Distances from the start of the window: small numbers, so that float32 holds their fractions.
     pixels = placed_like(xp, np.arange(-margin, length + margin, dtype=np.int32).reshape(1, 1, -1), like)
     middles = placed_like(xp, (np.arange(size, dtype=np.float32) + np.float32(0.5)).reshape(1, -1, 1), like)
     scale = xp.reshape(scales, (-1, 1, 1))
     away = cast_to(xp, pixels - xp.reshape(starts, (-1, 1, 1)), _SINGLE) - (middles * scale - 0.5)
     values = function(xp, away / xp.clip(scale, 1.0, float(max(length, 1)))) if stretched else function(xp, away)
     values = values / xp.sum(values, axis=-1, keepdims=True)
-    # What a filter takes from beyond the image is the pixel at its edge.
+    # Beyond the image a filter takes the pixel at its edge.
     first = xp.sum(values[..., : margin + 1], axis=-1, keepdims=True)
     last = xp.sum(values[..., -margin - 1 :], axis=-1, keepdims=True)
     if length == 1:
@@ -272,7 +272,7 @@ _PILLOW_FILTERS = {
 }
 
 _LINEAR = {DALIInterpType.INTERP_LINEAR, DALIInterpType.INTERP_TRIANGULAR}
-# With more of them the matrices of `exact_linear` hold mostly zeros.
+# Beyond this the matrices of `exact_linear` hold mostly zeros.
 _MOST_CHANNELS = 4
 _REACH = {"BILINEAR": 1.0, "BICUBIC": 2.0, "LANCZOS": 3.0}
 
@@ -305,7 +305,7 @@ def resized(
     elif image.dtype == np.uint8 == dtype and set(filters) <= _LINEAR and image.shape[2] <= _MOST_CHANNELS:
         made = linearly_resized(image, (target.height, target.width), rows, columns, stretched)
     elif _is_for_pillow(image, filters, scales, antialias, rows, columns):
-        # Pillow rounds, and clips what overshoots, between rows and columns: not so in floats.
+        # Between rows and columns Pillow rounds and clips overshoot, but not in floats.
         planes = [image[:, :, channel].astype(np.float32) for channel in range(image.shape[2])]
         name = _PILLOW_FILTERS[filters[0]]
         made = saturated(np, np.stack([_by_pillow(one, target, rows, columns, name) for one in planes], axis=2), dtype)
@@ -323,7 +323,7 @@ def resized(
     return mirrored
 
 
-# Pixels: a region that reaches farther beyond the image is left to matrices.
+# Pixels: regions that reach farther beyond the image are left to matrices.
 _MOST_BEYOND = 64
 
 
@@ -349,7 +349,7 @@ def _by_pillow(plane: Array, target: Target, rows: tuple[float, ...], columns: t
     """(H, W) float32 → (target.height, target.width) float32."""
     pillow = require("PIL.Image", purpose="fn.resize")
     reach = _REACH[name]
-    # Pillow leaves out what a filter takes from beyond the edge; pixels repeated there make it take those.
+    # Pillow ignores the part of a filter beyond the edge, so edge pixels are repeated there.
     margins = [
         math.ceil(reach * max((span[1] - span[0]) / size, 1.0) + max(-span[0], span[1] - length, 0.0))
         for span, size, length in zip((rows, columns), (target.height, target.width), plane.shape, strict=True)

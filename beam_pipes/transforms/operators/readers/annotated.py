@@ -1,5 +1,5 @@
-"""Readers of samples that files describe: `readers.webdataset`, of archives; `readers.coco`, of images and their boxes;
-`readers.nemo_asr`, of speech and its text.
+"""Readers of samples described by files: `readers.webdataset` for archives, `readers.coco` for images and their boxes,
+`readers.nemo_asr` for speech and its text.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Webdataset(Reader):
     without_effect = (*Reader.without_effect, "index_paths")
     paths = Constant("strs", doc="the archives")
     ext = Constant("strs", doc="for each output what follows the first dot of names; alternatives as 'jpg;png'")
-    dtypes = Constant("any", default=None, doc="the dtype of each output, of which files hold the bytes; uint8")
+    dtypes = Constant("any", default=None, doc="the dtype of each output, as stored in files; uint8 by default")
     missing_component_behavior = Constant(
         "str", default="empty", doc="what happens to a sample that lacks a file", choices=("empty", "skip", "error", "")
     )
-    case_sensitive_extensions = Constant("bool", default=True, doc="whether cases are told apart")
+    case_sensitive_extensions = Constant("bool", default=True, doc="whether case matters")
 
     def check(self) -> None:
         super().check()

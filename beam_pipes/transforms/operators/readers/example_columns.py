@@ -5,8 +5,8 @@ them is parsed to locate each value, and the others are compared with it at all 
 
 Records of different lengths that hold the same features in the same order are walked through together. One record
 determines which bytes come in which order: literal ones (tags and names), lengths, and values. Then all records take
-each of these steps together, in a few NumPy calls, however long each of them is. Records of another form are detected
-and parsed one by one.
+each of these steps together, in a few NumPy calls, whatever their lengths. Records of another form are detected and
+parsed one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from beam_pipes.format.wire import WireForm, decode_varints, plain_places
 from beam_pipes.graph.functions import LISTS, TFRecordFeature, float32, string
 from beam_pipes.graph.tensors import Array
 
-Column = Array | list[Array]  # (n, …) where all samples have one shape, else a list of arrays
+Column = Array | list[Array]  # (n, …) if all samples have one shape, else a list of arrays
 
 # Below this many records, parsing them one by one is as fast.
 LEAST_RECORDS = 4
@@ -42,7 +42,7 @@ class ExampleColumns:
         self._form: WireForm | None = None
 
     def parse(self, payload: bytes, outputs: Collection[int]) -> list[Any]:
-        """The samples of one record, None for features that are not requested; `ValueError` says what is wrong."""
+        """The samples of one record, None for features not requested; raises `ValueError` for invalid records."""
         try:
             found = messages.Example.FromString(payload).features.feature
         except DecodeError as error:
@@ -116,7 +116,7 @@ class ExampleColumns:
             places[index] = found.get(name, (None, 0, 0))
             if name in found and found[name][0] != LISTS[self.features[name].dtype]:
                 return None
-        # Where values lie, and how long they are, is the same in all records; what they are may differ.
+        # Positions and lengths of values are the same in all records; only the values may differ.
         fixed = np.ones(len(payload), np.bool_)
         for _, start, end in found.values():
             fixed[start:end] = False
@@ -140,7 +140,7 @@ class ExampleColumns:
                 self._form = None
                 return None
         if 2 * fits.sum() < len(fits):
-            self._form = None  # it was an odd one
+            self._form = None  # it was an unusual record
             return None
         made: list[Column | None] = [None] * len(self.features)
         for index in wanted:
@@ -166,7 +166,7 @@ class ExampleColumns:
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """A record with holes where the values are: the other bytes, and list and place of the values of each output."""
+    """A record with gaps for the values: the other bytes, and list and place of the values of each output."""
 
     positions: Array
     expected: Array

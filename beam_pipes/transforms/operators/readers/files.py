@@ -117,13 +117,13 @@ def digest_of_files(names: Sequence[str], paths: Sequence[str], labels: bytes = 
     return digest.hexdigest()[:16]
 
 
-# Between the digest of a file and its label.
+# Separates the digest of a file from its label.
 _LABEL = "#"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassedFiles(Files):
-    """`Files` in directories that are numbered.
+    """`Files` in numbered directories.
 
     The label of a file counts in its digest: a new directory shifts the labels of those after it, and a build redoes
     their files.
@@ -161,7 +161,7 @@ class FileReader(Reader):
     """A reader of files below `file_root`, of those that `file_list` names, or of `files`."""
 
     file_root = Constant("str", default=None, doc="the directory that holds files")
-    file_list = Constant("str", default=None, doc="a text file with a name a line")
+    file_list = Constant("str", default=None, doc="a text file with one name per line")
     files = Constant("strs", default=None, doc="paths of files, in the order in which they are numbered")
     exclusive = (("files", "file_list"),)
 
@@ -171,7 +171,7 @@ class FileReader(Reader):
             raise self.argument_error("give file_root, file_list or files.")
 
     def _listed(self, read: Callable[[str], T]) -> T:
-        """What `read` makes of the list."""
+        """The result of `read` for the list."""
         try:
             return read(self.file_list)
         except (OSError, ValueError) as error:
@@ -212,7 +212,7 @@ class File(FileReader):
         "strs", default=MEDIA_FILTERS, doc="globs over names of files below file_root; images and sound by default"
     )
     dir_filters = Constant("strs", default=None, doc="globs over names of directories; all by default")
-    case_sensitive_filter = Constant("bool", default=False, doc="whether the globs tell cases apart")
+    case_sensitive_filter = Constant("bool", default=False, doc="whether the globs are case-sensitive")
 
     def check(self) -> None:
         super().check()
@@ -253,7 +253,7 @@ class File(FileReader):
 
     def source(self) -> Source:
         root = self._root_of_source()
-        vars(self).pop("_classes", None)  # a declaration is of the directories that exist when it is made
+        vars(self).pop("_classes", None)  # a declaration covers the directories that exist when it is created
         globs = [one if self.case_sensitive_filter else in_any_case(one) for one in self.file_filters]
         classes = ["*"] if self.dir_filters is None else [escaped(one) for one in self._classes.labels]
         pattern = [f"{name}/{glob}" for name in classes for glob in globs]

@@ -1,4 +1,4 @@
-"""Readers of frames that follow each other: `readers.sequence`, of directories of images, and `readers.video`."""
+"""Readers of consecutive frames: `readers.sequence`, of directories of images, and `readers.video`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from beam_pipes.transforms.operators.readers.files import Described, File
 
 
 def windows(count: int, *, length: int, step: int, stride: int) -> range:
-    """Where windows of `length` frames, `stride` apart, begin among `count` frames: those that are whole."""
+    """The starts of complete windows of `length` frames, `stride` apart, among `count` frames."""
     return range(0, max(count - (length - 1) * stride, 0), step)
 
 
 class Sequence(Reader):
-    """Reads frames that lie as image files in a directory for each stream: (frames, height, width, channels) uint8.
+    """Reads frames stored as image files in one directory per stream: (frames, height, width, channels) uint8.
 
         root/a/0.png … root/a/3.png, root/b/0.png  →  readers.sequence(file_root="root", sequence_length=2, step=2)
         →  frames 0 and 1 of a, frames 2 and 3 of a
@@ -83,7 +83,7 @@ def _mirrored(index: int, count: int, period: int) -> int:
     return index if index < count else period - index - (period == 2 * count)
 
 
-#: Name → which of `count` frames stands for one behind them; -1 for `fill_value`.
+#: Name → which of `count` frames replaces one after the end; -1 for `fill_value`.
 PADS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "constant": lambda index, count: -1,
     **dict.fromkeys(("edge", "repeat"), lambda index, count: count - 1),
@@ -94,10 +94,10 @@ PADS: Final[Mapping[str, Callable[[int, int], int]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class VideoFile:
-    """The frames of a file: when each is shown, in units of `unit` seconds, and in order.
+    """The frames of a file: the presentation time of each, in units of `unit` seconds, in order.
 
-    `keys` says where decoding can begin: (when shown, when decoded) of key frames. It is empty where times do not tell
-    frames apart, as two have the same, or as the file says only when each is decoded (AVI): such a file is decoded from
+    `keys` are the points where decoding can begin: (presentation, decoding time) of key frames. It is empty if times do
+    not identify frames, because two are equal or the file has only decoding times (AVI): such a file is decoded from
     its beginning, and its frames are counted.
     """
 
@@ -132,10 +132,10 @@ class VideoFile:
         return cls(path, sorted(times), unit, keys)
 
     def frames(self, wanted: set[int]) -> dict[int, Array]:
-        """Number → frame (height, width, 3), all of those wanted; raises `ValueError` if one cannot be decoded.
+        """Number → frame (height, width, 3), for all requested ones; raises `ValueError` if one cannot be decoded.
 
-        Decoded from the last key frame before the first of them on, or from the beginning if that does not find all:
-        containers without an index go to about a time, and what they find there may lack the frames it is made from.
+        Decodes from the last key frame before the first of them, or from the beginning if that does not find all:
+        containers without an index seek only approximately, and frames found there may lack those they depend on.
         """
         first = self.times[min(wanted)]
         key = max((key for key in self.keys if key[0] <= first), default=None)
@@ -151,14 +151,14 @@ class VideoFile:
         return found
 
     def _decoded(self, wanted: set[int], start: int | None) -> tuple[dict[int, Array], Exception | None]:
-        """Those of the frames that come from the time `start` on, or from the beginning, and what ended it before."""
+        """The requested frames from the time `start` or the beginning, and the error that ended decoding early."""
         av = require("av", purpose="fn.readers.video")
         numbers = {self.times[index]: index for index in wanted} if self.keys else {}
         found: dict[int, Array] = {}
         try:
             with av.open(self.path) as container:
                 stream = container.streams.video[0]
-                stream.codec_context.thread_count = 1  # batches are made in threads
+                stream.codec_context.thread_count = 1  # batches are already made in threads
                 if start is not None:
                     container.seek(start, stream=stream)
                 for count, frame in enumerate(container.decode(stream)):
@@ -175,13 +175,13 @@ class VideoFile:
 
 
 def _is_shown(packet: Any) -> bool:
-    """Whether a packet makes a frame: an empty one ends a stream, and an edit list or VP8 may hide one."""
+    """Whether a packet gives a frame: an empty one ends a stream, and an edit list or VP8 may hide one."""
     if not packet.size or packet.is_discard:
         return False
     return packet.stream.codec_context.name != "vp8" or bool(bytes(packet)[0] & 0x10)
 
 
-# Weights of red and blue in luma, by FFmpeg's number of the colour space: BT.709, BT.2020; BT.601 where it is not said.
+# Weights of red and blue in luma, by FFmpeg's number of the colour space: BT.709, BT.2020; BT.601 if unspecified.
 _LUMA_WEIGHTS = {1: (0.2126, 0.0722), 9: (0.2627, 0.0593), 10: (0.2627, 0.0593)}
 _FULL_RANGE = 2
 
@@ -289,9 +289,9 @@ class Video(Reader):
         return Described([f"{names[at]}@{start}" for at, start in records], files, load)
 
     def _starts(self, count: int) -> list[int]:
-        """Where the sequences of a file begin: whole ones, and with `pad_mode` one that is not."""
-        # DALI 2.4's video reader asks for `stride` frames after the last one too, where that of sequences
-        # (`windows`) does not: of 20 frames, it finds no 7 that are 3 apart. So do we.
+        """The starts of the sequences of a file: complete ones, and with `pad_mode` an incomplete one."""
+        # DALI 2.4's video reader requires `stride` frames after the last one too, unlike that of sequences (`windows`):
+        # among 20 frames, it finds no 7 that are 3 apart. We do the same.
         span = self.sequence_length * self.stride
         every = range(0, count, span if self.step == -1 else self.step)
         whole = [start for start in every if start + span <= count]

@@ -1,6 +1,6 @@
 """`readers.tfrecord`: features of Examples in TFRecord files.
 
-Where records are is read from DALI's index files (a text file with a line for each record: offset and bytes of its
+The places of records are read from DALI's index files (a text file with a line for each record: offset and bytes of its
 frame, separated by a space), or found by walking from header to header.
 """
 
@@ -126,7 +126,7 @@ class TFRecordStore(RecordStore):
         self._sizes = np.concatenate([sizes for _, sizes in places]).astype(np.int64)
         self._is_checked = np.zeros(len(self._offsets), np.bool_)
         self._columns = columns
-        # Where all records are equally long: that length, and a template with the records that are laid out like it.
+        # If all records have one length: that length, and a template with the records of the same layout.
         sizes = self._sizes
         self._size_of_all = int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
         self._laid_out: tuple[Template | None, Array] = (None, np.zeros(0, np.bool_))
@@ -280,4 +280,4 @@ def file_bytes(path: str) -> Array:
     """The bytes of a file, mapped."""
     if os.path.getsize(path) == 0:
         return np.zeros(0, np.uint8)
-    return np.asarray(np.memmap(path, np.uint8, "r"))  # plain: a subclass makes each slice cost more
+    return np.asarray(np.memmap(path, np.uint8, "r"))  # a plain array: slices of a subclass are slower
