@@ -1,4 +1,4 @@
-"""Telemetry of loaders: what a training loop waits for, how fast data comes, and which stage is to blame."""
+"""Telemetry of loaders: how long a training loop waits, how fast data arrives, and which stage is to blame."""
 
 from __future__ import annotations
 

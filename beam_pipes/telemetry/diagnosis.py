@@ -1,8 +1,8 @@
 """`diagnose_loader`: is training input-bound, and which stage is the slowest?
 
-It measures the real loader twice. First its stages one after the other, in the calling thread: the cost of each per
+It measures the real loader twice. First its stages one by one in the calling thread, which gives the cost of each per
 batch (`stages_of` knows the stages of each kind of loader). Then the loader itself, with its threads and buffers,
-feeding a consumer that takes `step_ms` per batch: how long the consumer waits.
+feeding a consumer that takes `step_ms` per batch, which gives the time that the consumer waits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from beam_pipes.telemetry.telemetry import Telemetry
 if TYPE_CHECKING:
     from beam_pipes.map_style import DataLoader as MapStyleLoader
 
-# A loop that waits for less than this part of its time is not bound by its input.
+# A loop that waits for less than this fraction of its time is not input-bound.
 WAIT_FRAC = 0.05
-# Batches before the measurement: frameworks start and compile, buffers fill, files are opened.
+# Warm-up batches: frameworks start and compile, buffers fill, files are opened.
 WARM_UP = 2
 
 
@@ -79,13 +79,13 @@ def diagnose_loader(
       batches: how many to measure in each of the two passes, after two to warm up.
       max_secs: each pass ends after this time, having measured at least one batch.
 
-    Stages of a native loader are "storage read" (what the first reading of rows costs more than the second: remote
-    shards, cold pages), "gather" (finding records and copying them) and "transform". Conversions add "conversion" and
-    "transfer" (until arrays are on the device). Behind tf.data transformations "transform" is what the pipeline costs
-    beyond reading. A map-style dataset has "storage read" (its innermost dataset), "transform" and "conversion"
-    (`collate_fn`); anything else has "iteration".
+    Stages of a native loader are "storage read" (the extra cost of reading rows for the first time: remote shards, cold
+    pages), "gather" (finding records and copying them) and "transform". Conversions add "conversion" and "transfer"
+    (until arrays are on the device). After tf.data transformations "transform" is the pipeline's cost beyond reading. A
+    map-style dataset has "storage read" (its innermost dataset), "transform" and "conversion" (`collate_fn`); anything
+    else has "iteration".
 
-    Afterwards a native loader is back where it was. Iterables that allow one pass are used up. Raises `LoaderError` if
+    Afterwards a native loader is back at its position; single-pass iterables are exhausted. Raises `LoaderError` if
     a loader gives no batch, and for numbers out of range.
     """
     batches = integer(batches, least=1, what="batches", error=LoaderError)
@@ -159,7 +159,7 @@ def _state_of(loader: Iterable[object]) -> dict[str, object] | None:
         return None
     try:
         state: dict[str, object] = state_dict()
-    except LoaderError:  # a conversion of something without a state
+    except LoaderError:  # converted from something without a state
         return None
     return state
 
@@ -197,7 +197,7 @@ def stages_of(loader: Iterable[object]) -> Iterator[Stages]:
 def _of_native(loader: Loader) -> Iterator[Stages]:
     """The batches from the loader's cursor, epoch after epoch without end; the cursor does not move.
 
-    Reading is what rows cost more the first time than the second, gathering what they cost in memory.
+    Reading is the extra cost of rows on first access, gathering their cost once in memory.
     """
     clock, reader = time.perf_counter, loader._reader
     steps_without_end = dataclasses.replace(loader._steps, epochs=None)
@@ -230,7 +230,7 @@ def _of_iterable(elements: Iterable[object]) -> Iterator[Stages]:
 
 
 def _of_tf_data(loader: Iterable[object], native: Loader) -> Iterator[Stages]:
-    """A pipeline of tf.data over a cache: reading is measured separately, its transformations cost the rest."""
+    """A tf.data pipeline over a cache: reading is measured separately; the rest is its transformations."""
     native_rows, reads = 0, _of_native(native)
     read = gather = 0.0
     for secs, element in _timed(loader):

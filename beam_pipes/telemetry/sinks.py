@@ -86,9 +86,9 @@ class TensorBoardWriter:
                 if step % 100 == 0:
                     writer.write(step)
 
-    The scalars have the names of `Telemetry.metrics`. Every `write` reaches the file. `directory` is created if needed;
-    it may hold event files of others, whose names differ. Raises `LoaderError` for one on an object store, where files
-    do not grow.
+    The scalars are named as in `Telemetry.metrics`. Every `write` reaches the file. `directory` is created if needed;
+    it may hold other event files, whose names differ. Raises `LoaderError` for one on an object store, where files
+    cannot grow.
 
     If you already have a `SummaryWriter`, use it: `writer.add_scalar(name, value, step)` for each of
     `telemetry.metrics()`.
@@ -112,7 +112,7 @@ class TensorBoardWriter:
         self._records.flush()
 
     def write(self, step: int) -> dict[str, float]:
-        """Writes and returns the metrics since the last `write`; nothing if no batch came since."""
+        """Writes and returns the metrics since the last `write`; an empty dict if there was no batch since."""
         now = self._telemetry.totals()
         metrics = now.since(self._since).metrics()
         if metrics:

@@ -38,7 +38,7 @@ class Telemetry:
     Args:
       loader: a native `Loader`, a `DataLoader` or what it converts to (`to_jax`, `to_torch`, …),
         `beam_pipes.map_style.DataLoader`, or any iterable of batches. It is not touched:
-        without a wrapper around it nothing is measured, and nothing is paid.
+        without this wrapper nothing is measured, at no cost.
       tokens: features whose tokens are counted. By default those whose padding is recognizable: ragged ones
         as values and lengths, packed ones with segment ids. In the padded rows of a feature named here, whatever is not
         the pad value is a token.
@@ -46,7 +46,7 @@ class Telemetry:
       source_names: names of a mixture's sources in `data/mix/<source>`; the names of their directories by default.
       clock: the time, in seconds.
 
-    A batch costs three readings of the clock and the counting of its tokens. Arrays on a device are counted there, and
+    Each batch costs three clock readings and the counting of its tokens. Arrays on a device are counted there, and
     the counts fetched on request. The figures are those of this host, except `data/mix`, which covers all hosts.
     Metrics may be read from another thread.
 
@@ -120,7 +120,7 @@ class Telemetry:
         self.loader.load_state_dict(state_dict)
 
     def totals(self) -> Totals:
-        """The sums so far; `telemetry.totals().since(earlier).metrics()` is what happened in between."""
+        """The sums so far; `telemetry.totals().since(earlier).metrics()` covers the time in between."""
         with self._lock:
             by_source = None
             if self._sources is not None:
@@ -185,7 +185,7 @@ def _native_of(loader: object) -> Loader | None:
 
 
 def _rows_of(batch: object) -> int:
-    """Rows of a batch: the marked ones of its column `valid`, else the first dimension of its first array."""
+    """Rows of a batch: those marked in its column `valid`, else the first dimension of its first array."""
     if isinstance(batch, Mapping):
         valid = batch.get("valid")
         if isinstance(valid, np.ndarray):
@@ -210,8 +210,8 @@ def _rows_of(batch: object) -> int:
 class Totals:
     """Sums over all batches. `tokens`, `queued` and `rows_by_source` are None if the loader does not say.
 
-    `wait_secs`: what the consumer waited for batches; `busy_secs`: what it did between them. `queued`: the sum over
-    batches of how many were ready when one was asked for. `rows_by_source`: rows over all hosts, by name of a source.
+    `wait_secs`: the consumer's time waiting for batches; `busy_secs`: its time between them. `queued`: the sum over
+    batches of the number ready on request. `rows_by_source`: rows over all hosts, by name of a source.
     """
 
     batches: int = 0
@@ -223,7 +223,7 @@ class Totals:
     rows_by_source: Mapping[str, int] | None = None
 
     def since(self, earlier: Totals) -> Totals:
-        """What came after `earlier`."""
+        """The difference from `earlier`."""
         by_source = None
         if self.rows_by_source is not None:
             before = earlier.rows_by_source or {}
@@ -265,7 +265,7 @@ class Totals:
 
 
 class SourceRows:
-    """Rows by source, over all hosts, of what a loader of a mixture handed out.
+    """Rows by source, over all hosts, that a loader of a mixture has returned.
 
     rows = SourceRows(loader)                     # at the loader's cursor
     rows.moved_to(loader.epoch, loader.position)  # after every batch
@@ -292,7 +292,7 @@ class SourceRows:
         return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names)]
 
     def moved_to(self, epoch: int, position: int) -> None:
-        """Records that a batch was handed out, and where the loader is now."""
+        """Records that a batch was returned, and the loader's new position."""
         now, stream = Cursor(epoch, position), self._loader._reader.stream
         if stream is not self._stream or now <= self._at:  # other rates, a restored state, a new run
             follows = now > self._at and epoch == self._at.epoch and position - self._at.position <= self._batch_size

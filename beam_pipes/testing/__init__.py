@@ -1,14 +1,14 @@
-"""Chaos for declarations of your own: is what a build writes a function of its input and its declaration alone?
+"""Chaos tests for your declarations: does a build's output depend only on its input and its declaration?
 
 | word | meaning |
 | --- | --- |
-| sample | records of the real input, some of each of a few source shards |
-| trial | one way of running a stage over the sample that must not change what it gives |
-| finding | what a trial has shown to be wrong with a stage, in words and with a record |
-| verdict | all findings; without any, the declaration is robust |
+| sample | records of the real input, some from each of a few source shards |
+| trial | one way of running a stage over the sample that must not change its output |
+| finding | a fault of a stage that a trial has shown, in words and with a record |
+| verdict | all findings; if there are none, the declaration is robust |
 
-Every stage is tried alone, on inputs that were recorded once, so a finding names the stage that is at fault and not one
-behind it.
+Every stage is tried alone, on inputs that were recorded once, so a finding names the stage at fault and not one after
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a stage gives something else for the same input: found by experiment, named by what it calls."""
+"""Why a stage's output differs for the same input: found by experiment, named by what the stage calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from beam_pipes.engine.graph import Stage
 from beam_pipes.testing.one_unit import OneUnit
 from beam_pipes.testing.values import value_digest
 
-# (module or type, name) of a function written in C → the kind of cause, and what a user calls it.
+# (module or type, name) of a function written in C → the kind of cause, and its name for users.
 _CALLS: dict[tuple[str, str], tuple[str, str]] = {
     **{
         ("time", name): ("clock", f"time.{name}")
@@ -42,7 +42,7 @@ _CALLS: dict[tuple[str, str], tuple[str, str]] = {
     ("posix", "getcwd"): ("working_directory", "os.getcwd"),
     ("posix", "getenv"): ("environment", "os.environ"),
 }  # fmt: skip
-# Files of the standard library: a call of one of their functions with this prefix is what the user has called.
+# File of the standard library → prefix of functions whose calls count as the user's own, and the kind of cause.
 _PYTHON_CALLS = {
     "uuid.py": ("uuid", "entropy"),
     "secrets.py": ("", "entropy"),
@@ -52,7 +52,7 @@ _LIBRARY = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """`kind` is one of `KINDS`; `what` the call, attribute or variable; `place` the line, where it was seen."""
+    """`kind` is one of `KINDS`; `what` the call, attribute or variable; `place` the line, if known."""
 
     kind: str
     what: str | None = None
@@ -62,7 +62,7 @@ class Cause:
 def calls_of(run: Callable[[], object]) -> dict[str, Cause]:
     """The calls of functions whose results do not depend on their arguments alone: kind → the first of them."""
     found: dict[str, Cause] = {}
-    run()  # imports and compilation in the first call make such calls themselves
+    run()  # the first call imports and compiles, which makes such calls too
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
     def look(frame: types.FrameType, event: str, argument: Any) -> None:
@@ -96,7 +96,7 @@ def calls_of(run: Callable[[], object]) -> dict[str, Cause]:
 
 
 def _user_frame(frame: types.FrameType | None, package: str) -> types.FrameType | None:
-    """The nearest frame of code that is neither ours nor the standard library's; None if ours comes first."""
+    """The nearest frame outside our code and the standard library; None if our code comes first."""
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(package + os.sep):
@@ -109,7 +109,7 @@ def _user_frame(frame: types.FrameType | None, package: str) -> types.FrameType 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Digests of what a stage may keep between records: its attributes, and the variables of its module."""
+    """Digests of the state that a stage may keep between records: its attributes and its module's variables."""
 
     attributes: dict[str, str]
     variables: dict[str, str]
@@ -180,7 +180,7 @@ def _fresh_ones_agree(stage: Stage, run: Callable[[Stage], str]) -> bool:
     try:
         return len({run(copy.deepcopy(stage)) for _ in range(2)}) == 1
     except Exception:
-        return True  # it cannot be copied; its attributes changed
+        return True  # cannot be copied; its attributes changed
 
 
 def _changed(before: dict[str, str], now: dict[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`check_declaration`: everything that may happen to a build, tried on a sample of a declaration's input."""
+"""`check_declaration`: tries everything that may happen to a build on a sample of a declaration's input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Two of the steps at which a build may die; `beam_pipes.storage.locks.LABELS` has them all.
 KILL_AT = ("shard/renamed", "publish/snapshot-manifest-written")
 
-# What makes comparisons between processes pointless: the stage differs within one already.
+# Kinds that make comparisons between processes pointless: the stage already differs within one.
 _DIFFERS_BY_ITSELF = {"random", "entropy", "clock", "identity", "process", "state", "unknown", "lazy", "aliasing"}
 
 _WITHIN = "records in order, twice, and in reverse; in batches of {sizes}; statistics merged in any order"
@@ -45,7 +45,7 @@ _ELSEWHERE = (
 
 
 class TrialOptions(TypedDict, total=False):
-    """The options of `check_declaration`, which says what they mean."""
+    """The options of `check_declaration`, where they are documented."""
 
     max_records: int
     batch_sizes: Sequence[int]
@@ -69,21 +69,22 @@ def check_declaration(
         assert verdict.robust, str(verdict)
 
     Each stage is run alone, on recorded inputs: twice, in reverse, in batches of other sizes, in another process and in
-    other surroundings; then the sample is built, killed and built again, and the bytes are compared. What differs is
+    other surroundings; then the sample is built, killed and built again, and the bytes are compared. Differences are
     narrowed down by further trials until the cause has a name. A robust declaration takes five processes, forked before
-    its module is imported: a second or two, and five times what that import takes; one that is not takes some more.
+    its module is imported: a second or two plus five times its import time; other declarations take some more.
 
     Args:
-        declaration: a `Declaration`, or its reference, `package.module:name`. One that is held by a module is found
-            there by other processes; one that is not has to be picklable, and that is part of the verdict. Where it is
-            neither, its stages are tried in this process only.
+        declaration: a `Declaration`, or its reference, `package.module:name`. Other processes find it by name if a
+            module holds it; otherwise it must be picklable, which is part of the verdict. If it is neither, its stages
+            are tried in this process only.
         max_records: about how many records are tried, from a few evenly spaced source shards. Planning reads the
-            whole input once, as every plan does. 256 find what shows in one record of a hundred with 92 %.
+            whole input once, as every plan does. 256 records find a fault of one record in a hundred with a probability
+            of 92 %.
         batch_sizes: sizes tried for stages with `transform_batch`; all records at once are tried too.
-        kill_at: steps at which a build of the sample is killed, one after the other, before it is let finish: labels
-            of `beam_pipes.storage.locks`, with `#n` for the n-th visit.
+        kill_at: steps at which a build of the sample is killed, one after the other, before it may finish: labels of
+            `beam_pipes.storage.locks`, with `#n` for the n-th visit.
         beam: build the sample on Beam's `BundleBasedDirectRunner` too, which retries bundles, with a failure in each
-            stage. Takes Beam's import more, about 3 s.
+            stage. Adds Beam's import, about 3 s.
         timeout_secs: how long each process may take; one that takes longer is a finding that says where it was.
 
     Raises:
@@ -143,7 +144,7 @@ class _Check:
         self._timeout_secs = timeout_secs
 
     def findings(self, *, batch_sizes: tuple[int, ...], kill_at: tuple[str, ...], beam: bool) -> list[Finding]:
-        """All findings, stage by stage where the graph has them."""
+        """All findings, in the order of the graph's stages."""
         found = [*self._source(), *portability(self._declaration, self._base)]
         travels = not found or found[-1].kind == "source"
         order = TrialOrder(handle=self._handle, sample=self._sample, batch_sizes=batch_sizes)
@@ -159,7 +160,7 @@ class _Check:
             self.trials.append("analysed")
         self.trials.append(_WITHIN.format(sizes=", ".join(map(str, batch_sizes))))
         if not travels:
-            # Nobody else can have it: what can be tried here is.
+            # No other process can have it: only trials in this process are run.
             report = run_trials(order)
             return found + [finding for each in report.findings.values() for finding in each]
         ended = self._run("run_trials", order, ())
@@ -193,7 +194,7 @@ class _Check:
             yield Finding(kind="fails", stage="source", message="gives no record, so there is nothing to try.")
 
     def _elsewhere(self, report: TrialReport, kill_at: tuple[str, ...], *, blameless: bool) -> list[Finding]:
-        """All surroundings at once; where something differs, one after the other."""
+        """All surroundings at once; one after the other if something differs."""
         build = BuildOrder(handle=self._handle, to=str(self._directory / "killed"), backwards=True)
         killed = []
         if blameless:
@@ -240,7 +241,7 @@ class _Check:
     def _put_down(
         self, report: TrialReport, order: ElsewhereOrder, different: dict[str, tuple[int, str]]
     ) -> list[Finding]:
-        """Puts each difference down to the surroundings that make it, each tried alone."""
+        """Attributes each difference to the surroundings that cause it, each tried alone."""
 
         def alone(factor: str) -> Elsewhere | None:
             one = dataclasses.replace(
@@ -279,7 +280,7 @@ class _Check:
         return findings
 
     def _compare(self, directory: str, error: str | None) -> list[Finding]:
-        """Compares a build that was disturbed with the one that was not."""
+        """Compares a disturbed build with the undisturbed one."""
         if error is not None:
             message = "a build that was disturbed could not be finished."
             return [self._about_all("rebuild", message, error)]
@@ -305,7 +306,7 @@ class _Check:
         return Finding(kind=kind, stage=self._declaration.name, message=message, found=found)
 
     def _broken(self, ended: Ended, message: str | None = None) -> Finding:
-        """The finding for a process that gave no result."""
+        """The finding for a process without a result."""
         if ended.late is not None:
             late = f"gave nothing within timeout_secs={self._timeout_secs:g}."
             return self._about_all("late", late, f"it was at: {ended.late}")

@@ -14,15 +14,16 @@ from beam_pipes.engine.records import Batch
 from beam_pipes.format.spec import Record
 from beam_pipes.testing.values import Frozen, brief_value, value_digest
 
-# For each record, what every output that a unit reads has given for it.
+# For each record, the values of every output that a unit reads.
 Inputs = Sequence[Mapping[Ref, Frozen]]
 
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """What a unit gave for one record: `values` by output, or `failure` in words; `digest` distinguishes outcomes.
+    """The outcome of a unit for one record: `values` by output, or `failure` in words; `digest` distinguishes outcomes.
 
-    `compared` is what of the failure counts: of a record that is dropped or stops the build, the words go nowhere.
+    `compared` is the part of the failure that counts: the words are not kept for a record that is dropped or stops the
+    build.
     """
 
     digest: str
@@ -44,7 +45,7 @@ class Outcome:
 @dataclasses.dataclass(slots=True)
 class Run:
     """`outcomes[i]` is that of record i; `accounts` are those of the batches, in order; `changed` lists the records
-    whose input was not the same afterwards, with the input as it was left."""
+    whose input was modified, with the modified input."""
 
     outcomes: dict[int, Outcome]
     accounts: list[UnitAccount]
@@ -52,7 +53,7 @@ class Run:
 
 
 class Records:
-    """Ids of records, for a batch whose columns are given."""
+    """Ids of records, for a batch with given columns."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self.values: list[object] = [None] * len(ids)
@@ -72,7 +73,7 @@ class _Options(TypedDict):
 
 
 class OneUnit:
-    """A unit ready for trials. Records on which it fails are outcomes too, whatever the declaration says of them."""
+    """A unit ready for trials. Failing records are outcomes too, whatever the declaration's policy for them."""
 
     def __init__(self, declaration: Declaration, unit: Unit, ids: Sequence[str], inputs: Inputs) -> None:
         self.declaration = declaration
@@ -101,12 +102,12 @@ class OneUnit:
         stage: Stage | None = None,
         check: bool = False,
     ) -> Run:
-        """Runs the records in `order`; `batched` lets the stage use its batch method, `stage` stands in for the unit's
-        own, `check` looks whether inputs were changed."""
+        """Runs the records in `order`; `batched` lets the stage use its batch method, `stage` replaces the unit's own,
+        `check` detects modified inputs."""
         unit = self.unit if stage is None else dataclasses.replace(self.unit, stage=stage)
         with _element_method_only(unit.stage, not batched):
             runner = UnitRunner(unit, on_error="dead_letter", **self._options)
-        runner.on_error = "dead_letter"  # a policy of the stage's own would go first
+        runner.on_error = "dead_letter"  # the stage's own policy would take precedence
         run = Run({}, [], {})
         for start in range(0, len(order), batch_size):
             self._run_batch(runner, order[start : start + batch_size], run, check)
@@ -133,7 +134,7 @@ class OneUnit:
 
 
 class _element_method_only:
-    """While a runner is made, hides the batch method of a stage from it."""
+    """Hides a stage's batch method while a runner is created."""
 
     def __init__(self, stage: object, hide: bool) -> None:
         self._stage = stage

@@ -1,6 +1,6 @@
 """A sample of a declaration's real input: recorded once for trials of stages, and as a source for builds.
 
-A build of a sample, as every runner makes it: whole, killed and run again, or with its bundles retried.
+A build of a sample, as every runner does it: undisturbed, killed and rerun, or with retried bundles.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache
 
 
-# So many source shards are sampled; a smaller input is cut into as many.
+# Number of source shards sampled; a smaller input is cut into as many.
 SHARDS = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """`ids[i]` names record i, `values[i]` is its frozen value; `shards` are where they come from, as planned."""
+    """`ids[i]` names record i, `values[i]` is its frozen value; `shards` are the planned shards that they come from."""
 
     ids: tuple[str, ...]
     values: tuple[Frozen, ...]
@@ -63,7 +63,7 @@ class SampledSource(Source):
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
     ) -> Iterator[RecordBatch]:
         left = self.records_per_shard
-        # A third at a time, so that a sampled shard has several batches as a whole one has.
+        # A third at a time, so that a sampled shard has several batches, as a whole one has.
         some = max(1, min(batch_records, left // 3))
         for batch in self.source.read(shard, batch_records=some, batch_bytes=batch_bytes):
             yield batch
@@ -79,7 +79,7 @@ class SampledSource(Source):
 
 
 class SampledHandle(DeclarationHandle):
-    """A declaration on its way to another process, where it reads a sample instead of its whole input."""
+    """A declaration to send to another process, where it reads a sample instead of its whole input."""
 
     def __init__(self, handle: DeclarationHandle, sample: Sample) -> None:
         self._handle = handle
@@ -93,12 +93,12 @@ class SampledHandle(DeclarationHandle):
         if self._sampled is None:
             whole = self._handle.get()
             source = SampledSource(source=whole.source, shards=self._shards, records_per_shard=self._records_per_shard)
-            self._sampled = dataclasses.replace(whole, source=source, expectations=())  # of the whole
+            self._sampled = dataclasses.replace(whole, source=source, expectations=())  # they describe the whole input
             bind_results(self._sampled, self._results)
         return self._sampled
 
     def bind(self, results: Mapping[str, BoundResult]) -> None:
-        """From now on the declaration has these results of its analyzers, which are about the sample."""
+        """Gives the declaration these analyzer results, which describe the sample."""
         self._results, self._sampled = results, None
 
     def require_portable(self) -> None:
@@ -151,7 +151,7 @@ def _records(declaration: Declaration, shards: tuple[SourceShard, ...], per_shar
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildOrder:
-    """What to build where; `backwards`: shards in reverse order."""
+    """What to build and where; `backwards`: shards in reverse order."""
 
     handle: DeclarationHandle
     to: str
@@ -159,7 +159,7 @@ class BuildOrder:
 
 
 def build_sample(order: BuildOrder) -> str:
-    """Builds what is not there yet and publishes it; the id of the snapshot."""
+    """Builds what is missing and publishes it; returns the snapshot's id."""
     tell_progress("building the sample")
     declaration = order.handle.get()
     with build_lock(order.to):
@@ -190,7 +190,7 @@ def _analysed_plan(declaration: Declaration, to: str) -> BuildPlan:
 
 
 def build_sample_on_bundles(order: BuildOrder) -> str:
-    """The same on Beam's `BundleBasedDirectRunner`, which retries bundles; each stage fails once on the way."""
+    """The same on Beam's `BundleBasedDirectRunner`, which retries bundles; each stage fails once."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 

@@ -1,4 +1,4 @@
-"""The trials of one unit within a process, and what they show."""
+"""The trials of one unit within a process, and their findings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def finding_of(name: str, cause: Cause, one: OneUnit, at: int, expected: object,
 
 @dataclasses.dataclass
 class Tried:
-    """What trials of a unit have left: `reference` are the outcomes that every other run is compared with."""
+    """The results of a unit's trials: `reference` are the outcomes that every other run is compared with."""
 
     reference: dict[int, Outcome]
     frozen: dict[int, dict[str | None, Frozen]]
@@ -64,7 +64,7 @@ class Tried:
 
 
 def try_stage(one: OneUnit, *, batch_sizes: Sequence[int], tell: Callable[[str], None]) -> Tried:
-    """Runs all trials that need one process only.
+    """Runs all trials that need only one process.
 
     The reference is one pass in order, record by record, each outcome digested at once.
     """
@@ -74,7 +74,7 @@ def try_stage(one: OneUnit, *, batch_sizes: Sequence[int], tell: Callable[[str],
     tell("in order")
     reference = one.run(used, check=True)
     outcomes = reference.outcomes
-    # Frozen after the whole pass, from what outcomes hold now: aliasing shows in the digests taken at the time.
+    # Frozen after the whole pass, from the current outcomes: aliasing shows as a difference from the earlier digests.
     frozen = {at: {key: Frozen(list(values)) for key, values in each.values.items()} for at, each in outcomes.items()}
     findings += _failing(one, outcomes)
     findings += _lazy(one, outcomes) or _not_picklable(one, frozen)
@@ -147,7 +147,7 @@ def _mutation(one: OneUnit, run: Run) -> Iterator[Finding]:
     for at, left in itertools.islice(run.changed.items(), 1):
         before = [value for frozen in one.inputs[at].values() for value in frozen.thaw()]
         if lazy_part(before) is not None:
-            continue  # an iterator is used up by its first reader: the stage that returned it is to blame
+            continue  # its first reader exhausts an iterator: the stage that returned it is at fault
         yield Finding(
             kind="mutation",
             stage=one.unit.name,
@@ -253,7 +253,7 @@ def _batches(
 
 
 def _statistics(one: OneUnit, reference: Run, again: Run) -> Iterator[Finding]:
-    """Statistics of equal passes must be equal, merged in whatever order, and survive being stored."""
+    """Statistics of equal passes must be equal, in any order of merging, and survive serialization."""
     name = one.unit.name
     try:
         forwards = _merged(reference.accounts).statistics
@@ -321,7 +321,7 @@ def _counts(account: UnitAccount) -> dict[str, object]:
     try:
         counts = account.to_json()
         json.dumps(counts)
-    except TypeError:  # as is InvalidStatisticsException
+    except TypeError:  # includes InvalidStatisticsException
         counts = dataclasses.replace(account, statistics={}).to_json()
     return {name: value for name, value in counts.items() if name != "partly_dropped"}
 
@@ -359,7 +359,7 @@ _ELSEWHERE = {
 
 
 def finding_words(factor: str, calls: dict[str, Cause]) -> tuple[str, str, Cause | None]:
-    """Kind, message and cause of what differs with one factor; `calls` are those that the stage makes, by kind."""
+    """Kind, message and cause of a difference with one factor; `calls` are the stage's calls by kind."""
     if factor in ("process", "hash_seed"):
         for kind in ("entropy", "process", "identity", "clock", "random"):
             if kind in calls:

@@ -1,4 +1,4 @@
-"""Other surroundings: what may differ from one worker to the next without showing in what a stage gives."""
+"""Other surroundings: what may differ between workers without affecting a stage's output."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.identity.canonical import Asset
 
-#: What can differ, in the order in which a difference is put down to it; "process" is nothing but another process.
+#: Factors in the order in which differences are attributed to them; "process" is just another process.
 FACTORS = ("process", "hash_seed", "working_directory", "environment", "time_zone", "locale")
 
-# Variables that make a process work at all, or that libraries read to find what was installed.
+# Variables that a process needs to work at all, or that libraries read to find installed files.
 _KEPT = {
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "VIRTUAL_ENV",
 }  # fmt: skip
@@ -29,7 +29,7 @@ _TIME_ZONE_IN_THE_EAST, _TIME_ZONE_IN_THE_WEST = "XYZ-24:45", "XYZ+24:45"
 
 @contextlib.contextmanager
 def surroundings(declaration: Declaration, factors: tuple[str, ...]) -> Iterator[None]:
-    """Makes the factors hold for this process while stages run."""
+    """Applies the factors to this process while stages run."""
     _make_assets_absolute(declaration)
     variables, directory = dict(os.environ), os.getcwd()
     before = locale.setlocale(locale.LC_ALL)
@@ -56,7 +56,7 @@ def surroundings(declaration: Declaration, factors: tuple[str, ...]) -> Iterator
 
 
 def _make_assets_absolute(declaration: Declaration) -> None:
-    """Assets belong to the declaration, wherever it runs: a relative one is relative to where it was declared."""
+    """Assets belong to the declaration wherever it runs: relative paths start where it was declared."""
     for unit in declaration.graph.units:
         stage = unit.stage
         for name, value in list(getattr(stage, "__dict__", {}).items()):

@@ -3,7 +3,7 @@
     TrialProcesses → beam_pipes.testing.trial_server, one for each hash seed → a fork for each trial
 
 An order goes to the server as a line of JSON and a directory with the pickled function and argument; the trial leaves
-its reply, what it printed, and what it was doing (`tell_progress`) in that directory.
+its reply, its output, and its progress (`tell_progress`) in that directory.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _GRACE_SECS = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a trial ended: with a `result`, or with an `error` (its type and words), by a `signal`, or `late` at what it
-    was doing."""
+    """How a trial ended: with a `result`, or with an `error` (its type and words), by a `signal`, or `late` with its
+    last progress."""
 
     result: object = None
     error: tuple[str, str] | None = None
@@ -71,7 +71,7 @@ class TrialProcesses:
             return _ended(Path(directory), status)
 
     def close(self) -> None:
-        """Ends the processes; done twice it does nothing."""
+        """Ends the processes; a second call does nothing."""
         for server in self._servers.values():
             server.close()
         self._servers.clear()
@@ -93,7 +93,7 @@ def trial_processes() -> Iterator[TrialProcesses]:
         with trial_processes():
             for name in declarations: assert_robust(name)
 
-    starts and imports once what each `assert_robust` alone would start.
+    starts and imports once instead of once per `assert_robust`.
     """
     shared = _shared.get()
     if shared is not None:
@@ -168,7 +168,7 @@ def _ended(directory: Path, status: int | None) -> Ended:
     return Ended(result=result, error=error)
 
 
-# Where this process notes what it is doing; its parent reads that when it loses patience.
+# Where this process records its progress; its parent reads it after a timeout.
 _progress: Path | None = None
 
 
@@ -179,6 +179,6 @@ def tell_progress_in(path: Path) -> None:
 
 
 def tell_progress(what: str) -> None:
-    """Says what this process is at, for the case that it does not end. Outside of a trial it does nothing."""
+    """Records what this process is doing, in case it hangs. Does nothing outside a trial."""
     if _progress is not None:
         _progress.write_text(what)

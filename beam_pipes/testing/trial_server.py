@@ -1,8 +1,8 @@
 """The process that forks for each trial: `TrialProcesses` starts it, with a pipe that signals when to end.
 
-It has imported this package and nothing of the user's. A fork at that point is safe (no thread of the user's libraries
-is there yet) and cheap; the child imports the user's modules itself, so nothing of an earlier trial is left in it. A
-hash seed is for a whole process: each has its server.
+It has imported this package but no user code. A fork at that point is safe (user libraries have started no threads yet)
+and cheap; the child imports the user's modules itself, so it inherits nothing from earlier trials. A hash seed applies
+to a whole process, so each has its server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POLL_SECS = 0.002
 
 
 def serve() -> None:
-    """In the process that forks: one order a line, one wait status a line."""
+    """In the process that forks: one order per line in, one wait status per line out."""
     lifeline = int(sys.argv[1])
     sys.argv = sys.argv[:1]
     orders, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
@@ -47,7 +47,7 @@ def serve() -> None:
 
 
 def _wait(pid: int, timeout_secs: float) -> int | None:
-    """The wait status of a child, ended by force where it is late; what it has started ends with it."""
+    """The wait status of a child, killed if late; whatever it started ends with it."""
     deadline = time.monotonic() + timeout_secs
     late = False
     while True:
@@ -63,7 +63,7 @@ def _wait(pid: int, timeout_secs: float) -> int | None:
 
 
 def _kill_group(pid: int) -> None:
-    for kill in (os.killpg, os.kill):  # the group is made by the child itself, a moment after it has started
+    for kill in (os.killpg, os.kill):  # the child creates its group itself, shortly after it starts
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
@@ -85,19 +85,19 @@ def _child(order: JsonObject, lifeline: int) -> None:
         _call(order)
         code = 0
     finally:
-        # Not through the end of the interpreter: threads of the user's libraries may wait there forever.
+        # Not by interpreter shutdown, where threads of user libraries may wait forever.
         sys.stderr.flush()
         os._exit(code)
 
 
 def _follow(lifeline: int) -> None:
-    """Ends this process and what it has started when nobody waits for it any more."""
+    """Ends this process and whatever it started once nobody waits for it."""
     os.read(lifeline, 1)
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def _call(order: JsonObject) -> None:
-    random.seed()  # as in a fresh process: forks share what was seeded before
+    random.seed()  # as in a fresh process: forks share the parent's seed
     np.random.seed()
     kill_points.arm(os.environ.get(kill_points.VARIABLE, ""))
     directory = Path(order["directory"])

@@ -1,6 +1,6 @@
-"""What the processes of a check do: all trials of all stages in one, comparisons with them in others.
+"""The work of a check's processes: all trials of all stages in one, comparisons with them in others.
 
-Whether other processes can have a declaration: importable by name, or picklable where it has no name.
+Whether other processes can have a declaration: importable by name, or picklable without one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from beam_pipes.testing.surroundings import surroundings
 from beam_pipes.testing.trial_process import tell_progress
 from beam_pipes.testing.values import Finding, Frozen, brief_value
 
-# What a stage gave for each record: enough to compare with, and to show.
+# The outcome of a stage for each record: enough to compare and to show.
 Digests = Mapping[int, str]
 GivenInputs = list[Mapping[Ref, Frozen]]
 
-# A worker that is delayed: so long before each stage, in other surroundings.
+# Delay of a slow worker before each stage, in other surroundings.
 DELAY_SECS = 0.02
 
 
@@ -40,8 +40,8 @@ class TrialOrder:
 
 @dataclasses.dataclass(kw_only=True)
 class TrialReport:
-    """What it answers: by stage, the findings, digests of outcomes, outcomes in words, and inputs (None if they
-    cannot travel)."""
+    """Its answer: by stage, the findings, digests of outcomes, outcomes in words, and inputs (None if not
+    picklable)."""
 
     findings: dict[str, list[Finding]]
     digests: dict[str, Digests]
@@ -51,9 +51,9 @@ class TrialReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ElsewhereOrder:
-    """What a process in other surroundings receives: it is to try `stages` again, and first to finish a build, if any.
+    """What a process in other surroundings receives: it first finishes a build, if any, then tries `stages` again.
 
-    `explain`: stage → record; what the stage calls for it is reported whether or not its outcome differs.
+    `explain`: stage → record; the stage's calls for it are reported whether or not its outcome differs.
     """
 
     handle: DeclarationHandle
@@ -67,8 +67,8 @@ class ElsewhereOrder:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Elsewhere:
-    """What it answers: stage → (record, outcome in words) for stages that gave something else; the first stage that did
-    so only for what the stages before it gave it; the words of a build that failed; stage → kind → call."""
+    """Its answer: stage → (record, outcome in words) for stages with a different outcome; the first stage that differed
+    only because of its inputs; the message of a failed build; stage → kind → call."""
 
     different: dict[str, tuple[int, str]]
     calls: dict[str, dict[str, Cause]]
@@ -77,7 +77,7 @@ class Elsewhere:
 
 
 def run_trials(order: TrialOrder) -> TrialReport:
-    """The trials of every stage, in one process; inputs of a stage are what the ones before it gave."""
+    """The trials of every stage, in one process; a stage's inputs are the outputs of those before it."""
     report = TrialReport(findings={}, digests={}, shown={}, inputs={})
     declaration = order.handle.get()
     sample = order.sample
@@ -154,7 +154,7 @@ def _listed(value: Frozen) -> Frozen:
 
 
 def _inputs(unit: Unit, columns: Mapping[Ref, Mapping[int, Frozen]], count: int) -> GivenInputs:
-    """For each record what the unit reads; nothing where a stage before it gave nothing for one of its inputs."""
+    """The unit's inputs for each record; nothing if an earlier stage gave nothing for one of them."""
     refs = unit.refs()
     inputs: GivenInputs = []
     for at in range(count):
@@ -183,7 +183,7 @@ _ADVICE = "Define it at the top of a module, and give the declaration a name the
 
 
 def portability(declaration: Declaration, handle: DeclarationHandle) -> Iterator[Finding]:
-    """What keeps a declaration in this process. One that has a reference is imported elsewhere, by its name."""
+    """The reason why a declaration cannot leave this process. One with a reference is imported elsewhere by name."""
     if handle.reference is not None:
         return
     named = [(unit.name, unit.stage) for unit in declaration.graph.units]

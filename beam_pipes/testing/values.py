@@ -1,6 +1,6 @@
-"""Values of any kind: a digest that equal ones share, a copy of one's own, what is lazy in them, and words for them.
+"""Values of any kind: digests that equal values share, independent copies, lazy parts, and short descriptions.
 
-What trials have shown: findings, and the verdict that they make.
+The results of trials: findings, and the verdict.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _short.maxlist = _short.maxtuple = _short.maxdict = 8
 
 
 def value_digest(value: object) -> str:
-    """A digest that is the same for equal values in every process; dicts and sets in whatever order."""
+    """A digest that is the same for equal values in every process; the order of dicts and sets does not matter."""
     try:
         return digest_of(canonical(value))
     except Exception:
-        pass  # of no canonical form: an image, a tensor, a stage's own class
+        pass  # no canonical form: an image, a tensor, a stage's own class
     try:
-        # Pickled twice: what the first pickle found shared by chance, the second one does not.
+        # Pickled twice: the copy no longer shares objects that the original shared by chance.
         data = pickle.dumps(pickle.loads(pickle.dumps(value)))
     except Exception:
         return f"a {type(value).__qualname__}"
@@ -40,7 +40,7 @@ def value_digest(value: object) -> str:
 
 
 class Frozen:
-    """A value as it was when it was frozen; `thaw` gives a copy that nobody else has."""
+    """A value as it was when frozen; `thaw` gives an independent copy."""
 
     __slots__ = ("_data", "_value", "problem")
 
@@ -76,7 +76,7 @@ class Frozen:
 
 
 def lazy_part(value: object, depth: int = _DEPTH) -> str | None:
-    """The type of an iterator inside a value: `{"ids": map(int, …)}` → `map`; None without one."""
+    """The type of an iterator inside a value: `{"ids": map(int, …)}` → `map`; None if there is no iterator."""
     if isinstance(value, Iterator):
         return type(value).__name__
     if not depth:
@@ -85,7 +85,7 @@ def lazy_part(value: object, depth: int = _DEPTH) -> str | None:
 
 
 def nearly_equal(one: object, other: object, depth: int = _DEPTH) -> bool:
-    """Whether two values differ in the last digits of floats at most."""
+    """Whether two values differ at most in the last digits of floats."""
     if isinstance(one, (float, complex, np.ndarray, np.generic)) and type(one) is type(other):
         first, second = np.asarray(one), np.asarray(other)
         if first.dtype != second.dtype or first.shape != second.shape:
@@ -101,7 +101,7 @@ def nearly_equal(one: object, other: object, depth: int = _DEPTH) -> bool:
 
 
 def brief_value(value: Record) -> str:
-    """A value in a line."""
+    """A value on one line."""
     if isinstance(value, np.ndarray):
         shown = np.array2string(value, threshold=8, edgeitems=4, max_line_width=10**6)
         return f"{value.dtype}{list(value.shape)} {shown}"
@@ -161,10 +161,10 @@ class Finding:
         kind: one of `KINDS`.
         stage: the stage's name; "source", or the declaration's name where no single stage is at fault.
         message: what happens and what to do about it; the same in every run.
-        record: the id of a record that shows it, or None if it takes none.
-        expected: what the stage gave at first, shortened.
-        found: what it gave in the trial, shortened.
-        place: the line of the user's code that does it, where it was seen: `stages.py:31`.
+        record: the id of a record that shows it, or None if no record is needed.
+        expected: the stage's first output, shortened.
+        found: its output in the trial, shortened.
+        place: the responsible line of user code, if known: `stages.py:31`.
     """
 
     kind: str
@@ -208,7 +208,7 @@ class Verdict:
         return not self.findings
 
     def kinds(self, stage: str | None = None) -> set[str]:
-        """The kinds of what was found, of one stage or of all."""
+        """The kinds of findings, for one stage or for all."""
         return {finding.kind for finding in self.findings if stage is None or finding.stage == stage}
 
     def to_json(self) -> dict[str, object]:

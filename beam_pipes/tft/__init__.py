@@ -1,4 +1,4 @@
-"""tensorflow-transform over builds: what is learned from all data, applied the same in builds, loaders and at serving.
+"""tensorflow-transform over builds: learned from all data, applied identically in builds, loaders and at serving.
 
 | word | meaning |
 | --- | --- |

@@ -1,10 +1,10 @@
-"""tensorflow-transform's analyzers over one source shard, and over what they found out of all of them.
+"""tensorflow-transform's analyzers over one source shard, and the merged results of all shards.
 
 A *preprocessing_fn* names analyzers (`tft.scale_to_z_score` needs a mean and a variance), which have to see all data.
-tensorflow-transform runs them as a Beam pipeline whose accumulators it can write out and take in again, its *analyzer
-cache*, entry by entry. So one source shard is one pipeline that ends in its entries (`analyze`), and the result is one
-pipeline that begins with the entries of all (`merge`). Both run on Beam's in-process runner, in the order of source
-shards, wherever the build itself runs: the transform function is the same on every runner.
+tensorflow-transform runs them as a Beam pipeline whose accumulators it can save and reload entry by entry, its
+*analyzer cache*. So one pipeline per source shard ends in that shard's entries (`analyze`), and one pipeline turns the
+entries of all into the result (`merge`). Both run on Beam's in-process runner, in the order of source shards, wherever
+the build itself runs: the transform function is the same on every runner.
 
 An analysis is a TFRecord file: a JSON header, then the values of each entry, then batches of inputs where a later
 phase needs them (`scale_to_z_score` of something that was itself scaled).
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 PreprocessingFn = Callable[[dict[str, TfTensor]], Mapping[str, object]]
 
-# By its own name: `DirectRunner` looks for another one on the network first.
+# By its own name: `DirectRunner` first looks for another runner on the network.
 _RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
-# All source shards stand in one dataset of tensorflow-transform's: its graphs do not grow with their number.
+# All source shards are one tensorflow-transform dataset, so that its graphs do not grow with their number.
 _DATASET = "inputs"
 _INPUTS = "inputs"
 _PURPOSE = "the analysis of a preprocessing_fn"
 
 
 class Inputs(NamedTuple):
-    """How inputs look: name → `tf.io` feature, and the schema of their record batches."""
+    """The form of inputs: name → `tf.io` feature, and the schema of their record batches."""
 
     feature_spec: Mapping[str, object]
     arrow_schema: pa.Schema
@@ -54,7 +54,7 @@ def analyze(preprocessing_fn: PreprocessingFn, inputs: Inputs, batches: str, tar
         analysis = _Analysis(preprocessing_fn, inputs, scratch)
         keys = analysis.entry_keys()
         if next(read_batches(batches), None) is None:
-            keys = []  # an empty shard adds nothing
+            keys = []  # an empty shard contributes nothing
         if keys:
             with _pipeline() as pipeline:
                 data = pipeline | "Inputs" >> beam.Create([batches], reshuffle=False) | beam.FlatMap(read_batches)
@@ -88,7 +88,7 @@ def merge(
         paths = pipeline | "Analyses" >> beam.Create(list(analyses), reshuffle=False)
         tags = [_tag(at) for at in range(len(keys))]
         read = paths | "Read" >> beam.ParDo(_ReadAnalysis(keys, inputs)).with_outputs(*tags, _INPUTS)
-        # Without any entry there is nothing to merge: analyzers then see that there are no inputs.
+        # Without entries there is nothing to merge; analyzers then see that there are no inputs.
         known = any(json.loads(next(read_records(path)))["entries"] for path in analyses)
         data = read[_INPUTS] if analysis.needs_inputs(keys) or not known else None
         cache = {key: read[tag] for key, tag in zip(keys, tags, strict=True)} if known else {}
@@ -115,10 +115,11 @@ class _Analysis:
         self._specs = adapter.TensorAdapter(self._config).TypeSpecs()
 
     def entry_keys(self) -> list[bytes]:
-        """The entries of the analyzer cache, sorted: those that another process would call alike.
+        """The entries of the analyzer cache that have the same keys in another process, sorted. A key is a digest of
+        the traced graph.
 
-        A key is a digest of the traced graph. Where it changes from one trace to the next, with the numbers that
-        TensorFlow gives to functions, nobody would find its entry again: inputs are kept instead.
+        If it changes between traces, as TensorFlow numbers its functions, its entry could not be found again: inputs
+        are kept instead.
         """
         first, second = (
             self._builder.get_analysis_cache_entry_keys(self._preprocessing_fn, self._specs, [self._key], False)
@@ -137,8 +138,8 @@ class _Analysis:
     def entries(self, pipeline: beam.Pipeline, data: beam.PCollection) -> Iterator[tuple[bytes, beam.PCollection]]:
         """The entries of `data` alone, each with a PCollection of its values.
 
-        What `AnalyzeDatasetWithCache` does, without what comes after the entries: the SavedModel, and later phases,
-        which mean nothing on a part of the data and can fail on it.
+        Does what `AnalyzeDatasetWithCache` does up to the entries, without the SavedModel and later phases, which are
+        meaningless on part of the data and may fail on it.
         """
         common = require("tensorflow_transform.beam.common", purpose=_PURPOSE)
         nodes = require("tensorflow_transform.nodes", purpose=_PURPOSE)
@@ -173,7 +174,7 @@ class _Analysis:
             yield key, traverser.visit_value_node(node)
 
     def transform_fn(self, pipeline: object, data: object, cache: Mapping[bytes, object]) -> object:
-        """The transform function of what `cache` holds, and of `data` where that is not enough."""
+        """The transform function from the entries in `cache`, and from `data` if those are not enough."""
         known = {self._key: self._tft_beam.analyzer_cache.DatasetCache(cache, None)} if cache else {}
         with self._tft_beam.Context(temp_dir=self._scratch):
             transform_fn, _ = ({self._key: data}, known, self._config) | (
@@ -220,7 +221,7 @@ def _entry_path(scratch: str, number: int) -> str:
 
 
 def _write_values(values: list[bytes], path: str) -> None:
-    # Sorted: what Beam groups by key comes in no order that it promises.
+    # Sorted: Beam does not guarantee the order of grouped values.
     with RecordWriter(path) as writer:
         for value in sorted(values):
             writer.write(value)

@@ -75,9 +75,9 @@ def _renaming(library: FunctionDefLibrary, numbers: Mapping[str, str], scratch: 
 
 
 def _name_captured(function: FunctionDef, concrete: Mapping[str, tf.types.experimental.ConcreteFunction]) -> None:
-    """Names what a function takes from around it by position: TensorFlow's names hold numbers of the process.
+    """Names the captured inputs of a function by position: TensorFlow's names contain numbers of the process.
 
-    Callers give these by position; only the names of what a user calls a function with mean something.
+    Callers pass these by position; only the names of a function's own arguments matter.
     """
     arguments = function.signature.input_arg
     name = function.signature.name
@@ -91,7 +91,7 @@ def _name_captured(function: FunctionDef, concrete: Mapping[str, tf.types.experi
 
 
 def _renumber(function: FunctionDef, numbers: Mapping[str, str]) -> None:
-    """Gives operations and arguments that are named after a function that function's rank."""
+    """Renames operations and arguments that are named after a function by that function's rank."""
 
     def renumbered(text: str) -> str:
         return _DIGITS.sub(lambda digits: numbers.get(digits[0], digits[0]), text)
@@ -102,7 +102,7 @@ def _renumber(function: FunctionDef, numbers: Mapping[str, str]) -> None:
 
 
 def _order(function: FunctionDef) -> None:
-    """Puts operations after those that they read from, and otherwise by name: pruning leaves them in no fixed order."""
+    """Sorts operations topologically, then by name: pruning leaves them in no fixed order."""
     operations = {node.name: node for node in function.node_def}
     sorter = graphlib.TopologicalSorter[str]()
     for name in sorted(operations):
@@ -122,7 +122,7 @@ def _order(function: FunctionDef) -> None:
 
 
 def _rename_within(function: FunctionDef, rename: Rewrite) -> None:
-    """Renames what operations and results of a function refer to."""
+    """Renames the references in a function's operations and results."""
 
     def reference(text: str) -> str:
         control = text[:1] == "^"

@@ -1,4 +1,4 @@
-"""`RawFeatures`: what a preprocessing_fn is given, from examples, from a loader's batches, or from a request.
+"""`RawFeatures`: the inputs of a preprocessing_fn, from examples, a loader's batches, or a request.
 
 | FeatureSpec | in tensorflow-transform | `inputs[name]` in the preprocessing_fn, B examples at once |
 | --- | --- | --- |
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Varying = Literal["sparse", "ragged"]
 
-# Of a loader's batch with ragged="values": how many values of a feature each row has.
+# In a loader's batch with ragged="values": the number of values of a feature in each row.
 LENGTHS = "/lengths"
 
 _FLOATS = ("float16", "bfloat16", "float32")
@@ -63,7 +63,7 @@ class RawFeatures:
 
         RawFeatures.of({"age": FeatureSpec("int32"), "words": FeatureSpec("str", shape=(None,))})
 
-    Raises `SpecError`, naming the feature, for what tensorflow-transform has no type for.
+    Raises `SpecError`, naming the feature, for types that tensorflow-transform lacks.
     """
 
     def __init__(self, features: Sequence[RawFeature], *, varying: Varying = "sparse") -> None:
@@ -73,7 +73,7 @@ class RawFeatures:
 
     @classmethod
     def of(cls, features: Mapping[str, FeatureSpec], *, varying: Varying = "sparse") -> RawFeatures:
-        """Of the features of examples."""
+        """From the features of examples."""
         spec = features if isinstance(features, ExampleSpec) else ExampleSpec(features)
         if not spec:
             raise SpecError("expected at least one feature, got none: a preprocessing_fn needs something to transform")
@@ -120,13 +120,13 @@ class RawFeatures:
     # Examples → columns
 
     def columns(self, examples: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
-        """Examples as a batch: name → array (B, *shape); of a varying feature all values, and `name/lengths` (B,).
+        """Examples as a batch: name → array (B, *shape); for a varying feature all values, and `name/lengths` (B,).
 
             columns([{"age": 3, "words": ["to", "be"]}, {"age": 5, "words": []}])  →
                 {"age": array([3, 5]), "words": array([b"to", b"be"]), "words/lengths": array([2, 0])}
 
-        Other entries of the examples are left out. Raises `SpecError`, naming feature and example, for what is missing
-        or does not fit.
+        Other entries of the examples are left out. Raises `SpecError`, naming feature and example, for values that are
+        missing or do not fit.
         """
         made: dict[str, np.ndarray] = {}
         for feature in self.features:
@@ -195,7 +195,7 @@ class RawFeatures:
 
         `batch` is what a loader gives with `ragged="values"`, what `columns` gives, or what `tf.io.parse_example`
         gives for `feature_spec()`: NumPy arrays or tensors; a varying feature also as a SparseTensor or RaggedTensor.
-        Integers become int64, floats float32, exactly or not at all.
+        Integers become int64, floats float32; inexact conversions raise.
         """
         return {
             feature.name: self._tensor(feature, batch[feature.name], batch.get(feature.name + LENGTHS))
@@ -314,7 +314,7 @@ def _with_values(tf: ModuleType, feature: RawFeature, sparse: tf.SparseTensor) -
 
 
 def _cast(tf: ModuleType, feature: RawFeature, value: tf.Tensor) -> tf.Tensor:
-    """To the feature's dtype where every value of the tensor's dtype is exact in it."""
+    """Casts to the feature's dtype if it holds every value of the tensor's dtype exactly."""
     wanted = tf.dtypes.as_dtype(feature.dtype)
     if value.dtype == wanted:
         return value

@@ -35,11 +35,11 @@ PreprocessingFn = Callable[[dict[str, TfTensor]], Mapping[str, object]]
 # Examples in a batch of tensors. Batches are re-cut, so that results do not depend on how a source cuts them.
 BATCH_EXAMPLES = 1024
 
-# What besides the function decides what analyzers find and what the SavedModel holds.
+# Besides the function, these determine the analyzers' results and the SavedModel.
 _LIBRARIES = ("tensorflow", "tensorflow-transform")
 _PURPOSE = "a TransformFn"
 
-# What Beam and TensorFlow put around the words of an error.
+# Text that Beam and TensorFlow add around an error message.
 _RUNNING = re.compile(r" \[while running '.*'\]")
 _NOISE = ("Graph execution error", "Detected at node", "<stack traces")
 
@@ -65,23 +65,23 @@ class TransformFn(Analyzer):
     The result is the directory that `tft.TFTransformOutput` reads, an asset of the cache. Apply it after a loader or
     at serving (`TransformFunction`), or in the build itself (`ApplyTransformFn`).
 
-    Analyzers run on Beam, source shard by source shard. What they found is kept for each, so that a later build
-    analyses new source shards only. Analyzers that need others' results first (a mean of something that was scaled)
-    need the inputs again when all is merged: their batches are kept too, and take as much space as the inputs do.
+    Analyzers run on Beam, source shard by source shard. Their results are kept for each, so that a later build analyses
+    only new source shards. Analyzers that depend on others' results (a mean of something scaled) need the inputs again
+    at the merge: their batches are kept too, and take as much space as the inputs.
 
     Args:
         name, of: see `Analyzer`; `of` ends in examples (`dict`).
         preprocessing_fn: a function from inputs to outputs, name → tensors, or its reference `package.module:name`,
-            which is imported only where it is needed: its module may then import TensorFlow at its top.
+            which is imported only on use, so that its module may import TensorFlow at the top.
         features: the features of the examples that the function takes; others are left out.
-        varying: how the function is given features of shape `(None,)`: "sparse" as SparseTensors, which is what
+        varying: how features of shape `(None,)` are passed to the function: "sparse" as SparseTensors, which
             `tf.io.VarLenFeature` gives and most functions expect, or "ragged" as RaggedTensors.
 
     A fingerprint covers the code of the function and all the code it refers to, the features, and the versions of
     TensorFlow and tensorflow-transform.
 
     Raises `DeclarationError` if it is not a function, `SpecError` for features that tensorflow-transform cannot
-    take. What fails while it is analysed raises `AnalysisError`; a library that is missing, `MissingExtraError`.
+    take. Failures during the analysis raise `AnalysisError`; a missing library raises `MissingExtraError`.
     """
 
     input_type = dict
@@ -114,7 +114,7 @@ class TransformFn(Analyzer):
 
     @functools.cached_property
     def function(self) -> PreprocessingFn:
-        """The preprocessing_fn itself, imported where it was given by reference."""
+        """The preprocessing_fn itself, imported if given by reference."""
         if not isinstance(self.preprocessing_fn, str):
             return self.preprocessing_fn
         module, _, name = self.preprocessing_fn.partition(":")
@@ -160,7 +160,7 @@ class TransformFn(Analyzer):
 
     @contextlib.contextmanager
     def blaming(self, what: str) -> Iterator[None]:
-        """Raises what goes wrong in the preprocessing_fn, while it is traced or on data, as an `AnalysisError`."""
+        """Raises errors of the preprocessing_fn, in tracing or on data, as an `AnalysisError`."""
         try:
             yield
         except BeamPipesError:
@@ -188,7 +188,7 @@ class TransformFn(Analyzer):
         return inputs
 
     def _write_raw_metadata(self, directory: str) -> None:
-        """The schema of what the function takes: `tft.TFTransformOutput.raw_feature_spec()`."""
+        """The schema of the function's inputs: `tft.TFTransformOutput.raw_feature_spec()`."""
         metadata = require("tensorflow_transform.tf_metadata.dataset_metadata", purpose=_PURPOSE)
         metadata_io = require("tensorflow_transform.tf_metadata.metadata_io", purpose=_PURPOSE)
         made = metadata.DatasetMetadata.from_feature_spec(self.raw_features.feature_spec())
@@ -232,7 +232,7 @@ class _ShardInputs(Accumulator):
         self._examples, self._places = [], []
 
     def _blame_record(self) -> None:
-        """Raises the error of the first example that does not fit, by the name of its record."""
+        """Raises the error for the first example that does not fit, naming its record."""
         for example, (record_ids, at) in zip(self._examples, self._places, strict=True):
             try:
                 self._raw.columns([example])
@@ -265,7 +265,7 @@ def _name_of(function: object) -> str:
 
 
 def _words_of(error: BaseException) -> str:
-    """The innermost cause in one line: Beam and TensorFlow wrap what a user's function raised, and quote its trace."""
+    """The innermost cause in one line: Beam and TensorFlow wrap errors of user functions and quote their traces."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in _RUNNING.sub("", str(error)).splitlines()]
@@ -275,7 +275,7 @@ def _words_of(error: BaseException) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ApplyTransformFn(Pipeline):
-    """Raw examples → examples as the transform function makes them, plus the raw features in `keep`.
+    """Raw examples → transformed examples, plus the raw features in `keep`.
 
         tft = TransformFn("tft", of=ParseReview(), preprocessing_fn=preprocess, features=RAW)
         pipeline = DAGPipeline({parse: Input(str), (apply := ApplyTransformFn(result=tft.result)): parse,
@@ -283,8 +283,8 @@ class ApplyTransformFn(Pipeline):
 
         {"stars": 5.0, "id": 17}  →  {"stars_z": array(1.2, dtype=float32), "id": 17}      with keep=("id",)
 
-    Worth its space where the transformation costs more than reading its output; where the function still changes,
-    cache raw examples and apply it in the loader (`TransformFunction`): the values are the same.
+    Worth its space if the transformation costs more than reading its output; while the function still changes, cache
+    raw examples and apply it in the loader (`TransformFunction`): the values are the same.
     """
 
     input_type = dict
@@ -297,7 +297,7 @@ class ApplyTransformFn(Pipeline):
         return self.transform_batch([example])[0]
 
     def transform_batch(self, examples: Sequence[Mapping[str, object]]) -> list[list[dict[str, object]]]:
-        """All examples at once: a call costs a millisecond, an example in it a few microseconds."""
+        """All examples at once: a call costs a millisecond, each example a few microseconds."""
         function: TransformFunction = self.result.value()
         taken = sorted(set(self.keep) & set(function.outputs))
         if taken:

@@ -1,4 +1,4 @@
-"""`TransformFunction`: a transform function, applied as it was learned, by TensorFlow alone.
+"""`TransformFunction`: applies a learned transform function, with TensorFlow alone.
 
 The same SavedModel transforms records in a build, after a loader, and at serving.
 """
@@ -36,11 +36,11 @@ class TransformFunction:
         transform({"stars": np.array([3.0, 5.0], np.float32)})  →  {"stars_z": <tf.Tensor: [-1.0, 1.0]>}
         DataLoader.from_cache("reviews", batch_size=32, ragged="values").map(transform)
 
-    A call takes NumPy arrays or tensors and gives tensors; it can be traced (`Dataset.map`, `tf.function`). Features
-    that a batch lacks, as labels at serving, cost the outputs that depend on them; features that the function does not
-    take are refused, unless they are named in `keep`: those pass through unchanged.
+    A call takes NumPy arrays or tensors and gives tensors; it can be traced (`Dataset.map`, `tf.function`). Outputs
+    that depend on features missing from a batch, such as labels at serving, are left out. Features that the function
+    does not take are refused, except those named in `keep`, which pass through unchanged.
 
-    Not picklable: give another process the directory. Safe from several threads.
+    Not picklable: pass the directory to other processes instead. Thread-safe.
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, keep: Sequence[str] = ()) -> None:
@@ -58,7 +58,7 @@ class TransformFunction:
 
     @classmethod
     def of(cls, cache: Cache, name: str, *, keep: Sequence[str] = ()) -> TransformFunction:
-        """The one that the `TransformFn` called `name` has learned for the snapshot that `cache` is."""
+        """The function that the `TransformFn` called `name` learned for the snapshot `cache`."""
         return cls(cache.asset_path(name), keep=keep)
 
     @functools.cached_property
@@ -88,7 +88,7 @@ class TransformFunction:
         return sorted(self._inputs_of)
 
     def __call__(self, batch: Mapping[str, object]) -> dict[str, TfTensor]:
-        """Raises `SpecError` for features that the function does not take, or not in this form."""
+        """Raises `SpecError` for features that the function does not take, or takes in another form."""
         tf = require("tensorflow", purpose=_PURPOSE)
         lengths = {f"{name}/lengths" for name in batch}
         strange = sorted(set(batch) - set(self.raw_features.names) - set(self.keep) - lengths)
@@ -150,7 +150,7 @@ def _names(tf: ModuleType, signature: Mapping[str, object]) -> list[str]:
 
 
 def _ancestors(tensors: Sequence[tf.Tensor]) -> set[str]:
-    """The names of all operations that some tensors are computed from."""
+    """The names of all operations that the given tensors depend on."""
     seen: set[str] = set()
     waiting = [tensor.op for tensor in tensors]
     while waiting:
@@ -195,5 +195,5 @@ def _rows(
 
 
 def _own(value: object) -> object:
-    """A value that shares no memory with its batch."""
+    """A value that shares no memory with the batch."""
     return np.array(value, copy=True) if isinstance(value, np.ndarray) else value
