@@ -5,9 +5,9 @@ Each returns the checked value, or raises with what was expected, what was found
     policy = choice(policy, of=POLICIES, what="on_error")
     count = integer(count, least=1, what="num_shards", error=SpecError)
 
-`what` is the subject of the sentence, with its place in front (`what=f"declaration {name!r}: on_error"`). `error` makes
-the exception: its class, or a function that raises one itself. `advice` is a sentence that follows, and further
-keywords become facts of the exception (`stage=name`).
+`what` is the subject of the sentence, with its place in front (`what=f"declaration {name!r}: on_error"`). `error` is
+the exception's class, or a function that makes or raises it. `advice` is a sentence that follows, and further keywords
+become facts of the exception (`stage=name`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from beam_pipes.errors import DeclarationError
 
 T = TypeVar("T")
 N = TypeVar("N", bound=float)
-#: Makes an exception of a message and facts; or raises it.
+#: Makes an exception from a message and facts, or raises it.
 Failing = Callable[..., Exception]
 
 
@@ -57,7 +57,7 @@ class Bounds:
 def choice(
     value: T, *, of: Iterable[object], what: str, error: Failing = DeclarationError, advice: str = "", **facts: object
 ) -> T:
-    """`value`, which should be one of a few."""
+    """`value`, which should be one of the choices in `of`."""
     choices = list(of)
     if value not in choices:
         near = nearest(value, [one for one in choices if isinstance(one, str)]) if isinstance(value, str) else ""
@@ -161,7 +161,7 @@ def is_integer(value: object) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'horizontal'?`, or nothing if no name is near."""
+    """` Did you mean 'horizontal'?`, or nothing if no name is close."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {found[0]!r}?" if found else ""
 
@@ -172,7 +172,7 @@ def brief(value: object, *, limit: int = 80) -> str:
     try:
         text = " ".join((str(value) if is_wrapped else repr(value)).split())
     except Exception as error:
-        if isinstance(value, int):  # of more digits than Python converts
+        if isinstance(value, int):  # may have more digits than Python converts
             return f"an int of {value.bit_length()} bits"
         text = f"(its repr raises {type(error).__name__})"
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -183,7 +183,7 @@ def _fail(message: str, error: Failing, advice: str, facts: dict[str, object]) -
 
 
 def listed(choices: Iterable[object]) -> str:
-    """Choices as they are written: `fail, drop, None`."""
+    """Choices as users write them: `fail, drop, None`."""
     return ", ".join(one if isinstance(one, str) and one else repr(one) for one in choices)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from beam_pipes.errors import BeamPipesError, visible
 from beam_pipes.extras import require
 
-# What typer makes of Ctrl-C, and shells expect of it.
+# Typer's exit code for Ctrl-C, as shells expect it.
 INTERRUPTED = 130
 TERMINATED = 128 + signal.SIGTERM
 
@@ -24,10 +24,10 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without arrows (latin-1) still shows the rest
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # declarations are named as modules of the directory one works in
-    # gRPC's handlers for fork can deadlock a process that has threads, and nothing of ours uses it after a fork.
+        sys.path.insert(0, os.getcwd())  # declarations are named as modules of the working directory
+    # gRPC's fork handlers can deadlock a process with threads, and our code never uses gRPC after a fork.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    # What Kubernetes, Slurm and spot machines send before SIGKILL ends a command as Ctrl-C does.
+    # SIGTERM, which Kubernetes, Slurm and spot machines send before SIGKILL, ends a command as Ctrl-C does.
     signal.signal(signal.SIGTERM, _terminate)
     arguments, beam_args = split_beam_args(sys.argv[1:])
     run(_commands, arguments, beam_args)
@@ -55,7 +55,7 @@ def split_beam_args(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def run(app: Callable[..., object], arguments: list[str], beam_args: list[str]) -> None:
-    """Runs one command and exits with its code; errors of ours end in one message instead of a traceback."""
+    """Runs one command and exits with its code; our own errors end in one message instead of a traceback."""
     code: str | int | None = 0
     try:
         app(args=arguments, prog_name="beam-pipes", obj=beam_args)
@@ -64,7 +64,7 @@ def run(app: Callable[..., object], arguments: list[str], beam_args: list[str]) 
         code = 1
     except SystemExit as ended:
         code = ended.code
-    except KeyboardInterrupt:  # while modules are imported; later it is typer that ends the command
+    except KeyboardInterrupt:  # while modules are imported; afterwards typer handles it
         code = INTERRUPTED
     if code == INTERRUPTED:
         how = "terminated" if _terminated.is_set() else "interrupted"

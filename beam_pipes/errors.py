@@ -24,19 +24,20 @@ def text_of(error: BaseException) -> str:
 
 
 def storable(text: str) -> str:
-    """`text` with half a surrogate pair, which data may have and no file of text takes, as an escape: `\\ud800`."""
+    """`text` with lone surrogates, which data may contain and text files cannot hold, as escapes: `\\ud800`."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def without_stop(error: BaseException) -> str:
-    """`text_of(error)` without a full stop at its end, for messages that go on: `f"{without_stop(error)}. Fix …"`."""
+    """`text_of(error)` without a full stop at its end, for messages that continue:
+    `f"{without_stop(error)}. Fix …"`."""
     return text_of(error).rstrip(". ")
 
 
 def visible(text: str) -> str:
     """`text` with every control character as an escape: ESC becomes the four characters `\\x1b`; line ends stay.
 
-    For anything shown that may come from data or from someone else's cache: a terminal obeys control characters.
+    Use it for all output that may come from data or another cache: terminals obey control characters.
     """
     if text.isprintable():
         return text
@@ -55,7 +56,7 @@ def logger(name: str) -> logging.Logger:
 
 
 def _as_visible(record: logging.LogRecord) -> bool:
-    # A filter of the logger, since whose handlers write the line is not ours to say.
+    # A filter on the logger, since the handlers belong to the application.
     record.msg, record.args = visible(record.getMessage()), ()
     return True
 
@@ -75,21 +76,21 @@ class BeamPipesError(Exception):
         self.message = message
         self.attributes = attributes
         for name, value in attributes.items():
-            if hasattr(type(self), name):  # ImportError has a `name` of its own, OSError a `filename`
+            if hasattr(type(self), name):  # ImportError already has a `name`, OSError a `filename`
                 setattr(self, name, value)
 
     def __str__(self) -> str:
         return self.message
 
     def __getattr__(self, name: str) -> Any:
-        # Only reached when normal lookup fails: facts that this raise site did not know are None.
+        # Only called when normal lookup fails: facts that the raise site did not know are None.
         # AutoGraph asks exceptions whether they have `ag_error_metadata`, and does not expect None.
         if name.startswith(("_", "ag_")) or name == "attributes":
             raise AttributeError(name)
         return self.attributes.get(name)
 
     def add(self, words: str, **attributes: object) -> None:
-        """Adds a sentence to the message, and its facts to the attributes, for callers that know more.
+        """Adds a sentence to the message, and its facts to the attributes, for callers with more context.
 
         `error.add("It is record 7 of split 'train'.", record=7)`
         """

@@ -1,6 +1,6 @@
 """Optional dependencies: imported where they are needed, and reported with their pip command if they are missing.
 
-Around TensorFlow also what every room that uses it needs: names for annotations, and `unbatched`, where its own fails.
+For TensorFlow, also what all its users need: names for annotations, and `unbatched`, for cases where its own fails.
 `loaded_on_first_use` is for packages that should not load everything when one name is asked for.
 """
 
@@ -18,12 +18,12 @@ from beam_pipes.errors import MissingExtraError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-#: Names for annotations, also where a local variable `tf` is the module.
+#: Names for annotations, usable even if a local variable `tf` is the module.
 TfDataset: TypeAlias = "tf.data.Dataset"
 TfTensor: TypeAlias = "tf.Tensor"
 TfSpec: TypeAlias = "tf.TypeSpec"
 
-# Module that is imported → the extra that installs it.
+# Imported module → the extra that installs it.
 EXTRA_OF_MODULE = {
     "PIL": "images",
     "PIL.Image": "images",
@@ -88,7 +88,7 @@ def require(module: str, *, purpose: str) -> ModuleType:
     except ImportError as error:
         root = module.partition(".")[0]
         if error.name is not None and error.name.partition(".")[0] != root:
-            raise  # the module is there, one of its own dependencies is not: its own message is the better one
+            raise  # the module exists but lacks a dependency: its own message is clearer
         extra = EXTRA_OF_MODULE.get(module) or EXTRA_OF_MODULE[root]
         raise MissingExtraError(
             f"{purpose} needs {module}, which is not installed: pip install 'beam-pipes[{extra}]'",
@@ -100,7 +100,7 @@ def require(module: str, *, purpose: str) -> ModuleType:
 def tensorflow(purpose: str) -> ModuleType:
     """The `tensorflow` module, or `MissingExtraError` naming `purpose`.
 
-    Inside a traced function it must already be loaded: looked up, not imported, since AutoGraph cannot read
+    Inside a traced function it must already be loaded: it is looked up, not imported, since AutoGraph cannot convert
     the import machinery.
     """
     loaded = sys.modules.get("tensorflow")
@@ -130,11 +130,10 @@ def loaded_on_first_use(
 
 
 def unbatched(dataset: TfDataset) -> TfDataset:
-    """`dataset.unbatch()`, also where an item holds no values.
+    """`dataset.unbatch()` that also works if an item holds no values.
 
-    There TensorFlow's ends the process with a segmentation fault (2.21, batches of shape `[3, 0]`). Its own is kept
-    where shapes rule that out, because slices take 1.5 to 1.9 times its processor time (batches of 64 to 1,024
-    short rows).
+    TensorFlow's crashes there with a segmentation fault (2.21, batches of shape `[3, 0]`). It is still used if shapes
+    rule that out, because slices take 1.5 to 1.9 times its processor time (batches of 64 to 1,024 short rows).
     """
     tf = require("tensorflow", purpose="tf.data")
     dense = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
@@ -142,16 +141,16 @@ def unbatched(dataset: TfDataset) -> TfDataset:
         return dataset.unbatch()
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def slices(*items: TfTensor) -> TfDataset:  # a batch that is a tuple comes as arguments
+    def slices(*items: TfTensor) -> TfDataset:  # a tuple batch arrives as several arguments
         return tf.data.Dataset.from_tensor_slices(items if len(items) > 1 else items[0])
 
     return dataset.flat_map(slices)
 
 
 def _load_triton() -> None:
-    """Loads Triton where it is installed, before TensorFlow: 0.2 s.
+    """Loads Triton, if installed, before TensorFlow: 0.2 s.
 
-    Both bring an LLVM. Triton's aborts the process if it comes second, and torch loads it with the first optimizer.
+    Both contain an LLVM. Triton's aborts the process if loaded second, and torch loads it with the first optimizer.
     """
     with contextlib.suppress(ImportError):
         importlib.import_module("triton._C.libtriton")

@@ -41,7 +41,7 @@ class DeclareOptions(DeclarationOptions, total=False):
     split_by: Callable[[Record], str] | None
 
 
-# Option that only a declaration with PTransforms has → what others have for it.
+# Option that only a declaration with PTransforms has → its counterpart in others.
 _INSTEAD = {
     "key": "splits=RandomPartition(dict, names, shares, key=function) divides records by a key",
     "num_shards": "target_shard_bytes says how large the files are",
@@ -59,10 +59,10 @@ def declare(
 
         declaration = declare("poem", TextLines("poem.txt"), [tokenize], splits={"train": 0.9, "eval": 0.1})
 
-    Put it into a module, and the command line builds it: `beam-pipes build poem:declaration --to cache`.
+    Put it in a module to build it from the command line: `beam-pipes build poem:declaration --to cache`.
 
     Args:
-        name: what the files of the cache are called.
+        name: the base name of the cache's files.
         source: where records come from; or split → source, if each split has a separate input:
             `{"train": TextLines("train.txt"), "eval": TextLines("eval.txt")}`.
         stages: functions, with or without `@stage`, and other pipelines; each runs on the output of the one before. A
@@ -72,9 +72,9 @@ def declare(
         splits: name → share of the records. The split of a record is drawn from the seed and its position in the
             source, as `RandomPartition` does. Or a stage with one output for each split, such as
             `RandomPartition(dict, ["train", "eval"], [0.9, 0.1], key=speaker)`. If left out there is one, `split`.
-        key, num_shards, split_by: only with a PTransform among the stages, see `BeamSteps`: what tells the records at
-            the end apart (the name of a feature, a function of the element, or None for its content), the files of each
-            split (32), and a function that chooses the split.
+        key, num_shards, split_by: only with a PTransform among the stages, see `BeamSteps`: what identifies the final
+            records (the name of a feature, a function of the element, or None for its content), the files of each split
+            (32), and a function that chooses the split.
         features, analyzers, split, seed, on_error, max_bad, allow_empty, record_timeout_secs, record_memory_bytes,
             target_shard_bytes, fingerprints, expectations: those of `Declaration`.
 
@@ -93,7 +93,7 @@ def declare(
         declaration = Declaration(name=name, source=cast("Source", source), pipeline=steps, **of_stages)
         from beam_pipes.beam.regrouped import writer
 
-        writer(declaration, steps, "cache")  # the options of the end of the job, checked before there is a job
+        writer(declaration, steps, "cache")  # checks the options of the job's end before the job exists
         return declaration
     for option, instead in _INSTEAD.items():
         if option in options:
@@ -122,7 +122,7 @@ _OF_DECLARE = ("splits", *_INSTEAD)
 
 
 def _beam_steps(listed: list[Step], source: object, name: str, options: DeclareOptions) -> BeamSteps:
-    """A list of stages with a PTransform, with what tells its records apart."""
+    """A list of stages with a PTransform, and what identifies its records."""
     where, splits = f"declaration {name!r}", options.get("splits")
     transform = next(each.label for each in listed if is_beam_transform(each))
     if "key" not in options:
@@ -176,13 +176,13 @@ def build(
     progress: Progress | None = None,
     **declaring: Unpack[DeclareOptions],
 ) -> BuildResult:
-    """Builds a cache in the directory `to`: of a source and stages, of a `Declaration`, or of `"module:name"`.
+    """Builds a cache in the directory `to`, from a source and stages, a `Declaration`, or `"module:name"`.
 
         build("poem", TextLines("poem.txt"), [tokenize], splits={"train": 0.9, "eval": 0.1}, to="cache")
         build(declaration, to="cache")
         build("poem:declaration", to="gs://bucket/cache", options=DataflowOptions(...))
 
-    What is already built is not built again: call it as often as you like. A killed build resumes where it stopped.
+    Nothing is built twice, so call it as often as you like. A killed build resumes where it stopped.
 
     Args:
         to: the directory of the cache, or a `gs://` path; `Loader("cache/train", ...)` reads it.
@@ -196,7 +196,7 @@ def build(
 
     Returns the result: `result.account` accounts for every record.
 
-    Raises a `BeamPipesError` that says what to do; then the published snapshot stays.
+    Raises a `BeamPipesError` that says what to do; the published snapshot is then unchanged.
     """
     from beam_pipes.runners.build import build as build_declaration
     from beam_pipes.runners.options import LocalOptions

@@ -47,12 +47,12 @@ SUMMARIES = {
 }
 
 
-# Of options that several commands have.
+# For options that several commands have.
 TASKS_HELP = "regular expression that must match a registered task's whole name (repeatable)"
 MODULES_HELP = "module that registers tasks (repeatable)"
 TOKENS_HELP = "show ids as tokens of this tokenizer (tokenizer.json, .model, tiktoken:NAME, bytes)"
 
-# Command → the chapter that holds it, where that has another name.
+# Command → the module that holds it, if its name differs.
 _CHAPTERS = {
     "attach": "build",
     "audio": "recipes",
@@ -84,7 +84,7 @@ _CHAPTERS = {
 
 
 class _Files(MutableMapping[str, Any]):
-    """Command → typer's form of it, created on first use."""
+    """Command → its typer form, created on first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, object] = {}

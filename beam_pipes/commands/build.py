@@ -98,7 +98,7 @@ def build_command(
 def build_and_show(
     declaration: Declaration | str, to: str, *, building: Building, beam_args: Sequence[str]
 ) -> BuildResult:
-    """Builds one declaration as `building` says, and prints the account and the path of the cache."""
+    """Builds one declaration with the options `building`; prints the account and the cache's path."""
     options = building.options(beam_args)
     shown = progress_for(kind=building.progress)
     saved = None
@@ -175,7 +175,7 @@ def _show_account(account: Account) -> None:
 
 
 def _show_splits(path: str) -> None:
-    """How many examples each split has, where there are several: shares are drawn, and few records make none of one."""
+    """The examples per split, if there are several: shares are drawn, so with few records a split may get none."""
     from beam_pipes.cache import Cache
 
     sizes = {split: sum(entry.records) for split, entry in Cache.open(path).manifest.splits.items()}

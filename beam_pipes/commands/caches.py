@@ -94,7 +94,7 @@ def status_command(
     elif not watch:
         console.print(status_view(status))
     else:
-        wrapping = Terminal(highlight=False, emoji=False, markup=False)  # what is redrawn has to know its own height
+        wrapping = Terminal(highlight=False, emoji=False, markup=False)  # redrawing needs the height of what was drawn
         with Live(status_view(status), console=wrapping, auto_refresh=False) as live:
             while status.builder is not None:
                 time.sleep(every_secs)
@@ -103,7 +103,7 @@ def status_command(
 
 
 def status_view(status: Status) -> RenderableType:
-    """A status as a terminal shows it: in words, and for an unfinished build a bar and its stages."""
+    """A status for a terminal: text, and for an unfinished build a progress bar and its stages."""
     parts: list[RenderableType] = [Text(str(status))]
     progress = status.progress
     if progress is not None:
@@ -113,7 +113,7 @@ def status_view(status: Status) -> RenderableType:
     return Group(*parts)
 
 
-# Without markup: names, reasons and messages of users may have brackets in them.
+# Without markup: user-defined names, reasons and messages may contain brackets.
 console = Terminal(highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
@@ -126,7 +126,7 @@ def account_table(account: Account) -> Table:
     for name, unit in account.units.items():
         reasons = _reasons(unit.dropped)
         if unit.partly_dropped:
-            parts = "left out" if name == SOURCE else "parts of kept ones"  # a source counts what is no record
+            parts = "left out" if name == SOURCE else "parts of kept ones"  # a source counts input that is not a record
             reasons += f"{'; ' if reasons else ''}{parts}: {_reasons(unit.partly_dropped)}"
         table.add_row(name, f"{unit.inputs:,}", f"{unit.kept:,}", f"{unit.outputs:,}", f"{unit.dead:,}", reasons)
     return table
@@ -137,7 +137,7 @@ def _reasons(counts: Mapping[str, int]) -> str:
 
 
 def dead_letters_table(counts: Mapping[tuple[str, str], int], first: Mapping[tuple[str, str], DeadLetter]) -> Table:
-    """stage | error | count | the first one, the most frequent on top."""
+    """stage | error | count | the first one; most frequent first."""
     table = Table("stage", "error", title_justify="left")
     table.add_column("dead letters", justify="right")
     table.add_column("the first one")
@@ -259,7 +259,7 @@ def doctor_command(
 
     Example: beam-pipes doctor my_package.job:declaration --setup-file setup.py --extra-package beam_pipes.tar.gz
     """
-    load_declaration(declaration)  # what cannot be imported here is said at once
+    load_declaration(declaration)  # import errors on this machine surface immediately
     with tempfile.TemporaryDirectory(prefix="beam-pipes-doctor-") as directory:
         console.print("Installing what a worker would have…")
         from beam_pipes.runners.preflight import make_worker_environment

@@ -178,7 +178,7 @@ p.error { color: #a11228; font-family: ui-monospace, monospace; white-space: pre
 
 @dataclasses.dataclass(frozen=True)
 class TracedStage:
-    """The examples after one step. `error` says why there are none: later steps are not run."""
+    """The examples after one step. If there are none, `error` says why, and later steps are not run."""
 
     title: str
     examples: Sequence[RawExample]

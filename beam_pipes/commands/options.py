@@ -5,7 +5,7 @@ Options of several commands are declared once, as a dataclass: `Running` has tho
 `Building` those of every command that builds. `with_groups` adds them to a command, and those of recipes, which
 `recipes/options.py` declares.
 
-What the commands for tasks have in common: how tasks are selected and reported.
+Shared by the commands for tasks: how tasks are selected and reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from beam_pipes.runners.options import BeamOptions, LocalOptions, arguments_of
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
 from beam_pipes.runners.progress import KINDS
 
-if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin sooner without them
+if TYPE_CHECKING:  # most uses of these commands name no tasks, and start faster without the import
     from _typeshed import DataclassInstance
 
     from beam_pipes.recipes.options import Option
@@ -140,7 +140,7 @@ class Building(Running):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaring:
-    """What the commands of recipes have besides the recipes' own options."""
+    """Options of the recipe commands besides the recipes' own."""
 
     to: Annotated[str | None, typer.Option("--to", help="cache directory")] = None
     print_python: Annotated[
@@ -148,7 +148,7 @@ class Declaring:
     ] = False
 
 
-#: Argument of a recipe → its value, of those that were given; `Annotated[Given, recipe]` in a command.
+#: Argument of a recipe → its value, for the arguments given; `Annotated[Given, recipe]` in a command.
 Given: TypeAlias = "dict[str, Any]"
 
 
@@ -179,7 +179,7 @@ def _options_of(recipe: Callable[..., object]) -> dict[str, tuple[inspect.Parame
 
 
 def _read(options: Mapping[str, tuple[inspect.Parameter, Option]], given: dict[str, object]) -> Given:
-    """Takes the arguments of a recipe out of what was given; a list that was not given has the recipe's default."""
+    """Extracts a recipe's arguments from the given ones; a list that was not given keeps the recipe's default."""
     values = {name: given.pop(name) for name in options}
     return {
         name: value if (read := options[name][1].read) is None else read(value)
@@ -197,7 +197,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         group = parameter.annotation
         if inspect.isfunction(recipe := (get_args(group) or (None,))[-1]):
-            there = {each.name for each in shown}  # a command may be of two recipes
+            there = {each.name for each in shown}  # a command may combine two recipes
             recipes[name] = {key: each for key, each in _options_of(recipe).items() if key not in there}
             shown += [option for option, _ in recipes[name].values()]
             continue
@@ -229,7 +229,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 def portable_options() -> Mapping[str, type[PortableOptions]]:
     """Name on the command line → the options of the runners that take jobs through Beam's Job API."""
-    # Imported where they are asked for: the local runner's builds begin sooner without them.
+    # Imported on demand: builds by the local runner start faster without them.
     from beam_pipes.runners.flink import FlinkOptions
     from beam_pipes.runners.servers import PrismOptions
 

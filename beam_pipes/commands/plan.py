@@ -98,7 +98,7 @@ def plan_command(
 
 
 def _show_regrouped(declaration: Declaration, num_shards: int, to: str, how: _How) -> None:
-    """What one Beam pipeline will run: nothing else is known before it has run."""
+    """The work of a single Beam pipeline; nothing more is known before it has run."""
     from beam_pipes.runners.regrouped import check_regrouped
 
     for option, is_given in (("--save", how.save is not None), ("--explain", how.explain)):
@@ -184,12 +184,12 @@ def _show(declaration: Declaration, to: str, how: _How) -> None:
         console.print(line, markup=False)
 
 
-# The number of files that cannot be split that are named.
+# Maximum number of unsplittable files that are named.
 _MOST_STREAMS = 3
 
 
 def _told(forecast: Forecast | None, options: LocalOptions | BeamOptions) -> list[str]:
-    """The forecast for people; where a runner bills vCPU hours, these too, and what they rest on."""
+    """The forecast as text; for runners that bill vCPU hours, these too and their basis."""
     if forecast is None:
         return []
     lines = forecast.lines()

@@ -156,7 +156,7 @@ def table_command(
 
 
 def _refuse(options: Mapping[str, object], reason: str) -> None:
-    """Raises `DeclarationError` for given options that do not combine with the others."""
+    """Raises `DeclarationError` for options that cannot be combined with the others given."""
     for option, value in options.items():
         if value is not None:
             raise DeclarationError(f"{option} does not go here: {reason}. Leave {option} out.")
@@ -201,7 +201,7 @@ def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None =
 
 
 def _clipped(cache: Cache) -> int:
-    """How many samples `audio_example` has clipped."""
+    """The number of samples that `audio_example` clipped."""
     statistics = Account.from_json(cache.manifest.accounting).statistics()
     return sum(each.count for each in statistics if isinstance(each, Counter) and each.name.endswith(CLIPPED))
 
@@ -249,7 +249,7 @@ def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> 
     packed: Callable[..., PackingPlan] = pack
     lines, keys, rows = list[str](), f"{FEATURE}, segment_ids, positions", dict[str, int]()
     options: dict[str, object] = {"sequence_length": length, "feature": FEATURE, "overlong": "split"}
-    if LOSS_WEIGHTS in cache[declaration.splits[0]].spec:  # they share rows, and conversations are not split
+    if LOSS_WEIGHTS in cache[declaration.splits[0]].spec:  # in shared rows; conversations are not split
         options = {"sequence_length": {FEATURE: length, LOSS_WEIGHTS: length}}
         keys = f"{FEATURE}, {LOSS_WEIGHTS}, {FEATURE}_segment_ids, {FEATURE}_positions"
     for split in declaration.splits:

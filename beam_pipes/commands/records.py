@@ -74,7 +74,7 @@ def print_trace(trace: RecordTrace) -> None:
 
 
 def short(value: object) -> str:
-    """`repr` of a value, cut off where it is long."""
+    """`repr` of a value, truncated if long."""
     text = repr(value)
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
@@ -201,7 +201,7 @@ def takedown_command(
 
 
 def read_ids(file: Path) -> list[str]:
-    """The ids in a file, one a line; empty lines and those that begin with `#` are left out."""
+    """The ids in a file, one per line, without empty lines and lines that begin with `#`."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -265,7 +265,7 @@ def _lines_of_state(state: TakedownState) -> list[str]:
     return lines
 
 
-# Of a record and of a message, as much as this is shown.
+# Maximum number of characters shown of a record or message.
 _CHARS_SHOWN = 200
 
 
@@ -295,7 +295,7 @@ def dead_command(
             if len(shown) < count:
                 shown.append(letter)
             if file is not None:
-                # Of a name that is not Unicode as escapes, which JSON can spell.
+                # Escapes for names that are not Unicode, so that JSON can hold them.
                 is_unicode = letter.source.encode("utf-8", "replace").decode() == letter.source
                 file.write(strict_json(exported(letter), ensure_ascii=not is_unicode) + "\n")
     if as_json:
@@ -329,7 +329,7 @@ def _export_file(path: str | None) -> Iterator[IO[str] | None]:
 
 
 def exported(letter: DeadLetter) -> dict[str, object]:
-    """A dead letter as a line of an exported file: its record as `text` where it is UTF-8, else as `base64`."""
+    """A dead letter as a line of an exported file: its record as `text` if it is UTF-8, else as `base64`."""
     try:
         record = {"text": letter.record.decode("utf-8")}
     except UnicodeDecodeError:
@@ -351,7 +351,7 @@ def _chosen(cache: Cache, stage: str | None, error: str | None) -> Iterator[Dead
 
 
 def _none_chosen(cache: Cache) -> str:
-    """What to say where none of the dead letters is of the stage and the error that were asked for."""
+    """The message if no dead letter has the requested stage and error."""
     there = sorted({(letter.stage, letter.error_type) for letter in cache.dead_letters()})
     found = "; ".join(f"--stage {stage} --error {error}" for stage, error in there)
     return f"no dead letters of this stage and error; there are: {found}." if there else "no dead letters."
