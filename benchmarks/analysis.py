@@ -1,11 +1,11 @@
 """An analysis pass against a loop over lines that calls the same functions, over the same text, on one core.
 
-Both find a vocabulary with counts, the moments of the number of words in a line, and lines that were there before; both
-write what they find to files. The loop holds everything in memory; the analysis writes accumulators, which later builds
-take up again, and merges them. Each run is a fresh process; times are taken inside it, after imports.
+Both compute a vocabulary with counts, the moments of the number of words per line, and repeated lines; both write their
+results to files. The loop holds everything in memory; the analysis writes accumulators, which later builds reuse, and
+merges them. Each run is a fresh process; times are taken inside it, after imports.
 
-`analysis_to_bare` is seconds of the analysis over those of the loop (goal: at most 1.25). `rss_growth` is its peak of
-memory over all of the text by that over a quarter of it (goal: at most 1.2).
+`analysis_to_bare` is seconds of the analysis over those of the loop (goal: at most 1.25). `rss_growth` is its peak
+memory for the whole text over that for a quarter of it (goal: at most 1.2).
 
     python -m benchmarks.analysis --json analysis.json
 """
@@ -28,15 +28,15 @@ from benchmarks.build import _lines, write_corpus
 from benchmarks.harness import parser, ratio, report, run_measured
 from benchmarks.text_stages import CORPUS_VARIABLE
 
-# One line in so many stays as it is, also when the sources are there again: those are the duplicates.
+# One line in this many is unchanged in every pass over the sources: these are the duplicates.
 PLANTED_EVERY = 20
 
-# One line in so many has a word that no other has: vocabularies grow with their text.
+# One line in this many has a unique word: vocabularies grow with their text.
 RARE_EVERY = 16
 
 
 def write_varied_corpus(directory: Path, num_bytes: int) -> None:
-    """Real text that does not repeat: the Python sources of this installation, the lines of each pass told apart."""
+    """Real text that does not repeat: the Python sources of this installation, with different lines in each pass."""
     plain = directory.with_name("plain")
     write_corpus(plain, num_bytes)
     directory.mkdir()
@@ -57,7 +57,7 @@ def write_varied_corpus(directory: Path, num_bytes: int) -> None:
 
 
 def run_bare(corpus: str, to: str) -> dict[str, Any]:
-    """What one writes by hand: one loop, tables in memory, three files at the end."""
+    """The hand-written version: one loop, tables in memory, three files at the end."""
     from beam_pipes.transforms.dedup.exact import content_digest
     from benchmarks.analysis_stages import words
 
@@ -97,7 +97,7 @@ def run_analysis(corpus: str, to: str) -> dict[str, Any]:
 
 
 def found_by_analysis(to: str) -> dict[str, Any]:
-    """What the analysis in a directory has found: read for comparison, outside of the time that is taken."""
+    """The results of the analysis in a directory, read for comparison outside the measured time."""
     from beam_pipes.building.analysis.plan import plan_analysis
     from beam_pipes.building.plan import plan_input
     from benchmarks.analysis_stages import declaration

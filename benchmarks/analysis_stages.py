@@ -71,5 +71,5 @@ def declaration() -> Declaration:
             ExactDuplicates("duplicates"),
         ),
         pipeline=Text(),
-        target_shard_bytes=8 << 20,  # a quarter of the text has several source shards too: memory is that of one
+        target_shard_bytes=8 << 20,  # a quarter of the text has several shards too: memory is that of one
     )

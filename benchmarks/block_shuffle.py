@@ -1,4 +1,4 @@
-"""What a block-wise shuffle costs in quality, on a store whose neighbours are alike: every shard holds one value.
+"""The loss of quality by a block-wise shuffle of a store with similar neighbours: every shard holds one value.
 
     python -m benchmarks.block_shuffle --json block_shuffle.json
 

@@ -6,8 +6,8 @@
 (d) stock: element-wise Beam transforms and WriteToTFRecord on Beam's in-process DirectRunner
 
 The floor of (b) is the functions alone and the bytes written: a table says, for each part of a record's way (source,
-engine, encode, write), the CPU time of one core over this floor, and how far that is from what (a) takes. Both sides
-of the table run in one process, source shard by source shard in turns, so that a busy machine is busy for both.
+engine, encode, write), the CPU time of one core over this floor, and how far that is from what (a) takes. Both sides of
+the table run in one process, alternating by source shard, so that load on the machine affects both.
 
 Each run is a fresh process; times are taken inside it, after imports, since a job's start-up does not grow with its
 input.
@@ -37,7 +37,7 @@ MODES = ("functions", "bare", "one_core", "all_cores", "stock_beam")
 
 
 def write_corpus(directory: Path, num_bytes: int) -> None:
-    """Real text: the Python sources of this installation, over and over, in files of about 10 MB."""
+    """Real text: the Python sources of this installation, repeated, in files of about 10 MB."""
     sources = itertools.cycle(sorted(Path(sysconfig.get_path("stdlib")).glob("**/*.py")))
     directory.mkdir(parents=True)
     written = file_index = 0
@@ -75,7 +75,7 @@ def run_functions(corpus: str, to: str) -> int:
 
 
 def run_bare(corpus: str, to: str) -> int:
-    """What one writes by hand."""
+    """The hand-written version."""
     return _write_bare(_lines(corpus), f"{to}/bare.tfrecord")
 
 
@@ -140,7 +140,7 @@ PARTS = ("source", "engine", "encode", "write")
 
 
 def way_of_a_record(corpus: str, to: str) -> dict[str, Any]:
-    """CPU microseconds a record, by part of its way: our build's, the floor's, and those of the bare loop in all."""
+    """CPU microseconds per record, by part of its way: our build's and the floor's, and the total of the bare loop."""
     from beam_pipes.building.plan import make_plan
     from beam_pipes.building.reading import graph_runner, source_batch
     from beam_pipes.building.shard_job import task_output, task_records
@@ -264,7 +264,7 @@ def main() -> None:
         for repeat in range(options.repeats):
             for mode in MODES:
                 if mode == "stock_beam" and repeat:
-                    secs[mode].append(secs[mode][0])  # several times slower than the rest: once is enough
+                    secs[mode].append(secs[mode][0])  # several times slower than the rest: one run is enough
                     continue
                 to = work / f"out-{mode}"
                 to.mkdir()

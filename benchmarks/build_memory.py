@@ -1,7 +1,7 @@
 """Peak memory of a build, all processes together, at growing sizes of generated input.
 
-`rss_growth` is the peak at the largest size over the peak at the smallest: 1.0 is memory that does not depend on the
-input. The input is text lines, made of a fixed vocabulary by a keyed generator.
+`rss_growth` is the peak at the largest size over the peak at the smallest: 1.0 means that memory does not depend on the
+input. The input is lines of text, generated from a fixed vocabulary by a keyed generator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How long commands take that only look: `beam-pipes --help`, and those that read a cache which is up to date.
+"""The duration of read-only commands: `beam-pipes --help`, and those that read an up-to-date cache.
 
-Each is a process of its own; the time is that of the best of all runs, and so are the seconds of processor time. The
-ratio is to a bare interpreter that imports NumPy and typer, which is the least that such a command needs.
+Each runs in its own process; wall time and processor time are those of the best run. The ratio is to a bare interpreter
+that imports NumPy and typer, the minimum for such a command.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ declaration = Declaration(name="lines", source=TextLines("in"), pipeline=Length(
 _BEAM_PIPES = ("-m", "beam_pipes")
 _LEAST = ("-c", "import numpy, typer.main")
 
-# Command → what it has to say.
+# Command → its required output.
 COMMANDS: dict[tuple[str, ...], str] = {
     ("--help",): "doctor-loader",
     ("status", "cache"): "100",
@@ -46,7 +46,7 @@ COMMANDS: dict[tuple[str, ...], str] = {
 
 
 def timed(arguments: tuple[str, ...], place: Path, said: str) -> tuple[float, float]:
-    """(seconds, seconds of processor time) of one process; what it says has to hold `said`."""
+    """(seconds, seconds of processor time) of one process, whose output must contain `said`."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run([sys.executable, *arguments], cwd=place, env=env, check=True, capture_output=True, text=True)

@@ -1,13 +1,13 @@
-"""Deduplication: text a second into accumulators; seconds and memory of merging digests and signatures.
+"""Deduplication: text per second into accumulators; seconds and memory of merging digests and signatures.
 
     python -m benchmarks.dedup --records 10000000 --near-records 1000000 --json dedup.json
 
 Merging is measured in a process of its own, over accumulators made of random digests and signatures, a fifth of which
-repeat others (near ones with a twentieth of their numbers changed). `peak_bytes` is its peak of resident memory above
-what it has after its imports; `secs` is its CPU time; `to_tenth` is the peak over that of a tenth of the records.
+repeat others (near ones with a twentieth of their numbers changed). `peak_bytes` is its peak resident memory beyond
+that after its imports; `secs` is its CPU time; `to_tenth` is the peak over that of a tenth of the records.
 
-`extrapolated` is no measurement: it is what `--at` records would take if memory went on as a line through both sizes,
-and time as a power of the number of records, at least the first.
+`extrapolated` is not measured: it is the cost of `--at` records if memory grows linearly through both sizes, and time
+as a power of the number of records, at least the first.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def write_exact(directory: Path, records: int) -> list[str]:
 
 
 def write_near(directory: Path, records: int) -> list[str]:
-    """Accumulators of random signatures; those that repeat others repeat one of their own source shard."""
+    """Accumulators of random signatures; repeated ones repeat one of the same source shard."""
     near = NearDuplicates("near")
     count = near.bands * near.rows
     rng = np.random.Generator(np.random.PCG64(2))
@@ -117,7 +117,7 @@ def merging(kind: str, records: int) -> dict[str, Any]:
 
 
 def extrapolated(tenth: dict[str, Any], whole: dict[str, Any], records: int) -> dict[str, float]:
-    """What a merge of so many records would take, by two that were measured.
+    """The extrapolated cost of a merge of this many records, from two measured merges.
 
     10^5 records in 1 s and 10 MB, 10^6 in 12 s and 28 MB → 10^8 in 12 · 100^1.079 = 1,728 s and 2,008 MB.
     """
@@ -133,7 +133,7 @@ def extrapolated(tenth: dict[str, Any], whole: dict[str, Any], records: int) -> 
 
 
 def accumulating(num_bytes: int, *, repeats: int) -> dict[str, float]:
-    """Megabytes of text a second and core: lines of 20 to 200 words, in batches of 256."""
+    """Megabytes of text per second and core: lines of 20 to 200 words, in batches of 256."""
     rng = np.random.Generator(np.random.Philox(key=0))
     words = [f"{word:x}" for word in rng.integers(0, 2**24, 5_000)]
     texts: list[str] = []
@@ -158,7 +158,7 @@ def accumulating(num_bytes: int, *, repeats: int) -> dict[str, float]:
 
 
 def peak_resident_bytes() -> int:
-    """The most that has been resident of this process so far."""
+    """The peak resident memory of this process so far."""
     with open("/proc/self/status", encoding="ascii") as file:
         fields = dict(line.split(":", 1) for line in file)
     return int(fields["VmHWM"].split()[0]) * 1024

@@ -1,4 +1,4 @@
-"""The same declaration over the same text on every engine that runs on one machine: the same bytes, how many seconds.
+"""The same declaration over the same text on every engine that runs on one machine: the same bytes, and the seconds.
 
     python -m benchmarks.engines --flink-jars .venv/flink --spark-jars .venv/spark --json engines.json
     python -m benchmarks.engines --bytes 5000000 --engines one_core prism
@@ -10,7 +10,7 @@ flink                 a Flink of one machine within Beam's job server; this proc
                       the directory that `runners/flink/pom.xml` makes
 spark                 a Spark of one machine within Beam's job server, likewise: `--spark-jars`, `runners/spark/pom.xml`
 
-Each run is a fresh process with everything that a user waits for, the start of servers included. `bytes_per_sec` is
+Each run is a fresh process with everything that a user waits for, including the start of servers. `bytes_per_sec` is
 input over seconds, and `<engine>_to_one_core` seconds over those of one core.
 """
 

@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 
 def measured(name: str, readers: dict[str, Batches], count: int, repeats: int) -> dict[str, Any]:
-    """Samples a second and processor time of each of `readers`, and the ratio to the best of the others."""
+    """Samples per second and processor time of each of `readers`, and the ratio to the best of the others."""
     cpu: dict[str, list[float]] = {key: [] for key in readers}
     secs = harness.paired_seconds(
         {key: lambda key=key, epoch=epoch: cpu[key].append(cpu_secs_of(epoch)) for key, epoch in readers.items()},
@@ -132,13 +132,13 @@ def cpu_secs_of(epoch: Batches) -> float:
 def dali() -> Any:
     """The modules of DALI, or None.
 
-    Called before anything imports TensorFlow: both bring an LLVM, as Triton does, and of their orders one works.
+    Called before anything imports TensorFlow: both contain an LLVM, as Triton does, and only one import order works.
     """
     with contextlib.suppress(ImportError):
         importlib.import_module("triton._C.libtriton")
     for place in Path(__file__).parents[1].glob(".venv-dali/lib/python*/site-packages"):
         if str(place) not in sys.path:
-            sys.path.append(str(place))  # behind ours: of all that is there, only DALI comes from it
+            sys.path.append(str(place))  # after ours, so that only DALI is imported from it
     try:
         for module in ("fn", "tfrecord", "types"):
             importlib.import_module(f"nvidia.dali.{module}")
@@ -416,7 +416,7 @@ class TorchvisionFiles:
 
 
 def torch_batches(dataset: Any, batch: int, threads: int) -> Batches:
-    """A DataLoader of torch over a dataset: on one thread without workers, else with a worker a thread."""
+    """A torch DataLoader over a dataset: without workers for one thread, else with one worker per thread."""
     from torch.utils.data import DataLoader
 
     workers: dict[str, Any] = {}
@@ -427,7 +427,7 @@ def torch_batches(dataset: Any, batch: int, threads: int) -> Batches:
 
 
 def check_augmented(readers: dict[str, Batches]) -> None:
-    """Shapes of all batches; mean and deviation over an epoch as those of ours, whose parts are others."""
+    """Shapes of all batches; mean and deviation over an epoch must equal ours, although the random parts differ."""
     figures = {}
     for name, epoch in readers.items():
         moments = []
@@ -511,7 +511,7 @@ class TorchaudioFiles:
 
 
 def check_audio(readers: dict[str, Batches]) -> None:
-    """Every number as DALI's, to a thousandth of a deviation on average; as torchaudio's filters give it to a tenth."""
+    """Every number equals DALI's to a thousandth of a deviation on average, and torchaudio's to a tenth."""
     for name, most in (("dali", 1e-3), ("torchaudio", 0.1)):
         for ours, theirs in zip(readers["ours"](), readers.get(name, readers["ours"])(), strict=True):
             if ours.shape != theirs.shape or (error := float(np.abs(ours - theirs).mean())) > most:
@@ -583,7 +583,7 @@ def tfdata_turned(root: Path, threads: int) -> Batches:
 
 
 def check_turned(readers: dict[str, Batches]) -> None:
-    """The corners of turned images are black, those of others never are: about a quarter of all are turned."""
+    """Only turned images have black corners: about a quarter of all must be turned."""
     for name, epoch in readers.items():
         corners = [bool((image[0, 0] == 0).all()) for batch in epoch() for image in batch]
         share = sum(corners) / len(corners)

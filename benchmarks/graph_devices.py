@@ -15,7 +15,7 @@ IMAGE_BATCH, SIZE, MEAN, STD = 32, 224, (123.7, 116.3, 103.5), (58.4, 57.1, 57.4
 
 
 def device_names() -> dict[str, str]:
-    """What JAX and torch would run on."""
+    """The devices that JAX and torch would use."""
     import jax
     import torch
 
@@ -26,7 +26,7 @@ def device_names() -> dict[str, str]:
 
 
 def measure_devices(images: int, threads: int, repeats: int) -> dict[str, float]:
-    """Images a second through the same operators on the host, with JAX and with torch; what they give is compared."""
+    """Images per second through the same operators on the host, with JAX and with torch; their results are compared."""
     import jax
     import torch
 

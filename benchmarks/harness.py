@@ -40,7 +40,7 @@ def seconds_of(run: Callable[[], Any], *, clock: Callable[[], float] = time.perf
 def paired_seconds(
     runs: Mapping[str, Callable[[], Any]], *, repeats: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Seconds of each run, `repeats` times, taken in turns: what disturbs the machine disturbs all of them alike."""
+    """Seconds of each run, `repeats` times, taken in turns, so that disturbances of the machine affect all equally."""
     secs: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(repeats):
         names = list(runs)
@@ -64,7 +64,7 @@ def resident_bytes(pid: int | None = None) -> int:
 
 
 def anonymous_bytes() -> int:
-    """Resident memory of this process without mapped files: what the machine cannot take back."""
+    """Resident memory of this process without mapped files, which the system cannot reclaim."""
     with open("/proc/self/status", encoding="ascii") as file:
         fields = dict(line.split(":", 1) for line in file)
     return int(fields["RssAnon"].split()[0]) * 1024
@@ -128,7 +128,7 @@ def cpu_secs_of_tree() -> float:
 
 
 def process_tree(pid: int) -> list[int]:
-    """The process, and all that it and they have started and that still run."""
+    """The process and its running descendants."""
     found = [pid]
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -141,7 +141,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def machine() -> dict[str, Any]:
-    """The machine, in the words that figures need beside them."""
+    """A description of the machine, to accompany figures."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     return {
@@ -155,7 +155,7 @@ def machine() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of this checkout, None outside of one."""
+    """The commit of this checkout, None outside a checkout."""
     done = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
     )

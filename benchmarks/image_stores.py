@@ -5,10 +5,10 @@
 
 litdata publishes a table of the first and second epoch of ImageNet from S3. Here JPEG files of 500×375 are stored by
 each library's own writer and read back from disk, shuffled → a random part of each, resized to 224×224 → batches of
-float32 tensors, two workers. All but our graph read with torch's DataLoader and transform by torchvision, so that they
-differ in the store alone. Each has a process of its own for all of its runs, which are taken in turns.
+float32 tensors, two workers. All but our graph read with torch's DataLoader and transform with torchvision, so that
+they differ only in the store. Each has its own process for all of its runs, which are taken in turns.
 
-In every epoch each image has to be there once; pixels differ by what was drawn, so their mean is only bounded. A
+Every epoch must contain each image once; pixels depend on draws, so their mean is only bounded. A
 library that is not installed is named under `not_measured`. `first_epoch` and `second_epoch` have what
 `benchmarks.peers` has for each of its jobs.
 """
@@ -109,9 +109,9 @@ def _side(name: str, root: Path, images: int) -> Iterator[subprocess.Popen[str]]
 
 
 def two_epochs(name: str, root: str, *, images: int) -> dict[str, float]:
-    """Seconds and processor seconds of two epochs; every image has to be there once in each."""
+    """Seconds and processor seconds of two epochs, each of which must contain every image once."""
     if name != "ours_graph":
-        transform()  # its imports are no part of an epoch: workers are forked with them
+        transform()  # its imports do not count: workers are forked with them
     batches = READERS[name](root)
     found: dict[str, float] = {}
     for epoch in ("first", "second"):

@@ -1,4 +1,4 @@
-"""How long `import beam_pipes` and its rooms take in a fresh interpreter, and what heavy modules they bring."""
+"""How long `import beam_pipes` and its rooms take in a fresh interpreter, and the heavy modules they import."""
 
 from __future__ import annotations
 

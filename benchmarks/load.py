@@ -134,7 +134,7 @@ def _measure_one_feature(work: Path, rows: int, repeats: int, chosen: list[str] 
 def _measure_ways(work: Path, rows: int, repeats: int) -> dict[str, Any]:
     """Packed, filtered and mixed rows beside plain ones: tokens a second of the loader's processor time."""
     rng = np.random.default_rng(3)
-    # Of fewer documents, packed rows have more padding than the check below takes.
+    # With fewer documents, packed rows have more padding than the check below allows.
     rows = max(200, rows // (20 * BATCH) * 20) * BATCH
     tokens = rng.integers(1, 50_257, (rows, WIDTH), dtype=np.int32)
     plain = write_cache(work / "plain", {"tokens": tokens, "keep": np.arange(rows, dtype=np.int64) % 2})
@@ -180,7 +180,8 @@ def _measure_ways(work: Path, rows: int, repeats: int) -> dict[str, Any]:
 def packed_bare(
     plan: PackingPlan, tokens: Tokens, starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
 ) -> Reader:
-    """Batches of these rows of a plan over documents that start there: all but the copies is done before the first."""
+    """Batches of these rows of a plan over documents with the given starts; all work but copying precedes the first
+    one."""
     memory, counting = memoryview(tokens).cast("B"), memoryview(np.arange(WIDTH, dtype=np.int32)).cast("B")
     zeros = memoryview(bytes(4 * WIDTH))
     counted = {count: counting[: 4 * count] for count in range(WIDTH + 1)}
@@ -267,7 +268,7 @@ def _measure(readers: dict[str, Reader], rows: int, expected: int, repeats: int)
     secs: Secs = {}
     for first, second in pairs:
         chosen = {first: passes[first], second: passes[second]}
-        # A pass of these takes a tenth of a second, and more of them tell more on a machine that others use too.
+        # These passes take a tenth of a second, and more of them give better figures on a shared machine.
         times = repeats * (7 if {first, second} <= QUICK else 1)
         secs[first, second] = harness.paired_seconds(chosen, repeats=times)
         medians = {name: round(statistics.median(found), 3) for name, found in secs[first, second].items()}
@@ -341,7 +342,7 @@ def write_cache(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> Split:
 
 
 def write_array_record(path: Path, tokens: Tokens) -> None:
-    """The rows as raw bytes in Grain's own format, one record a group: the fastest setting for random access."""
+    """The rows as raw bytes in Grain's own format, one record per group: the fastest setting for random access."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
     writer = ArrayRecordWriter(str(path), "group_size:1")
@@ -441,7 +442,7 @@ def litdata_batches(directory: Path) -> Any:
 
 
 class MemmapDataset:
-    """What torch users write: a map-style dataset over a memory map."""
+    """The usual torch version: a map-style dataset over a memory map."""
 
     def __init__(self, memmap: npt.NDArray[np.int32]) -> None:
         self._memmap = memmap

@@ -25,7 +25,7 @@ WIDTH = 16
 
 
 def write_synthetic_cache(path: Path, records: int, shards: int) -> None:
-    """A published manifest of `records` records in `shards` shards, all of which are one file."""
+    """A published manifest of `records` records in `shards` shards, all links to one file."""
     import numpy as np
 
     from beam_pipes.cache import (

@@ -1,4 +1,4 @@
-"""What a typed pipeline costs inside of a Beam pipeline, and what its batches gain: `lower` against stock transforms.
+"""The cost of a typed pipeline inside a Beam pipeline, and the gain from batches: `lower` against stock transforms.
 
     python -m benchmarks.lower --json lower.json
 
@@ -10,8 +10,7 @@ stages, over the same elements on Beam's in-process runner:
              NumPy's products on one thread
 
 `lower` runs per element (`batch_records=1`) and in batches (its default). Seconds are the process's CPU time, in turns;
-reading the elements and adding up the results are part of all runs alike. Every run is checked: the sum of what comes
-out.
+reading the elements and adding up the results are part of all runs. Every run is checked by the sum of its results.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class Count(beam.DoFn):  # type: ignore[misc]
 
 
 def run(make: Callable[[int], Any], transform: Callable[[Any], Any], elements: int) -> int:
-    """The sum of `letters` over what comes out."""
+    """The sum of `letters` over the results."""
     pipeline = beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([]))
     made = pipeline | beam.Create(range(elements), reshuffle=False) | "Make" >> beam.Map(make)
     total = transform(made) | beam.Map(lambda row: row["letters"]) | beam.CombineGlobally(sum)

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 
 def _rates(runs: Sequence[Run], counts: Sequence[int], repeats: int) -> list[list[float]]:
-    """Samples per second of both, in turns; what is built and traced once is no part of a rate."""
+    """Samples per second of both, in turns; one-time building and tracing does not count."""
     for run in runs:
         run(BATCH)
     return [

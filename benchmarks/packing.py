@@ -100,7 +100,7 @@ def step_cost(lengths: Lengths, capacity: int, rows: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """A split of which only the lengths are there, which is all that `pack` reads."""
+    """A split with nothing but lengths, which are all that `pack` reads."""
 
     tokens: Lengths
     name: str = "train"

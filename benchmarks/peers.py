@@ -1,4 +1,4 @@
-"""What SPDL publishes benchmarks of, repeated at small size: ours beside SPDL and others.
+"""SPDL's published benchmarks, repeated at small size: ours beside SPDL and others.
 
     python -m benchmarks.peers --json peers.json
     python -m benchmarks.peers --megabytes 4 --images 64 --repeats 1              (small)
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> Figures:
 
 
 def not_installed(installed_by: Mapping[str, str]) -> dict[str, str]:
-    """Module → how to install it, of those that are not there."""
+    """Module → how to install it, for missing modules."""
     return {name: f"not installed: pip install {how}" for name, how in installed_by.items() if module(name) is None}
 
 
@@ -95,7 +95,7 @@ def not_measured() -> dict[str, str]:
 
 @functools.cache
 def module(name: str) -> Any:
-    """The module, or None where it is not installed."""
+    """The module, or None if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -104,7 +104,7 @@ def module(name: str) -> Any:
 
 @functools.cache
 def spdl_with_ffmpeg() -> Any:
-    """SPDL where it finds FFmpeg, which its decoders need."""
+    """SPDL if it finds FFmpeg, which its decoders need."""
     spdl = module("spdl.io")
     try:
         return None if spdl is None else (spdl.demux_config() and spdl)
@@ -319,7 +319,7 @@ def handover(root: Path, options: Any) -> Figures:
                 seen = [(float(array[0]), float(array[-1]), len(array)) for array in reader()]
                 if seen != [(number, number, data.size) for number in range(count)]:
                     raise AssertionError(f"{name}: arrays of {mebibytes} MiB differ from those of the worker")
-            # What is given is let go at once: SPDL's pool uses its memory again.
+            # Arrays are released immediately: SPDL's pool reuses its memory.
             runs = {
                 name: through(lambda reader=reader: (float(array[0]) for array in reader()))
                 for name, reader in readers.items()
@@ -360,7 +360,7 @@ def handovers(data: Numbered, stack: contextlib.ExitStack) -> dict[str, Callable
 
 @dataclasses.dataclass(frozen=True)
 class Strings:
-    """Short strings, as of paths, all of which are sent to every worker; an example is the length of one."""
+    """Short strings, such as paths, all sent to every worker; an example is the length of one."""
 
     strings: list[bytes]
 

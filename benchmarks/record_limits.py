@@ -1,11 +1,11 @@
-"""What limits for records cost: a job in which one record hangs and one takes all memory, against one without either.
+"""The cost of limits for records: a job in which one record hangs and one takes all memory, against one without either.
 
     python -m benchmarks.record_limits --json limits.json             10,000 records of 20 ms: 105 s a job on two cores
     python -m benchmarks.record_limits --records 1000 --repeats 6     seconds that a long job's noise would hide
 
-A record waits, as one that asks a service does. With `--work hash` it costs a number of rounds of a hash instead, which
-are measured beforehand. That keeps a core busy, and so depends on the machine: where others share it, the same job
-takes some per cent more or less from one run to the next.
+A record waits, like one that calls a service. With `--work hash` it computes rounds of a hash instead, calibrated
+beforehand. That keeps a core busy, and so depends on the machine: on a shared one, the same job varies by some per cent
+between runs.
 
 The same input is built without limits and without such records (the job as it would be), with limits and without such
 records (what supervision costs), and with limits and both records. Extra time is wall time, the timeout itself
@@ -39,7 +39,7 @@ FILES = 8
 
 
 def rounds_of(secs: float) -> int:
-    """How many rounds of the hash take that long, on one core of this machine as it is now."""
+    """The number of hash rounds that take this long on one core of this machine at present."""
     rounds = 20_000
     taken = []
     for _ in range(5):
@@ -74,7 +74,7 @@ def main() -> None:
 def run(
     directory: Path, *, records: int, record_secs: float, work: str = "wait", repeats: int, workers: int
 ) -> dict[str, Any]:
-    """`repeats` jobs of each kind, in turn; what is extra is the median over paired runs."""
+    """`repeats` jobs of each kind, in turn; the extra time is the median over paired runs."""
     os.environ[WAIT_SECS_VARIABLE] = str(record_secs if work == "wait" else 0.0)
     os.environ[ROUNDS_VARIABLE] = str(rounds_of(record_secs) if work == "hash" else 0)
     kinds = {

@@ -1,4 +1,4 @@
-"""What `benchmarks.record_limits` builds; a module of its own, which workers import."""
+"""The declarations that `benchmarks.record_limits` builds; a separate module, which workers import."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMORY_BYTES = 256 << 20
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Work(Pipeline):
-    """A line → its number, after some time; `hang` never returns, `memory` takes all there is."""
+    """A line → its number, after some time; `hang` never returns, `memory` takes all memory."""
 
     input_type = str
     output_type = dict
@@ -42,7 +42,7 @@ class Work(Pipeline):
 
 
 def hash_rounds(rounds: int) -> None:
-    """Hashes a kilobyte that often."""
+    """Hashes a kilobyte this often."""
     block = bytes(1024)
     for _ in range(rounds):
         block = hashlib.sha256(block).digest() * 32

@@ -4,7 +4,7 @@
 
 A smoke run: `--kills 4 --endings 6 --corruptions 500 --resumes 20 --moments 5 --dead-letter-records 400`.
 
-Exits with 1 where anything was lost, duplicated, undetected or different.
+Exits with 1 if anything was lost, duplicated, undetected or different.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Padding waste of every sampler on six distributions of lengths: the share of what is fed that is no data.
+"""Padding waste of every sampler on six distributions of lengths: the share of fed elements that are not data.
 
     python -m benchmarks.samplers --json samplers.json
 

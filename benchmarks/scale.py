@@ -1,10 +1,11 @@
-"""What grows with 10^5 shards and 10^9 records: planning, the job request, publishing, the order, a loader's start.
+"""Everything that grows with 10^5 shards and 10^9 records: planning, the job request, publishing, the order, a loader's
+start.
 
     python -m benchmarks.scale --json scale.json            # 10^5 shards, 10^9 records
     python -m benchmarks.scale --scale 0.01                 # a hundredth of both
 
-Everything runs that a build of this size runs on the machine that starts it, with real files where it reads files; only
-the shards themselves are not built (that is what workers do, and it does not grow with their number):
+Runs everything that a build of this size runs on the launching machine, with real files where it reads files; only the
+shards themselves are not built (workers do that, and its cost does not grow with their number):
 
 - `plan`: as many files as shards, of 64 bytes each, found, hashed and planned, as every build does; `replan`: again.
 - `job`: the job graph that a Beam runner is sent, and the files of tasks beside it.
@@ -43,7 +44,7 @@ LINE = b"1234567\n"
 FILE_BYTES = 8 * len(LINE)
 # Objects that a source shard of one split leaves: shard, index, lineage, completion.
 OBJECTS_PER_SHARD = 4
-# Not `-m`: what lives in `__main__` cannot be sent to workers.
+# Not `-m`: objects in `__main__` cannot be sent to workers.
 AS_MODULE = "import sys; from benchmarks.scale import main; main(sys.argv[1:])"
 BUILD_PHASES = ("plan", "job", "files", "publish", "order")
 FILES_PER_SHARD = 10
@@ -110,7 +111,7 @@ def job_phase(work: Path) -> dict[str, Any]:
 
 
 def cpu_secs() -> float:
-    """Of this process and of those that it started and that have ended."""
+    """Of this process and its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -166,7 +167,7 @@ def publish_phase(work: Path, records: int, shards: int) -> dict[str, Any]:
         }
         copy = dataclasses.replace(first, index=index, entries=files)
         Path(completion_path(header.directory, index, shards)).write_bytes(copy.to_bytes())
-        # The status lists them and neither it nor the commit opens them, so they are empty.
+        # The status lists them, but neither it nor the commit opens them, so they are empty.
         for entry in files.values():
             for name in (entry.file, index_path(entry.file), lineage_file(index, shards)):
                 Path(header.directory, name).touch()
@@ -217,8 +218,8 @@ def cost_per_tb(
 ) -> dict[str, float]:
     """Dollars for 10^12 bytes of input, on Dataflow and on machines of one's own that run Flink.
 
-    Both need the same core-hours, since the job shuffles nothing; they differ by what an hour costs. Objects are those
-    that are written; `kept_a_month` is what the cache costs afterwards. Start-up of machines is not in it.
+    Both need the same core-hours, since the job shuffles nothing; they differ in the price of an hour. Objects are
+    those written; `kept_a_month` is the cost of the cache afterwards. Start-up of machines is not included.
     """
     hours = 1e12 / bytes_per_sec / 3600
     objects = 1e12 / shard_bytes * objects_per_shard * prices["object_write"]
@@ -233,7 +234,7 @@ def cost_per_tb(
 
 
 def measured_rate(path: str | None) -> tuple[float, float]:
-    """Input bytes a second of one core, and bytes out for each byte in: of a saved plan, or of `benchmarks.build`."""
+    """Input bytes per second of one core, and output bytes per input byte, from a saved plan or `benchmarks.build`."""
     if path is None:
         return 150e6 / 18.3, 0.9
     plan = json.loads(Path(path).read_text())

@@ -39,7 +39,7 @@ def add_task(corpus: str) -> None:
 
 
 def cache(corpus: str, to: str) -> dict[str, float]:
-    """Caches the task with the reference's pipeline, in one process as it is run without a cluster."""
+    """Caches the task with the reference's pipeline, in one process, as without a cluster."""
     import apache_beam as beam
     import seqio
     from absl import flags
@@ -48,7 +48,7 @@ def cache(corpus: str, to: str) -> dict[str, float]:
     flags.FLAGS(["seqio_job", "--min_shards=8"])
     add_task(corpus)
     started = time.perf_counter()
-    runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"  # others look for a server to download
+    runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"  # others download a server
     with beam.Pipeline(runner=runner) as pipeline:
         cache_tasks_main.run_pipeline(pipeline, [TASK], to)
     secs = time.perf_counter() - started
@@ -58,7 +58,7 @@ def cache(corpus: str, to: str) -> dict[str, float]:
 
 
 def read(corpus: str, cached: str, secs: float) -> dict[str, float]:
-    """Packed language-model rows for so many seconds after the first."""
+    """Packed language-model rows for this many seconds after the first."""
     import seqio
 
     add_task(corpus)

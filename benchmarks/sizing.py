@@ -1,4 +1,4 @@
-"""What to expect of a cache, by kind of data: bytes for each input byte, records a second of one core, memory.
+"""Expected properties of a cache, by kind of data: bytes per input byte, records per second of one core, memory.
 
     python -m benchmarks.sizing --json sizing.json
     python -m benchmarks.sizing --megabytes 2 --kinds text pixels
@@ -29,7 +29,7 @@ from beam_pipes.transforms.audio import write_wav
 from benchmarks import sizing_stages
 from benchmarks.harness import parser, report
 
-# Kind → directory of its input. What is read by several kinds is written once.
+# Kind → directory of its input. Input shared by several kinds is written once.
 KINDS = {
     "text": "text",
     "byte_ids": "text",
@@ -68,7 +68,7 @@ def write_input(directory: Path, kind: str, num_bytes: int) -> None:
 
 
 def paragraphs() -> list[str]:
-    """The paragraphs of this Python's own sources, a line each, in the order of the files."""
+    """The paragraphs of this Python's own sources, one per line, in the order of the files."""
     found: list[str] = []
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         source = path.read_text(encoding="utf-8", errors="replace")

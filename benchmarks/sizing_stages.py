@@ -23,7 +23,7 @@ IMAGE_SIDE = 224
 SAMPLE_RATE = 22_050
 _SHARD_BYTES = 4 << 20
 
-# Input that compresses well is judged by what it holds, so inputs here are stored as they are.
+# The sizes of compressible input would depend on its compression, so inputs here are stored uncompressed.
 
 
 def _input(kind: str) -> str:
@@ -150,7 +150,7 @@ def subword_ids() -> Declaration:
 
 
 def subword_ids_as_list() -> Declaration:
-    """The same as int64 lists, as other readers of Examples want them."""
+    """The same as int64 lists, for other readers of Examples."""
     spec = FeatureSpec("int32", shape=(None,), minimum=0, maximum=65_535, encoding="list")
     stage = SubwordIds(tokenizer=Asset(_input("tokenizer.json")))
     return _declare("subword_ids_as_list", TextLines(_input("text")), stage, {"tokens": spec})

@@ -57,7 +57,7 @@ BATCH_SIZE = 32
 
 
 def build_bare(corpus: str, to: str) -> dict[str, Any]:
-    """What one writes by hand."""
+    """The hand-written version."""
     import tensorflow as tf
 
     from benchmarks.text_to_text import encoded, raw_lines, split_columns
@@ -147,7 +147,7 @@ def _count(batches: Any, secs: float) -> dict[str, Any]:
 
 
 def densities(cached: str) -> dict[str, Any]:
-    """How full rows are, planned and packed online; and that both hold every token."""
+    """The density of planned and online-packed rows; checks that both hold every token."""
     from beam_pipes import tasks
     from beam_pipes.transforms.converters import EncDecFeatureConverter, LMFeatureConverter
 
@@ -410,7 +410,7 @@ def _reading(python: Path | None, corpus: Path, work: Path, secs: float, repeats
 
 
 def _small_cache(work: Path) -> Path:
-    """A cache of the part: what 300 copies are made of."""
+    """A cache of the part, from which 300 copies are made."""
     small = work / "ours_of_part"
     if not small.exists():
         run("all_cores", work / "part", small)

@@ -28,7 +28,7 @@ _LONGEST_WORDS = 400
 
 def write_pairs(directory: Path, num_bytes: int) -> None:
     """Real text (the Python sources of this installation) as lines `inputs TAB targets`: the end of a paragraph is to
-    be told from its beginning. Files of about 10 MB."""
+    be predicted from its beginning. Files of about 10 MB."""
     from benchmarks.build import write_corpus
 
     paragraphs = directory / "paragraphs"
@@ -45,8 +45,8 @@ def write_pairs(directory: Path, num_bytes: int) -> None:
 
 
 def documented_code() -> Iterator[dict[str, str]]:
-    """The functions and classes of this Python's standard library that have a docstring: the code as inputs, what is
-    said of it as targets. How long the one is says little about the other."""
+    """The functions and classes of this Python's standard library that have a docstring: the code as inputs, the
+    docstring as targets. Their lengths are nearly independent."""
     for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
         if "site-packages" in path.parts:
             continue
@@ -98,7 +98,7 @@ def raw_lines(corpus: str) -> Iterator[bytes]:
 
 
 def encoded(vocabulary: Any, example: dict[str, str]) -> dict[str, Any]:
-    """What `tokenize` makes of an example."""
+    """The result of `tokenize` for an example."""
     made: dict[str, Any] = {}
     for name, text in example.items():
         made[f"{name}_pretokenized"] = text.encode()

@@ -20,14 +20,14 @@ Jobs, each in a fresh process, seconds and CPU seconds of it and its workers, im
 - megatron: what `tools/preprocess_data.py` of Megatron-LM does, as its documentation tells: a pool of two processes
   that encode line by line, and an `IndexedDatasetBuilder`. The wheel of megatron-core has the builder, not the script
 
-When a job has ended, its ids are read again and compared, document by document, with those of all others: a job that
-gives other ids ends the benchmark. Rates are megabytes of UTF-8 text a CPU second, and a second; `recipe_to_bare` 3 is
-three times the bare loop's rate a CPU second.
+When a job has ended, its ids are reread and compared, document by document, with those of all others: differing ids end
+the benchmark. Rates are megabytes of UTF-8 text per CPU second, and per second; `recipe_to_bare` 3 means three times
+the bare loop's rate per CPU second.
 
-`two_cores` is a ratio of seconds by the wall clock, and says little where other work runs: Linux gives a session one
-share of a busy machine, however many processes it has. `two_cores_by_cpu` is what cores that are free would give: the
-CPU seconds of one worker, by those of the longest chain of processes that wait for each other (the build by itself; the
-build or the server that forks, which import at the same time; the busiest worker).
+`two_cores` is a ratio of wall-clock seconds, and means little if other work runs: Linux gives a session one
+share of a busy machine, however many processes it has. `two_cores_by_cpu` is the ratio for free cores: the CPU seconds
+of one worker over those of the longest chain of processes that wait for each other (the build by itself; the build or
+the server that forks, which import at the same time; the busiest worker).
 """
 
 from __future__ import annotations
@@ -64,14 +64,15 @@ OURS = ("recipe", "two_cores", "stage", "parquet", "parquet_two_cores")
 OTHERS = ("datasets", "datatrove", "megatron")
 JOBS = ("bare", *OURS, *OTHERS)
 BATCH = 256
-# The first token of the vocabulary, so its id is 0; all jobs put it behind each text.
+# The first token of the vocabulary, so its id is 0; all jobs append it to each text.
 END = "<|endoftext|>"
 _TRAINED_ON = 4_000_000
 _FILES = 8
 
 
 def documents(num_bytes: int) -> Iterator[str]:
-    """Python sources of this installation, each once, up to so many bytes; none that spells the end of a text."""
+    """Python sources of this installation, each once, up to this many bytes; none that contains the end-of-text
+    token."""
     seen: set[bytes] = set()
     left = num_bytes
     for library in ("stdlib", "purelib"):
@@ -137,7 +138,7 @@ def texts_of(directory: str) -> Iterator[str]:
 
 
 def encoders(directory: str) -> dict[str, Callable[[list[str]], Sequence[Sequence[int]]]]:
-    """Name → what makes ids of texts."""
+    """Name → function from texts to ids."""
     from tokenizers import Tokenizer
 
     from beam_pipes.tasks.vocabularies.byte_pairs import byte_pairs, make_encoding
@@ -164,7 +165,7 @@ def encoders(directory: str) -> dict[str, Callable[[list[str]], Sequence[Sequenc
 
 
 def encoding(directory: str, *, repeats: int) -> dict[str, Any]:
-    """Megabytes of text a CPU second of every encoder; raises where two of them give different ids."""
+    """Megabytes of text per CPU second of every encoder; raises if two of them give different ids."""
     texts = list(itertools.islice(texts_of(directory), 0, None, 10))
     batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
@@ -192,7 +193,7 @@ def by_record(row: dict[str, Any], *, vocabulary: Vocabulary) -> dict[str, objec
 
 
 def run_bare(directory: str, to: str) -> None:
-    """What one writes by hand."""
+    """The hand-written version."""
     from tokenizers import Tokenizer
 
     library = Tokenizer.from_file(f"{directory}/tokenizer.json")
@@ -204,7 +205,7 @@ def run_bare(directory: str, to: str) -> None:
 
 
 def run_build(directory: str, to: str, job: str) -> None:
-    """The recipe, or a stage of one's own."""
+    """The recipe, or a custom stage."""
     from beam_pipes import build
     from beam_pipes.recipes import tokens
 
@@ -279,7 +280,7 @@ def run_megatron(directory: str, to: str) -> None:
     builder.finalize(f"{to}/tokens.idx")
 
 
-#: What a job imports before its clock runs: imports do not grow with the input.
+#: Imports of a job before its clock starts: imports do not grow with the input.
 _IMPORTS = {
     "bare": ("tokenizers",),
     **dict.fromkeys(
@@ -292,7 +293,7 @@ _IMPORTS = {
 
 
 def ids_written(to: str, job: str) -> Iterator[np.ndarray]:
-    """What a job has written, read again: arrays of whole texts, each with 0 behind it."""
+    """A job's output, reread: arrays of whole texts, each followed by 0."""
     if job in OURS:
         from beam_pipes import Cache
 
@@ -311,7 +312,7 @@ def ids_written(to: str, job: str) -> Iterator[np.ndarray]:
 
 
 def digest_of(arrays: Iterator[np.ndarray]) -> tuple[int, str]:
-    """How many ids there are, and the digest of those of all texts, in whatever order they come."""
+    """The number of ids, and a digest of all texts' ids that does not depend on their order."""
     found, num_tokens = list[bytes](), 0
     for array in arrays:
         num_tokens += len(array)
@@ -342,7 +343,7 @@ def child(job: str, directory: str, to: str) -> None:
 
 
 class Chain:
-    """CPU seconds of this process, of the processes that it has started, and of those that these have started."""
+    """CPU seconds of this process, its children, and their children."""
 
     def __init__(self) -> None:
         self.started = time.process_time()
@@ -361,14 +362,15 @@ class Chain:
         self.own = time.process_time() - self.started
 
     def secs(self) -> float:
-        """Of the longest chain: alone, then together with the server that forks, then the busiest worker."""
+        """CPU seconds of the longest chain: alone, then together with the server that forks, then the busiest
+        worker."""
         alone = self.own if self.own_alone is None else self.own_alone
         together = max([self.own - alone, *self.children.values()])
         return alone + together + max(self.workers.values(), default=0.0)
 
 
 def _children(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):  # processes end while they are looked at
+    with contextlib.suppress(OSError):  # processes may end while they are inspected
         return [int(one) for path in Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
     return []
 
@@ -382,7 +384,7 @@ def _secs_of(pid: int) -> float:
 
 @contextlib.contextmanager
 def longest_chain() -> Iterator[Chain]:
-    """The chain of what is done within, sampled every 50 ms."""
+    """The chain of the work done within the block, sampled every 50 ms."""
     chain, ended = Chain(), threading.Event()
 
     def sample() -> None:
@@ -400,7 +402,7 @@ def longest_chain() -> Iterator[Chain]:
 
 
 def _cpu_secs() -> float:
-    """Of this process and of all below it, those that have ended included."""
+    """CPU seconds of this process and all its descendants, including ended ones."""
     ticks = 0
     for pid in process_tree(os.getpid()):  # some libraries leave a server that forks running
         with contextlib.suppress(OSError):
@@ -410,7 +412,7 @@ def _cpu_secs() -> float:
 
 
 def measured(directory: str, work: Path, names: Sequence[str], *, repeats: int) -> dict[str, dict[str, list[Any]]]:
-    """Job → figure → its values, one a run; raises where two jobs wrote different ids."""
+    """Job → figure → its values, one per run; raises if two jobs wrote different ids."""
     found: dict[str, dict[str, list[Any]]] = {job: {} for job in names}
     first: dict[str, Any] = {}
     for repeat in range(repeats):

@@ -5,10 +5,10 @@
 
 The cache is what a build of one scalar feature, `score` (float32), publishes: TFRecord files with their checksums,
 indexes, a manifest. NumPy makes a million records of it at once. The score of record `i` is
-`(2654435761 · i mod 2^32) / 2^32`, so that how many meet a condition is known, and checked.
+`(2654435761 · i mod 2^32) / 2^32`, so that the number of records that meet a condition is known, and checked.
 
-`anonymous_mb`: the peak of memory that the machine cannot take back, less that of the open cache. Pages of mapped files
-(`mapped_mb`) come beside it and go when others need them. A record that is left costs 4 bytes.
+`anonymous_mb`: the peak of memory that the system cannot reclaim, minus that of the open cache. Pages of mapped files
+(`mapped_mb`) are extra and are reclaimed when needed. Each remaining record costs 4 bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Builds in processes of their own that can be killed: by a label, after a time, from outside.
 
-`Builder` starts one process that has everything imported and forks for each build, so a build to be killed costs
-milliseconds to start, as an import of the world does not.
+`Builder` starts one process that has everything imported and forks for each build, so a build to be killed starts
+within milliseconds, without importing everything.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ORPHAN_SECS = 10.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a build ended: `signal` that killed it or 0, `error` of ours that it raised, processes it left behind.
+    """How a build ended: the `signal` that killed it or 0, our `error` that it raised, processes it left behind.
 
-    `told` is what the build and its processes wrote to the terminal.
+    `told` is the terminal output of the build and its processes.
     """
 
     signal: int
@@ -75,7 +75,7 @@ class Builder:
     ) -> Outcome:
         """One build, killed at the step `at` (`label` or `label#n`), or by a signal `after_secs`, or not at all.
 
-        `meanwhile` is called over and over until the build has ended.
+        `meanwhile` is called repeatedly until the build has ended.
         """
         order = {"reference": self._reference, "to": str(to), "at": at, "after_secs": after_secs}
         order |= {"signal": int(signal_number), "workers": workers, "env": env}
@@ -102,12 +102,12 @@ class Builder:
 
 
 def serve() -> None:
-    """In the process that forks: one order a line, one outcome a line."""
+    """In the process that forks: one order per line in, one outcome per line out."""
     import beam_pipes.runners.build  # noqa: F401  what every build would import
     import beam_pipes.runners.local  # noqa: F401
 
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a build prints does not belong among the outcomes
+    os.dup2(2, 1)  # keeps a build's output out of the outcomes
     for line in sys.stdin:
         order = json.loads(line)
         replies.write(json.dumps(_run(order)) + "\n")
@@ -163,7 +163,7 @@ def _child(order: Mapping[str, Any], words: int) -> None:
     from beam_pipes.storage import locks as kill_points
 
     try:
-        os.setsid()  # what it starts can be told from everything else
+        os.setsid()  # so that its child processes can be identified
         os.environ.update(order["env"])
         os.environ[kill_points.VARIABLE] = order["at"]  # for its workers
         kill_points.arm(order["at"])

@@ -21,7 +21,7 @@ from benchmarks.campaigns.kills import snapshot_files
 
 REFERENCE = "benchmarks.campaigns.corrupted_records:rows"
 
-# The in-process runners retry nothing; this one tries a bundle four times.
+# The in-process runners do not retry; this one tries a bundle four times.
 _RETRYING = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 _TWO_PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
@@ -62,7 +62,7 @@ class Tokens(Pipeline):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Lengths(Pipeline):
-    """A word → its length; the word `bytes` gives something that is no example."""
+    """A word → its length; the word `bytes` gives a value that is not an example."""
 
     input_type = dict
     output_type = dict
@@ -75,7 +75,7 @@ class Lengths(Pipeline):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Fragile(Pipeline):
-    """Lets everything through; where a directory for failures is named, three records fail for the first time."""
+    """Passes everything through; if a directory for failures is named, three records fail the first time."""
 
     input_type = dict
     output_type = dict

@@ -1,4 +1,4 @@
-"""The corruption campaign: every file that a manifest answers for, damaged in every way; `Cache.verify` must say so."""
+"""The corruption campaign: every file covered by a manifest, damaged in every way; `Cache.verify` must detect it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ DAMAGES: dict[str, Damage] = {
 
 @dataclasses.dataclass(kw_only=True)
 class CorruptionCounts:
-    """`by_damage` and `by_kind` count what was tried; what stayed undetected is described in `undetected`."""
+    """`by_damage` and `by_kind` count the tries; undetected damage is described in `undetected`."""
 
     tried: int = 0
     by_damage: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -90,7 +90,7 @@ class CorruptionCounts:
 
 
 def answered_files(path: Path) -> dict[Path, str]:
-    """The files of a cache that its manifest answers for, and the manifest itself: file → kind."""
+    """The files covered by a cache's manifest, and the manifest itself: file → kind."""
     cache = Cache.open(path)
     manifest, directory = cache.manifest, Path(cache.directory)
     files = {path / "manifest.json": "manifest", directory / "manifest.json": "manifest"}
@@ -104,7 +104,7 @@ def answered_files(path: Path) -> dict[Path, str]:
 
 
 def corrupt(path: Path, *, tries: int, seed: int = 0) -> CorruptionCounts:
-    """Damages one file at a time, verifies the cache, and puts the file back; `tries` times."""
+    """Damages one file at a time, verifies the cache, and restores the file, `tries` times."""
     rng = random.Random(seed)
     files = [(file, kind, file.read_bytes()) for file, kind in sorted(answered_files(path).items())]
     damages = list(DAMAGES.items())

@@ -88,7 +88,7 @@ def strict() -> Declaration:
 
 
 def deadly() -> Declaration:
-    """The same, with records supervised: a line `deadly` kills its worker."""
+    """The same with supervised records: a line `deadly` kills its worker."""
     return dataclasses.replace(logged(), record_timeout_secs=30.0)
 
 
@@ -103,8 +103,8 @@ def write_input(
 ) -> set[int]:
     """Writes `files` files of `FILE_BYTES`; of version 1 and up, the first `changed` differ. Returns all ids.
 
-    With `boom`, each file has one line that always fails; the files `fragile` have one that fails when it is first
-    read, if a directory for failures is named.
+    With `boom`, each file has one line that always fails; the files `fragile` have one that fails on its first read, if
+    a directory for failures is named.
     """
     directory.mkdir(parents=True, exist_ok=True)
     ids = set()
@@ -121,14 +121,14 @@ def write_input(
             else:
                 ids.add(identity)
             lines.append(f"{' '.join(words)} {identity}")
-        # Exactly as large as a source shard is to be, so that each file is one: the first line is filled with spaces.
+        # Exactly the size of a source shard, so that each file is one: the first line is padded with spaces.
         lines[0] += " " * (FILE_BYTES - len("\n".join(lines)) - 1)
         (directory / f"file-{number:04d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return ids
 
 
 def executions(log: Path) -> int:
-    """How many times a source shard was begun, according to the log."""
+    """How often a source shard was started, according to the log."""
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 

@@ -1,8 +1,8 @@
 """The endings campaign: `beam-pipes build` is ended from outside, and its own records end its workers.
 
 A signal goes to the launcher, to all processes at once, to a worker or to the process that starts workers, at random
-moments of the work. Each time the command says in words what happened, no process is left, readers see the old
-snapshot, and the same command goes on from there to the bytes of a build that was let alone.
+moments of the work. Each time the command must report what happened, no process may be left, readers must see the old
+snapshot, and the same command must resume and produce the bytes of an undisturbed build.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from benchmarks.campaigns.session_members import members, processes_left
 _LIMIT_SECS = 120.0
 _GONE_SECS = 10.0
 _WORKERS = 2
-# What a build says at its end.
+# A build's final message.
 _FINISHED = "The cache lies in"
-# So long each line takes: a build is then long enough for moments to fall into its work.
+# Duration of each line, so that a build is long enough for random moments to hit its work.
 _LINE_SECS = 0.002
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ending:
-    """Which signal goes to whom, and what the command is to say; `code` None: it may also finish its build."""
+    """The signal, its recipients, and the expected message of the command; `code` None: it may also finish its
+    build."""
 
     signal: signal.Signals
     to: str
@@ -57,7 +58,7 @@ ENDINGS = (
 
 @dataclasses.dataclass(kw_only=True)
 class EndingCounts:
-    """`ended` builds by kind of ending; `finished` of them had been done before, or went on all the same."""
+    """`ended` builds by kind of ending; `finished` of them were done before, or continued regardless."""
 
     ended: int = 0
     finished: int = 0
@@ -84,7 +85,7 @@ def endings_campaign(directory: Path, *, endings: int, seed: int = 0, files: int
 
 
 def _end(scene: Scene, ending: Ending, told: Path, after_secs: float, counts: EndingCounts) -> None:
-    """Builds until its workers are there, and a moment longer, sends the signal, and looks at everything."""
+    """Builds until the workers exist and a moment longer, sends the signal, and checks everything."""
     with told.open("wb") as output:
         process = _command(scene, output)
         deadline = time.monotonic() + _LIMIT_SECS
@@ -104,7 +105,7 @@ def _end(scene: Scene, ending: Ending, told: Path, after_secs: float, counts: En
             counts.problems.append(f"{ending}: the command did not end within {_LIMIT_SECS:.0f} s")
     words = told.read_text(encoding="utf-8", errors="replace")
     found = [*scene.problems()]
-    if code == 0 or _FINISHED in words:  # the moment came after the work
+    if code == 0 or _FINISHED in words:  # the signal came after the work
         counts.finished += 1
     elif ending.code not in (None, code):
         found.append(f"exit code {code}, not {ending.code}")
@@ -127,7 +128,7 @@ def _end(scene: Scene, ending: Ending, told: Path, after_secs: float, counts: En
 
 
 def _command(scene: Scene, output: object, reference: str = REFERENCE) -> subprocess.Popen[bytes]:
-    """`beam-pipes build`, as the leader of a session of its own."""
+    """`beam-pipes build` as the leader of its own session."""
     words = [sys.executable, "-m", "beam_pipes", "build", reference, "--to", str(scene.cache)]
     return subprocess.Popen(
         [*words, "--workers", str(_WORKERS)],
@@ -144,7 +145,7 @@ def _command(scene: Scene, output: object, reference: str = REFERENCE) -> subpro
 
 
 def _workers(session: int) -> list[int]:
-    """Processes that the starter of workers has started: those below a child of the launcher."""
+    """Processes started by the starter of workers: those below a child of the launcher."""
     parents = members(session)
     return [pid for pid, parent in parents.items() if parent != session and parents.get(parent) == session]
 
@@ -161,7 +162,7 @@ def _receivers(session: int, to: str) -> list[int]:
 
 
 def _deadly(directory: Path, counts: EndingCounts) -> None:
-    """Lines that kill the worker that reads them are dead letters, and everything else is written."""
+    """Lines that kill their worker become dead letters, and everything else is written."""
     ids = write_input(directory / "input", files=4)
     for number in (0, 2):
         path = directory / "input" / f"file-{number:04d}.txt"

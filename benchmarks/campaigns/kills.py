@@ -21,13 +21,13 @@ from benchmarks.campaigns.declarations import (
     write_input,
 )
 
-# Of the files of a snapshot, those that hold what belongs to one run.
+# Files of a snapshot that are specific to one run.
 _OF_ONE_RUN = ("build.json", "report.html")
 
 
 @dataclasses.dataclass(kw_only=True)
 class KillCounts:
-    """What a kill campaign saw; `survived` counts the kills after which everything held."""
+    """The results of a kill campaign; `survived` counts the kills after which all guarantees held."""
 
     kills: int = 0
     survived: int = 0
@@ -41,7 +41,7 @@ class KillCounts:
 
 
 class Scene:
-    """A directory with an old snapshot published, an input that has changed since, and the bytes expected of it."""
+    """A directory with an old snapshot published, an input that has changed since, and its expected bytes."""
 
     def __init__(self, directory: Path, *, files: int, changed: int, old: bool, line_secs: float = 0.0) -> None:
         self.cache = directory / "cache"
@@ -69,7 +69,7 @@ class Scene:
         return self.builder.build(self.cache, **{LOG_VARIABLE: str(self.log)}, **options)  # type: ignore[arg-type]
 
     def current(self) -> str | None:
-        """The snapshot that a reader sees, after reading from it; None where there is none."""
+        """The snapshot that a reader sees, after reading from it; None if there is none."""
         try:
             cache = Cache.open(self.cache)
         except CacheNotFoundError:
@@ -79,7 +79,7 @@ class Scene:
         return cache.manifest.snapshot
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with what a reader sees now."""
+        """The problems in what a reader sees now."""
         current = self.current()
         if current is None:
             if len(self.snapshots) > 1:
@@ -95,7 +95,7 @@ class Scene:
             yield f"snapshot {current} differs in {different[:5]}"
 
     def final_problems(self) -> Iterator[str]:
-        """What is wrong after the last build, which was let alone."""
+        """The problems after the last, undisturbed build."""
         yield from self.problems()
         if self.current() != self.wanted:
             yield f"snapshot {self.current()} is published instead of {self.wanted}"
@@ -104,7 +104,7 @@ class Scene:
             yield f"left behind: {left[:5]}"
 
     def lost_and_duplicated(self) -> tuple[int, int]:
-        """Records of the input that are not in the published split, and those that are there more than once."""
+        """Input records missing from the published split, and those that occur more than once."""
         counts = Counter(int(example["id"]) for example in Cache.open(self.cache)["train"])
         return len(self.ids - counts.keys()), sum(count - 1 for count in counts.values())
 
@@ -113,7 +113,7 @@ class Scene:
 
 
 def snapshot_files(cache: Path, snapshot: str) -> dict[str, bytes]:
-    """The files of a snapshot by their names, except what belongs to one run."""
+    """The files of a snapshot by name, except those specific to one run."""
     directory = cache / "snapshots" / snapshot
     return {
         str(path.relative_to(directory)): path.read_bytes()
@@ -125,7 +125,7 @@ def snapshot_files(cache: Path, snapshot: str) -> dict[str, bytes]:
 def kill_until_built(
     scene: Scene, kills: Iterable[dict[str, object]], counts: KillCounts, *, workers: int, watch: bool
 ) -> None:
-    """Builds are killed as `kills` says, one after the other; then one is let alone, and everything is checked."""
+    """Kills builds one after the other according to `kills`; then runs one undisturbed and checks everything."""
 
     def read() -> None:
         counts.reads_meanwhile += 1
@@ -167,7 +167,7 @@ def kill_until_built(
 
 
 def random_kills(directory: Path, *, kills: int, seed: int = 0, files: int = 24, line_secs: float = 0.0) -> KillCounts:
-    """SIGKILL at `kills` random moments, in as many scenes as it takes: with one worker or two, cold or incremental."""
+    """SIGKILL at `kills` random moments, in as many scenes as needed: with one worker or two, cold or incremental."""
     rng = random.Random(seed)
     counts = KillCounts()
     number = 0
@@ -181,7 +181,7 @@ def random_kills(directory: Path, *, kills: int, seed: int = 0, files: int = 24,
             line_secs=line_secs,
         )
         try:
-            # Workers take a while to start: without it they would never be killed at work.
+            # Workers take a while to start; without this they would never be killed at work.
             longest = scene.secs * 0.9 + (0.5 if workers > 1 else 0.0)
             moments = [{"after_secs": rng.uniform(0.0, longest)} for _ in range(kills - counts.kills)]
             kill_until_built(scene, moments, counts, workers=workers, watch=True)

@@ -1,7 +1,8 @@
-"""The loading campaign: SIGKILL, Ctrl-C and exceptions at random moments of loading; nothing is left, the next starts.
+"""The loading campaign: SIGKILL, Ctrl-C and exceptions at random moments of loading; nothing may be left, and the next
+pass must start.
 
 One process has everything imported and forks for each moment, so that a loader to be killed costs milliseconds to
-start. Each child is a session of its own: whatever it leaves behind can be told from everything else.
+start. Each child has its own session, so that whatever it leaves behind can be identified.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ _LIMIT_SECS = 60.0
 _GONE_SECS = 10.0
 SHARED_MEMORY = "/dev/shm"
 _OWN_VARIABLE = "CAMPAIGN_OWN_SHARED_MEMORY"
-# Between batches: so that moments fall at all places of a pass, not only into its start.
+# Between batches, so that moments are spread over the pass and not only its start.
 _STEP_SECS = 0.002
 
 WAYS = ("threads", "remote blocks", "prefetched to a device", "map-style threads", "map-style processes")
 ENDINGS = ("killed", "interrupted", "exception")
-# So many moments are drawn for each that is wanted, at most.
+# Maximum number of moments drawn for each requested one.
 _MOST_DRAWS = 20
 
 
 class Planned(Exception):
-    """What the exceptions of the campaign are."""
+    """The exception that the campaign raises."""
 
 
 @dataclasses.dataclass(kw_only=True)
 class LoadingCounts:
-    """`moments` that were tried, by ending and by way; the `in_time` of them, before the pass had ended, count."""
+    """`moments` tried, by ending and by way of loading; only the `in_time` ones, before the end of the pass, count."""
 
     moments: int = 0
     in_time: int = 0
@@ -64,10 +65,9 @@ class LoadingCounts:
 def loading_campaign(
     cache: Path, directory: Path, *, moments: int, seed: int = 0, ways: tuple[str, ...] = WAYS
 ) -> LoadingCounts:
-    """Passes over the split `train` of a cache, each ended at a random moment, and one let alone after each.
+    """Passes over the split `train` of a cache, each ended at a random moment and followed by an undisturbed one.
 
-    A moment that turns out to lie behind the end of the pass is drawn again, until there were `moments`. `directory` is
-    where remote shards are kept.
+    A moment after the end of the pass is redrawn, until there were `moments`. Remote shards are kept in `directory`.
     """
     rng = random.Random(seed)
     counts = LoadingCounts()
@@ -113,7 +113,7 @@ def loading_campaign(
 
 
 def problems_of(told: Mapping[str, Any], ending: str | None) -> Iterator[str]:
-    """What should not be after a pass that ended like that."""
+    """The problems after a pass with this ending."""
     if told["hung"]:
         yield f"did not end within {_LIMIT_SECS:.0f} s"
     if told["orphans"]:
@@ -135,7 +135,7 @@ def load(way: str, cache: Path, store: Path) -> Iterator[Any]:
     if way == "threads":
         yield from Loader(split, batch_size=8, seed=3, workers=2, epochs=1)
     elif way == "remote blocks":
-        # Space for a part of the shards, so that some are removed while others come.
+        # Space for only some of the shards, so that some are removed while others arrive.
         largest = max(path.stat().st_size for path in cache.rglob("*-train.tfrecord-*") if path.suffix != ".index")
         remote = open_remote(str(cache), "train", local_directory=store, max_bytes=6 * largest + 8_192)
         yield from Loader(remote, batch_size=8, seed=3, workers=1, epochs=1, shuffle=BlockShuffle(window=1))
@@ -177,7 +177,7 @@ class _Forker:
     def run(
         self, way: str, cache: Path, store: Path, *, ending: str | None = None, after_secs: float = 0.0
     ) -> dict[str, Any]:
-        """One pass, ended in some way after a while, and what is there then."""
+        """One pass, ended in some way after a while, and the state it leaves."""
         assert self._process.stdin is not None and self._process.stdout is not None
         order = {"way": way, "cache": str(cache), "store": str(store), "ending": ending, "after_secs": after_secs}
         self._process.stdin.write(json.dumps(order) + "\n")
@@ -198,7 +198,7 @@ class _Forker:
 
 
 def serve() -> None:
-    """In the process that forks: one order a line, what came of it a line."""
+    """In the process that forks: one order per line in, one result per line out."""
     import beam_pipes.map_style.loader  # noqa: F401
     import beam_pipes.on_device.lambda_loader  # noqa: F401  what every pass would import
 
@@ -211,7 +211,7 @@ def serve() -> None:
 
 
 def fork_pass(order: Mapping[str, Any]) -> dict[str, Any]:
-    """One pass in a child of this process; what it told, and what is left of it."""
+    """One pass in a child of this process: its report, and what it left behind."""
     shared = _shared_memory()
     read, write = os.pipe()
     pid = os.fork()
@@ -230,12 +230,12 @@ _NOTHING = {"digest": None, "error": None, "words": "", "descriptors": 0, "threa
 
 
 def _child(order: Mapping[str, Any], words: int) -> None:
-    """Loads, and tells what is left behind; then ends as a script does, its `atexit` functions run."""
+    """Loads, and reports what is left behind; then ends like a script, running its `atexit` functions."""
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that comes before the pass begins ends nothing
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignored before the pass begins
     told = dict(_NOTHING)
     end = time.monotonic() + order["after_secs"] if order["ending"] == "exception" else float("inf")
-    # Python's own, one a process: it is there as long as the process is.
+    # Python's own, one per process, which lives as long as the process.
     resource_tracker.ensure_running()
     before = _descriptors()
     try:
@@ -251,7 +251,7 @@ def _child(order: Mapping[str, Any], words: int) -> None:
             told["digest"] = digest.hexdigest()
         except BaseException as error:
             told["error"], told["words"] = type(error).__name__, str(error)
-        # An interrupt that comes from here on meets a pass that has ended.
+        # From here on an interrupt comes after the pass.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         batches = batch = None
         gc.collect()
@@ -266,7 +266,7 @@ def _child(order: Mapping[str, Any], words: int) -> None:
 
 
 def _descriptors() -> set[str]:
-    """What is open, by number and target."""
+    """Open descriptors, by number and target."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -277,7 +277,7 @@ def _descriptors() -> set[str]:
 
 
 def _threads() -> list[str]:
-    """Threads of loaders that are still there, after a while for those that are about to end."""
+    """Remaining threads of loaders, after a grace period."""
     deadline = time.monotonic() + _GONE_SECS
     while True:
         names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -288,7 +288,7 @@ def _threads() -> list[str]:
 
 
 def _end(pid: int, order: Mapping[str, Any]) -> bool:
-    """Waits for the child, ends it at its moment; whether it took far too long."""
+    """Waits for the child and ends it at its moment; returns whether it took far too long."""
     started = time.monotonic()
     signals = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}
     sent = order["ending"] not in signals
@@ -297,7 +297,7 @@ def _end(pid: int, order: Mapping[str, Any]) -> bool:
         if not sent and elapsed >= order["after_secs"]:
             sent = True
             with contextlib.suppress(ProcessLookupError):
-                # Ctrl-C reaches all processes of a terminal; a kill meets one.
+                # Ctrl-C reaches all processes of a terminal, a kill only one.
                 kill = os.kill if order["ending"] == "killed" else os.killpg
                 kill(pid, signals[order["ending"]])
         if elapsed > _LIMIT_SECS:
@@ -309,13 +309,13 @@ def _end(pid: int, order: Mapping[str, Any]) -> bool:
 
 
 def _shared_memory() -> set[str]:
-    """What lies in shared memory, where this process has one of its own; nothing where others write to it too."""
+    """The contents of shared memory if it is private to this process; nothing if others write to it too."""
     return set(os.listdir(SHARED_MEMORY)) if os.environ.get(_OWN_VARIABLE) else set()
 
 
 @functools.cache
 def _own_shared_memory() -> list[str]:
-    """The words in front of a command that give it shared memory of its own; none where that is not allowed."""
+    """The command prefix that gives a process private shared memory; empty if that is not allowed."""
     words = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     mount = f"mount -t tmpfs tmpfs {SHARED_MEMORY}"
     with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The resumption campaign: loading stopped anywhere, gone on with on other hosts and workers; the same batches."""
+"""The resumption campaign: loading stopped anywhere and resumed with other hosts and workers gives the same batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ResumeCounts:
 
 
 def resume_campaign(cache: Path, *, tuples: int, seed: int = 0) -> ResumeCounts:
-    """`tuples` random states of loaders over the splits of a cache, each gone on with to the end."""
+    """`tuples` random states of loaders over the splits of a cache, each resumed to the end."""
     rng = random.Random(seed)
     split = Cache.open(cache)["train"]
     packed = pack(split, sequence_length=64, feature="lengths", overlong="split")
@@ -75,7 +75,7 @@ def _global_steps(loaders: list[Loader], count: int | None) -> Steps:
 
 
 def _joined(arrays: list[Any]) -> np.ndarray[Any, Any]:
-    """Hosts pad ragged rows to their own longest: padded to the longest of all before they are laid side by side."""
+    """Hosts pad ragged rows to their own longest; here all are padded to the overall longest before they are joined."""
     if arrays[0].ndim < 2:
         return np.concatenate(arrays)
     width = max(array.shape[1] for array in arrays)

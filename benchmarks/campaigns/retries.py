@@ -1,4 +1,4 @@
-"""The retry campaign: stages that fail once, on a runner that really retries bundles; the same bytes must come out."""
+"""The retry campaign: stages that fail once, on a runner that really retries bundles, must give the same bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from benchmarks.campaigns.kills import snapshot_files
 
 REFERENCE = "benchmarks.campaigns.declarations:strict"
 
-# The in-process runners retry nothing; this one tries a bundle four times.
+# The in-process runners do not retry; this one tries a bundle four times.
 RUNNER = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 FAILURES_A_BUILD = 3
 
 
 @dataclasses.dataclass(kw_only=True)
 class RetryCounts:
-    """`failures`: how often a stage raised; `extra_executions`: source shards that were begun more than once."""
+    """`failures`: how often a stage raised; `extra_executions`: source shards that were started more than once."""
 
     builds: int = 0
     failures: int = 0
@@ -34,7 +34,7 @@ class RetryCounts:
 
 
 def retry_campaign(directory: Path, *, builds: int, files: int = 6, seed: int = 0) -> RetryCounts:
-    """`builds` builds in each of which three records fail for the first time that they are seen."""
+    """`builds` builds, in each of which three records fail the first time they are read."""
     rng = random.Random(seed)
     counts = RetryCounts()
     environment = dict(os.environ)

@@ -1,4 +1,4 @@
-"""The processes of a session, which is what a campaign starts everything in that it may have to find again."""
+"""The processes of a session: campaigns start processes in sessions to be able to find them again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def processes_left(session: int, *, wait_secs: float) -> int:
-    """How many processes of the session are still there, after a while for those that are about to end."""
+    """The number of processes left in the session, after a grace period."""
     deadline = time.monotonic() + wait_secs
     while (found := members(session)) and time.monotonic() < deadline:
         time.sleep(0.01)

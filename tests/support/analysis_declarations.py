@@ -73,7 +73,7 @@ ranks = Quantiles("ranks", of=DAGPipeline({_ids: Input(str), _mean: _ids, Output
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ToExample(Pipeline):
-    """Ids as an example, with how far their mean is from that of all lines."""
+    """Ids as an example, with the distance of their mean from that of all lines."""
 
     input_type = np.ndarray
     output_type = dict
@@ -91,7 +91,7 @@ def _declared(**options: Any) -> Declaration:
         "name": "analysed",
         "source": TextLines(os.environ.get(INPUT_VARIABLE, "."), pattern="**/*.txt"),
         "pipeline": DAGPipeline({ids: Input(str), example: ids, Output("train"): example}),
-        "analyzers": (means, ranks, words, lengths),  # not in the order in which they have to run
+        "analyzers": (means, ranks, words, lengths),  # not in the order in which they must run
         "features": {"ids": FeatureSpec("int32", shape=(None,)), "score": FeatureSpec("float64")},
         "target_shard_bytes": 4096,
     }
@@ -99,7 +99,7 @@ def _declared(**options: Any) -> Declaration:
 
 
 def analysed() -> Declaration:
-    """A vocabulary, what depends on it, and a pipeline that holds both."""
+    """A vocabulary, an analyzer that depends on it, and a pipeline that uses both."""
     return _declared()
 
 
@@ -109,7 +109,7 @@ def analysed_with_dead_letters() -> Declaration:
 
 
 def analysed_lengths_only() -> Declaration:
-    """A pipeline that holds no result, and an analyzer beside it."""
+    """A pipeline that uses no result, and an analyzer beside it."""
     return _declared(analyzers=(lengths,), pipeline=ToText(), features=None)
 
 
@@ -125,7 +125,7 @@ class ToText(Pipeline):
 
 
 def analysed_with_failing_pipeline() -> Declaration:
-    """Where a line begins with `boom` both the analysis and the pipeline fail on it."""
+    """Both the analysis and the pipeline fail on lines that begin with `boom`."""
     split, counted = SplitWords(), CountKnown()
     return _declared(
         on_error="dead_letter",
@@ -150,7 +150,7 @@ class CountKnown(Pipeline):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class DiesOnce(Pipeline):
-    """Ends its process at a line that begins with `die`, unless the file that the line names is there."""
+    """Ends its process at a line that begins with `die`, unless the file named in the line exists."""
 
     input_type = str
     output_type = str
@@ -180,5 +180,5 @@ class WaitsOnce(Pipeline):
 
 
 def analysed_with_a_pause() -> Declaration:
-    """An analysis that tells nothing for a while."""
+    """An analysis without progress for a while."""
     return _declared(analyzers=(Vocabulary("lines", of=WaitsOnce()),), pipeline=ToText(), features=None)

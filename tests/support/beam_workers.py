@@ -1,4 +1,4 @@
-"""A pool of Beam workers as a process of its own, and the worker processes that it starts."""
+"""A pool of Beam workers as a separate process, and the worker processes that it starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BeamWorkers:
 
 @contextlib.contextmanager
 def beam_workers(port: int | None = None, **environment: str) -> Iterator[BeamWorkers]:
-    """Runs `python -m apache_beam.runners.worker.worker_pool_main`, with what is importable here."""
+    """Runs `python -m apache_beam.runners.worker.worker_pool_main` with this process's import path."""
     port = free_port() if port is None else port
     pool = subprocess.Popen(
         [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"],
@@ -61,7 +61,7 @@ def _listens(pool: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """The most memory that a process has had so far; 0 where it is gone."""
+    """The peak memory of a process so far; 0 if it has ended."""
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     except OSError:
@@ -71,7 +71,8 @@ def peak_rss_bytes(pid: int) -> int:
 
 @contextlib.contextmanager
 def watched_memory(workers: BeamWorkers) -> Iterator[Callable[[], int]]:
-    """Looks at the worker processes meanwhile; gives what tells the most memory, in bytes, that one has had."""
+    """Watches the worker processes meanwhile; gives a function that returns the peak memory of any of them, in
+    bytes."""
     ended, peaks = threading.Event(), [0]
 
     def watch() -> None:

@@ -2,12 +2,12 @@
 
     unshare --mount --net --pid --fork python boot_in_image.py TARGET [ARGUMENT…]
 
-What a step copies from another image is what this machine has: Beam's boot program, built from the Go module proxy, and
-Python with the packages of this environment, read-only. All other steps are carried out. The entrypoint runs in that
-tree, as the user, with the environment and in the directory of the image; with `--worker_pool` the worker is asked of
-the pool, as Flink does. Prints, as JSON, who the worker is.
+Files that a step copies from another image come from this machine: Beam's boot program, built from the Go module proxy,
+and Python with the packages of this environment, read-only. All other steps are carried out. The entrypoint runs in
+that tree, as the user, with the environment and in the directory of the image; with `--worker_pool` the worker is
+requested from the pool, as by Flink. Prints the worker's identity as JSON.
 
-Mounts, network and processes are those of namespaces of this program, and end with it.
+Mounts, network and processes are in namespaces of this program, and end with it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Image:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         user, group = self.user.split(":")
         ids = ["--reuid", user, "--regid", group, "--clear-groups"]
-        # Not by `setpriv` outside of the tree: the names of users are those of the image.
+        # Not by `setpriv` outside the tree: user names are those of the image.
         inside = ["setpriv", *ids, "sh", "-c", f'cd {self.workdir} && exec "$@"', "sh", *self.entrypoint, *arguments]
         return subprocess.Popen(["chroot", self.tree, *inside], env=self.environment, stdout=sys.stderr)
 
@@ -133,7 +133,7 @@ def _mount(*arguments: object) -> None:
 
 
 def image_of(target: str) -> Image:
-    """Lays out a target and what it is made from; both begin with the same image of Python."""
+    """Lays out a target and the stages it is built from; both begin with the same Python image."""
     stages: dict[str, list[dict[str, Any]]] = {}
     bases: dict[str, str] = {}
     for step in DockerfileParser(path=str(ROOT / "Dockerfile")).structure:
@@ -159,7 +159,7 @@ class _Runner(
     beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceServicer,
     beam_fn_api_pb2_grpc.BeamFnControlServicer,
 ):
-    """A runner that has one question for its worker."""
+    """A runner with one question for its worker."""
 
     def __init__(self) -> None:
         self._server = grpc.server(futures.ThreadPoolExecutor(8))

@@ -1,4 +1,4 @@
-"""Builds in processes of their own, which are killed or compete."""
+"""Builds in separate processes, which are killed or compete."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from beam_pipes.storage import locks as kill_points
 
 BUSY = 7
 
-# Forks of a process without threads; this one has those of every library that a test of it has used.
+# Forks of a process without threads; this process has threads of all libraries used by its tests.
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def start_build(declaration: str, to: str | Path, *, killed_at: str | None = None) -> ForkServerProcess:
-    """Starts a build by one worker, with the environment of this process; it ends with `BUSY` where another one builds.
+    """Starts a build by one worker, with the environment of this process; it ends with `BUSY` if another one builds.
 
     Args:
         killed_at: the label of `kill_points` at which the process kills itself.

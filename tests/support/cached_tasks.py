@@ -22,7 +22,7 @@ Example = dict[str, list[int]]
 
 
 def pairs(identity: int, lengths: Sequence[tuple[int, int]]) -> list[Example]:
-    """Examples whose every token is known: feature, task and number stand in it. Token 0 occurs."""
+    """Examples with known tokens, which encode feature, task and number. Token 0 occurs."""
     return [
         {
             "inputs": [2 + (1000 * identity + 7 * number + place) % 50_000 for place in range(inputs)],
@@ -46,7 +46,7 @@ def pair_task(
     steps: Sequence[Any] = (tasks.preprocessors.append_eos_after_trim,),
     features: Mapping[str, tasks.Feature] = FEATURES,
 ) -> tasks.Task:
-    """A registered task of these examples; `steps` stand after the cut."""
+    """A registered task of these examples; `steps` come after the cut."""
     splits = dict(examples) if isinstance(examples, Mapping) else {"train": examples}
 
     def read(split: str, shuffle_files: bool = False) -> list[Example]:
@@ -63,7 +63,7 @@ def build_caches(directory: Path, names: str = ".*") -> None:
 
 @contextlib.contextmanager
 def fresh_registries(directory: Path) -> Iterator[None]:
-    """No task and no mixture, and caches looked for in `directory`; afterwards as before."""
+    """Clears tasks and mixtures and searches for caches in `directory`; restores everything at the end."""
     registries = (tasks.TaskRegistry, tasks.MixtureRegistry)
     providers = [{name: registry.get(name) for name in registry.names()} for registry in registries]
     before = tasks.get_global_cache_dirs()

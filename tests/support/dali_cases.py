@@ -1,8 +1,8 @@
-"""Graphs of one operator each, that DALI and we run on the same samples; as a program, it records DALI's answers.
+"""Graphs of one operator each, run by DALI and by us on the same samples; as a program, records DALI's answers.
 
 `.venv-dali/bin/python tests/support/dali_cases.py` writes `dali_answers.npz` and `dali_operators.json`, the operators
 that this DALI has on the CPU, into `tests/references/`. A case is a function of the modules (`fn`, `types`, `math`)
-and of data nodes; the rest of it says which samples the nodes give, and how far apart the answers may be.
+and of data nodes; its other fields define the samples of the nodes and the tolerance of the answers.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def _forever(column: Any) -> Callable[[], Any]:
 
 
 def batch_size(case: Case) -> int:
-    """Samples of a case: those of its first column, where it does not say."""
+    """Samples of a case: those of its first column unless specified."""
     return case.size or len(case.columns[0])
 
 
 def write_answers(answers: Mapping[str, Any]) -> None:
-    """One array for each dtype: a file of an archive costs more than most answers do."""
+    """One array for each dtype: a file in an archive costs more than most answers."""
     dtypes = sorted({one.dtype.name for one in answers.values()})
     joined = {
         dtype: np.concatenate([one.ravel() for one in answers.values() if one.dtype.name == dtype]) for dtype in dtypes

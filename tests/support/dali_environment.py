@@ -1,4 +1,4 @@
-"""DALI in its environment, and the lines of a script that change when it moves from DALI to here: its imports."""
+"""DALI in its environment, and the lines of a script that change in a migration from DALI: its imports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODULES = {
     "nvidia.dali.tfrecord": "beam_pipes.graph.functions",
     "nvidia.dali.types": "beam_pipes.graph.types",
 }
-# Module of DALI → name → module and name here; what is not named is in `beam_pipes.graph`.
+# Module of DALI → name → module and name here; other names are in `beam_pipes.graph`.
 _MOVED = {
     ("nvidia.dali", "fn"): ("beam_pipes.transforms", "fn"),
     ("nvidia.dali", "ops"): ("beam_pipes.transforms", "ops"),
@@ -45,7 +45,7 @@ def moved(line: str) -> str:
 
 
 def run_dali(*arguments: str | Path) -> str:
-    """Runs Python where DALI is, made if it is missing, as `make test` does beforehand; what was printed."""
+    """Runs Python in DALI's environment, creating it if missing, as `make test` does beforehand; returns the output."""
     if not (ROOT / ".venv-dali/.installed").exists():
         subprocess.run(["make", ".venv-dali/.installed"], cwd=ROOT, check=True)
     ran = subprocess.run(

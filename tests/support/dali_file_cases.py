@@ -1,4 +1,4 @@
-"""Cases of operators of sound, and of readers with the files that they read."""
+"""Cases of sound operators, and of readers with their files."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ SOUND = {
 
 
 def write_files(root: Path) -> None:
-    """What the readers of the cases read: an archive, images with annotations, waves with a manifest."""
+    """The files for the readers' cases: an archive, images with annotations, waves with a manifest."""
     with tarfile.open(root / "a.tar", "w") as archive:
         for name, content in (
             *(("0.jpg", b"abc"), ("0.cls", b"1"), (".hidden.jpg", b"z"), ("1.png", b"xyzw"), ("1.cls", b"22")),

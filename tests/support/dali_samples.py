@@ -1,4 +1,4 @@
-"""What a case of an operator is, and the samples that the cases share."""
+"""The class of operator cases, and the samples that the cases share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 class Case:
     """`call(m, *nodes)` with m.fn, m.types, m.math and m.files, a directory; `columns` are lists of samples.
 
-    `atol` and `rtol` are the tolerance; `share` is the part of elements that may lie further apart, up to `most`.
+    `atol` and `rtol` are the tolerance; `share` is the fraction of elements that may differ more, up to `most`.
     """
 
     call: Callable[..., Any]

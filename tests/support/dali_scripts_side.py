@@ -1,4 +1,4 @@
-"""Runs whole scripts of DALI's users in a directory with their data (`dali_script_data`), and keeps what they found.
+"""Runs complete DALI user scripts in a directory with their data (`dali_script_data`), and keeps their results.
 
     .venv-dali/bin/python tests/support/dali_scripts_side.py DIRECTORY SITE_PACKAGES ANSWERS
 
@@ -23,12 +23,12 @@ NAMES = sorted(path.stem for path in SCRIPTS.glob("[a-z]*.py"))
 
 
 def run_script(name: str, directory: Path, imports: Callable[[str], str] = str) -> dict[str, Any]:
-    """What a script has in `found` at its end; `imports` changes its lines that import from DALI."""
+    """A script's final `found`; `imports` changes its lines that import from DALI."""
     path = SCRIPTS / f"{name}.py"
     lines = path.read_text(encoding="utf-8").splitlines()
     text = "\n".join(imports(line) if line.startswith(("from nvidia", "import nvidia")) else line for line in lines)
     module = types.ModuleType(f"dali_script_{name}")
-    sys.modules[module.__name__] = module  # where it is looked for that converts conditions
+    sys.modules[module.__name__] = module  # where the conversion of conditions looks it up
     before = os.getcwd()
     os.chdir(directory)
     try:

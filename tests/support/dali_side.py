@@ -1,4 +1,4 @@
-"""What DALI reads from a cache by the indices that we export; runs in its own environment: request file → answer file.
+"""Reads a cache with DALI by our exported indices; runs in its own environment: request file → answer file.
 
 {"shards": [FILE, ...], "indices": [FILE, ...], "features": {NAME: "string" | "int64" | "float32"}, "answer": FILE}
 """

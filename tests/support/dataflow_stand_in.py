@@ -1,7 +1,7 @@
-"""The jobs API of Dataflow on loopback: takes a job as Beam sends it, and has it run by a worker's environment.
+"""The jobs API of Dataflow on loopback: accepts a job as Beam sends it, and runs it in a worker's environment.
 
-What is staged on the emulated bucket (the pipeline, the packages) is all that the worker gets: a virtual environment
-with Beam and these packages, a clean path, and no `__main__` of ours.
+The worker gets only what is staged on the emulated bucket (the pipeline, the packages): a virtual environment with Beam
+and these packages, a clean path, and no `__main__` of ours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-# Of what changes from run to run: the part in a request → what stands for it in a golden file.
+# Parts of a request that change between runs → their replacements in a golden file.
 _VOLATILE = {
     r"http://localhost:\d+": "ENDPOINT",
     r"(?<=-)[0-9a-f]{8}-[0-9a-f]{8}\b": "SNAPSHOT-TOKEN",
@@ -25,9 +25,9 @@ _VOLATILE = {
 
 
 def canonical(request: dict[str, Any], *, bucket: str) -> Any:
-    """What a golden file holds of the request for a job, or of a template: all of it but what Beam sets by itself.
+    """The part of a job request or template stored in a golden file: everything but Beam's own settings.
 
-    Of the options those that were given; the capabilities of Beam's worker and the id of the request are left out.
+    It includes only the given options, without the capabilities of Beam's worker and the request id.
     """
     found = json.loads(json.dumps(request))
     environment = found["environment"]

@@ -18,7 +18,7 @@ INPUT_VARIABLE = "BEAM_PIPES_TEST_INPUT"
 
 
 class Text(Pipeline):
-    """A line as it is; nothing for an empty one, and no text at all for a record that is broken."""
+    """A line unchanged; nothing for an empty one, and a value that is not text for a broken record."""
 
     input_type = output_type = str
 
@@ -62,7 +62,7 @@ def unique(**options: Any) -> Declaration:
 
 
 def unique_in_turn() -> Declaration:
-    """Near duplicates are looked for among the records that are left when exact ones are gone."""
+    """Near duplicates are searched among the records left after removing exact ones."""
     exact = ExactDuplicates("exact", of=Text(), normalize=plain_text)
     drop_exact, text = DropDuplicates(str, exact.result, name="DropExact"), Text()
     left = DAGPipeline({drop_exact: Input(str), text: drop_exact, Output("text"): text}, "Left")
@@ -74,7 +74,7 @@ def unique_in_turn() -> Declaration:
 
 
 def split_by_cluster() -> Declaration:
-    """Everything stays, and what is alike is in the same split."""
+    """All records stay, and similar ones are in the same split."""
     near = NearDuplicates("near", of=Text(), threshold=0.75)
     text, split = Text(), SplitByKey({"train": 0.5, "valid": 0.5}, key=near.result, type_=str)
     train, valid = ToExample(), ToExample(name="ToValid")

@@ -36,7 +36,7 @@ class Store:
     scheme: str
     options: type[RequestOptions]
     storage: type[ObjectStorage]
-    #: What its errors say: a bucket that is not there, who may not read, what no credentials are.
+    #: Its error messages: for a missing bucket, for forbidden reads, for missing credentials.
     no_bucket: str
     forbidden: str
     no_credentials: str
@@ -45,7 +45,7 @@ class Store:
         self.url = url
 
     def environment(self, url: str) -> dict[str, str]:
-        """What makes clients go to a URL."""
+        """The settings that direct clients to a URL."""
         raise NotImplementedError
 
     def go_to(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ class Store:
 
     @staticmethod
     def is_commit(method: str, path: str) -> bool:
-        """Whether a request makes an object of the parts that were sent before."""
+        """Whether a request assembles an object from the parts sent before."""
         raise NotImplementedError
 
 
@@ -114,7 +114,7 @@ class AzureStore(Store):
 
     def no_account(self) -> dict[str, str | None]:
         unset = {"AZURE_STORAGE_CONNECTION_STRING": None, "PATH": "/nowhere", "HOME": "/nowhere"}
-        # The one of all ways to credentials that can be tried without a network.
+        # The only source of credentials that can be tried without a network.
         return {**unset, "AZURE_STORAGE_ACCOUNT": ACCOUNT, "AZURE_TOKEN_CREDENTIALS": "AzureCliCredential"}
 
     @staticmethod
@@ -122,7 +122,7 @@ class AzureStore(Store):
         return method == "PUT" and "comp=blocklist" in path
 
 
-# What every request that sends a part of an object has in its query.
+# The query parameter of all requests that send a part of an object.
 PART = {"s3": "partNumber=", "azure": "comp=block&"}
 STORES: dict[str, type[Store]] = {"s3": S3Store, "azure": AzureStore}
 _AWS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}

@@ -1,10 +1,10 @@
-"""A disk that fails at its n-th call, and what writes to it: afterwards there is an error, or everything is right.
+"""A disk that fails at its n-th call, and jobs that write to it: they must raise an error or succeed completely.
 
     python failing_disk.py               # every call of every job
     python failing_disk.py build export  # every call of these
 
-Each try is a fork of this process, in a directory of its own. Prints a line of JSON a job: its calls, the tries, and
-what was wrong with them.
+Each try is a fork of this process in its own directory. Prints a line of JSON per job: its calls, the tries, and their
+problems.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATE = struct.Struct("<4q")
 
 
 class Job:
-    """Something that writes: to a directory that `prepare` has filled, as often as it is asked to."""
+    """A job that writes, any number of times, to a directory filled by `prepare`."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -39,12 +39,12 @@ class Job:
         """What readers find there."""
 
     def allowed(self) -> list[object]:
-        """What readers may find after a failure; the last is what they find after a success."""
+        """The contents that readers may find after a failure; the last is the one after a success."""
         raise NotImplementedError
 
 
 class Build(Job):
-    """A build on top of an older one, whose shards are linked, of which one is new."""
+    """A build on top of an older one, with linked shards and one new shard."""
 
     declared = "sample_declarations:words"
 

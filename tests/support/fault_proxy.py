@@ -1,4 +1,4 @@
-"""A loopback proxy between us and an object store that breaks requests in all the ways that networks do.
+"""A loopback proxy in front of an object store that breaks requests in all the ways that networks do.
 
     with FaultProxy(upstream, plan) as proxy: STORAGE_EMULATOR_HOST = proxy.url
 
@@ -24,10 +24,10 @@ CUT_UPLOAD = "cut upload"  # half of the request's body is read, then the connec
 LOST_RESPONSE = "lost response"  # forwarded; the connection is closed without an answer
 CUT_BODY = "cut body"  # forwarded; the answer breaks off in the middle of its body
 SLOW = "slow"  # forwarded; the answer takes a moment
-DRIP = "drip"  # forwarded; the answer's body comes a byte at a time, without end
-FLIP = "flip"  # forwarded; one bit of the answer's body is another
+DRIP = "drip"  # forwarded; the answer's body arrives byte by byte, endlessly
+FLIP = "flip"  # forwarded; one bit of the answer's body is flipped
 
-OTHER_RANGE = "other range"  # forwarded; the answer says that it holds the first bytes, whatever was asked for
+OTHER_RANGE = "other range"  # forwarded; the answer claims to hold the first bytes, whatever was requested
 NO_RANGE = "no range"  # forwarded without its range
 
 EVERYTHING = ("429", "500", "503", CUT_BEFORE, CUT_UPLOAD, LOST_RESPONSE, CUT_BODY, SLOW)

@@ -1,7 +1,8 @@
 """A Flink session cluster on loopback: a job manager, and task managers that can be killed.
 
-Beam numbers workers for each task manager, and a pool knows them by these numbers: a pool that two task managers share
-stops the workers of one for the other. So jobs of tests take two slots, which Flink gives them on one task manager.
+Beam numbers workers for each task manager, and a pool knows them by these numbers: a pool shared by two task managers
+stops the workers of one on behalf of the other. So jobs of tests take two slots, which Flink gives them on one task
+manager.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from beam_pipes.runners.flink import _OPENED
 
 JARS = Path(sys.prefix) / "flink"
 
-# As little as Flink takes for what the tests give it.
+# The minimum with which Flink can run the tests' jobs.
 CONFIGURATION = """
 jobmanager.rpc.address: localhost
 jobmanager.rpc.port: {rpc_port}
@@ -56,7 +57,7 @@ _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 
 
 class FlinkCluster:
-    """`rest` is HOST:PORT of its REST interface, what `flink_master` names."""
+    """`rest` is HOST:PORT of its REST interface, for `flink_master`."""
 
     def __init__(self, rest: str, directory: Path, *, task_managers: int) -> None:
         self.rest = rest
@@ -87,7 +88,7 @@ class FlinkCluster:
         return self._start(_TASK_MANAGER, f"-Dtaskmanager.resource-id={number}")
 
     def supervise(self, **settings: str) -> None:
-        """Starts what has died again, as a supervisor does; a job manager with these settings besides its own."""
+        """Restarts dead processes, like a supervisor; a job manager with these additional settings."""
         if self.job_manager.poll() is not None:
             given = (f"-D{name.replace('__', '.').replace('_', '-')}={value}" for name, value in settings.items())
             self.job_manager = self._start(_JOB_MANAGER, *given)
@@ -102,12 +103,12 @@ class FlinkCluster:
             process.wait()
 
     def get(self, path: str) -> Any:
-        """What the REST interface answers."""
+        """The answer of the REST interface."""
         with urllib.request.urlopen(f"http://{self.rest}{path}", timeout=10) as answer:
             return json.load(answer)
 
     def has(self, task_managers: int) -> bool:
-        """Whether so many task managers have registered."""
+        """Whether this many task managers have registered."""
         with contextlib.suppress(OSError):
             return bool(self.get("/overview")["taskmanagers"] == task_managers)
         return False
@@ -118,18 +119,18 @@ class FlinkCluster:
         return self.task_managers[number]
 
     def jobs(self, name: str) -> list[Any]:
-        """The jobs that a `job_name` was given, in the order of their start."""
+        """The jobs with a `job_name`, in the order of their start."""
         jobs = [job for job in self.get("/jobs/overview")["jobs"] if job["name"].startswith(f"{name}-")]
         return sorted(jobs, key=lambda job: int(job["start-time"]))
 
     def states(self, name: str) -> list[str]:
-        """How they ended, or that they run."""
+        """Their final states, or that they run."""
         return [job["state"] for job in self.jobs(name)]
 
 
 @contextlib.contextmanager
 def flink_cluster(directory: Path, *, task_managers: int = 2) -> Iterator[FlinkCluster]:
-    """Runs a cluster; what its processes say is in `directory`."""
+    """Runs a cluster; its processes log to `directory`."""
     assert any(JARS.glob("beam-runners-flink-*.jar")), f"{JARS} is missing: make test puts it there"
     rest_port = free_port()
     (directory / "flink-conf.yaml").write_text(

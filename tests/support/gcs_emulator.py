@@ -1,8 +1,8 @@
 """A process that speaks the JSON API of Google Cloud Storage on loopback, and buckets in it.
 
-fake-gcs-server keeps generation preconditions and checks announced checksums; it takes a chunk of a resumable upload
-that comes twice for two. gcp-storage-emulator knows no preconditions, and keeps to the protocol of resumable uploads.
-So the first one serves all tests, and the second those that resume uploads.
+fake-gcs-server honours generation preconditions and checks announced checksums, but counts a repeated chunk of a
+resumable upload twice. gcp-storage-emulator lacks preconditions, but follows the protocol of resumable uploads. So the
+first one serves all tests, and the second those that resume uploads.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def answering(arguments: list[str], probe: str, *, env: dict[str, str] | None = 
                     break
             except OSError as error:
                 if isinstance(error, urllib.error.HTTPError) and error.code == 403:
-                    break  # an answer, if only to those who sign
+                    break  # it answers, though it requires signed requests
                 assert process.poll() is None, f"{arguments} ended with {process.returncode}"
                 assert time.monotonic() < deadline, f"{arguments} does not answer"
                 time.sleep(0.02)

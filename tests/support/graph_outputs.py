@@ -11,7 +11,7 @@ from beam_pipes.graph import Pipeline
 
 
 def plain(batch: Any) -> dict[str, list[tuple[str, Any]]]:
-    """Name → (dtype, value) for each sample, of what `run` or an iterator gave."""
+    """Name → (dtype, value) for each sample, from the outputs of `run` or an iterator."""
     columns: Mapping[str, Any] = batch if isinstance(batch, Mapping) else batch.as_dict()
     return {
         name: [(np.asarray(one).dtype.name, np.asarray(one).tolist()) for one in column]

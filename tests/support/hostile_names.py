@@ -1,4 +1,4 @@
-"""A declaration of which every name and message that data can choose holds what drives a terminal."""
+"""A declaration in which every name and message that data can choose contains terminal control sequences."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def imports_between(sources: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def circles(edges: Mapping[str, set[str]]) -> set[frozenset[str]]:
-    """The largest sets of modules each of which reaches all the others."""
+    """The largest sets of modules that all reach each other."""
     reached = {start: _reached_from(start, edges) for start in edges}
     return {
         frozenset(other for other in reached[start] if start in reached[other])
@@ -54,6 +54,6 @@ def _reached_from(start: str, edges: Mapping[str, set[str]]) -> set[str]:
 
 
 def source_files(root: Path) -> dict[str, str]:
-    """Path below `root` → text, of everything that is installed."""
+    """Path below `root` → text, for all installed modules."""
     files = sorted((root / "beam_pipes").rglob("*.py"))
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files}

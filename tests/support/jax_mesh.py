@@ -1,4 +1,4 @@
-"""What one process of a mesh of JAX gets of its loaders. For `tests/loader/test_meshes.py`; prints JSON.
+"""The batches that one process of a JAX mesh gets from its loaders. For `tests/loader/test_meshes.py`; prints JSON.
 
 python jax_mesh.py RANK 4 PORT DOCUMENTS, with two devices in each process
 """
@@ -38,7 +38,7 @@ def truth(array: jax.Array) -> Any:
 
 @functools.cache
 def _replicate(mesh: Mesh) -> Any:
-    """One function for all batches, which is compiled once for each of their shapes."""
+    """One function for all batches, compiled once for each shape."""
     return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P()))
 
 
@@ -75,7 +75,7 @@ FOUND["mesh and spec"] = [
 
 
 def in_any_order(number: int) -> str:
-    """What is wrong with the batches under a mesh whose devices come in a random order, over one to three axes."""
+    """The problems with batches under a mesh of devices in random order, over one to three axes."""
     draw = np.random.default_rng(number)
     shape = [(8,), (2, 4), (4, 2), (2, 2, 2)][number % 4]
     axes = draw.permutation(["a", "b", "c"][: len(shape)]).tolist()

@@ -1,4 +1,4 @@
-"""What one process of a world of JAX gets of its loaders. For `tests/loader/test_worlds.py`; prints JSON.
+"""The batches that one process of a JAX world gets from its loaders. For `tests/loader/test_worlds.py`; prints JSON.
 
 python jax_world.py RANK COUNT PORT ROWS DOCUMENTS
 """
@@ -59,7 +59,7 @@ def before_the_world() -> tuple[Loader, Any, Loader]:
 
 
 def without_a_backend() -> None:
-    """Loaders ask who they are before JAX has looked for devices, which would be too early for most programs."""
+    """Loaders determine their rank before JAX has initialised devices, which would be too early for most programs."""
     loader = rows()
     from jax._src import xla_bridge
 

@@ -28,7 +28,7 @@ def hang_in_a_loop() -> None:
     while True:
         try:
             sum(range(1000))
-        except BaseException:  # not even an exception that arrives from outside ends it
+        except BaseException:  # not even an asynchronous exception ends it
             continue
 
 
@@ -59,7 +59,7 @@ def crash() -> None:
 
 
 class NoWords(Exception):
-    """As exceptions of bindings are: neither its text nor a copy of it can be made."""
+    """Like exceptions of some bindings: neither its text nor a copy of it can be made."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -90,7 +90,7 @@ FATES = {
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Number(Pipeline):
-    """`<word> <number>` → the number; the words of `FATES` do what they say."""
+    """`<word> <number>` → the number; words in `FATES` do as named."""
 
     input_type = str
     output_type = dict
@@ -111,7 +111,7 @@ class Number(Pipeline):
 
 
 class Patient(Number):
-    """Takes its time: a limit of its own."""
+    """Is slow, with its own limit."""
 
     record_timeout_secs = math.inf
 

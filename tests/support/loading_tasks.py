@@ -64,14 +64,14 @@ def cached_tasks_to_load(directory: Path) -> Iterator[Path]:
 
 
 def text(batch: Mapping[str, np.ndarray]) -> list[str]:
-    """Each row of a batch, as text that compares."""
+    """Each row of a batch, as comparable text."""
     names = sorted(batch)
     rows = len(batch[names[0]])
     return [json.dumps({name: batch[name][row].tolist() for name in names}) for row in range(rows)]
 
 
 def global_rows(loaders: list[Any], steps: int | None = None) -> list[list[str]]:
-    """The global batches that hosts have together, as text."""
+    """The global batches of all hosts together, as text."""
     iterators = [iter(loader) for loader in loaders]
     found: list[list[str]] = []
     while steps is None or len(found) < steps:

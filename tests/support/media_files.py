@@ -1,4 +1,4 @@
-"""Pictures, sounds and archives for the recipes of media, and what is built of them."""
+"""Pictures, sounds and archives for the media recipes, and the caches built from them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def built(recipe: Recipe, to: str = "cache") -> Cache:
 
 
 def loaded(recipe: Recipe, cache: Cache) -> dict[str, Any]:
-    """The first batch, by the lines that the recipe says load it."""
+    """The first batch, loaded by the lines that the recipe prints."""
     names: dict[str, Any] = {}
     lines = recipe.loading(f"{cache.path}/train", num_records=len(cache["train"]))
     exec("\n".join(lines).replace("...", "break"), names)

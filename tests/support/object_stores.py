@@ -1,4 +1,4 @@
-"""What every object store promises, checked on one: `gs://` and `s3://` have the same tests."""
+"""The guarantees of all object stores, checked on one: `gs://` and `s3://` have the same tests."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_directories(storage: ObjectStorage, bucket: str) -> None:
 
 
 def check_swaps(storage: ObjectStorage, bucket: str) -> None:
-    """Of many that replace the same object, one wins."""
+    """Of several concurrent replacements of an object, one wins."""
     path = f"{bucket}/manifest.json"
     storage.replace_if(path, b"0", None)
     barrier = threading.Barrier(8)
@@ -105,7 +105,7 @@ def check_faults(storage: ObjectStorage, root: str, *, sizes: Sequence[int]) -> 
 
 
 def check_names(root: str) -> None:
-    """Names that look like globs are names first, and no object is left out without a word."""
+    """Names that look like globs are names first, and no object is omitted silently."""
 
     def lines(*paths: str, **options: Any) -> list[str]:
         source = TextLines([f"{root}/{path}" for path in paths], **options)
@@ -138,7 +138,7 @@ def check_names(root: str) -> None:
 
 
 def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], ObjectStorage], root: str) -> None:
-    """An answer with another range than was asked for is refused; one with all bytes is cut where it can be."""
+    """An answer with another range than requested is refused; one with all bytes is cut if possible."""
     data, fault = random.Random(2).randbytes(1_000_000), {"is": ""}
 
     def plan(number: int, method: str, path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Caches with lineage, built from input in every kind of source; every example says which source record it is of."""
+"""Caches with lineage, built from every kind of source; every example names its source record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Repeat(Pipeline):
 
 
 def number_of(value: Any) -> int:
-    """The number that a value of any of the sources is."""
+    """The number represented by a value of any source."""
     if isinstance(value, dict):
         return int(value["number"])
     if isinstance(value, bytes):

@@ -1,7 +1,7 @@
-"""Commands that run with mounts of their own, gone when they end: a small disk, a directory that is read-only.
+"""Commands with their own temporary mounts: a small disk, a read-only directory.
 
-Needs no root where user namespaces are allowed. Where they are not, the nearest thing that is real stands in: a limit
-on the size of files for the small disk, permission bits for the read-only directory.
+Needs no root if user namespaces are allowed. Otherwise the nearest equivalents are used: a limit on the size of files
+for the small disk, permission bits for the read-only directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 @functools.cache
 def can_mount() -> bool:
-    """Whether this machine lets a test mount something in a namespace of its own."""
+    """Whether this machine allows a test to mount something in its own namespace."""
     tried = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
     try:
         return subprocess.run(tried, capture_output=True).returncode == 0

@@ -1,4 +1,4 @@
-"""Commands that pages show and nobody runs: whether what they name exists."""
+"""Commands that pages show but tests do not run: checks that everything they name exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pages import ROOT, Block
 from beam_pipes.cli import split_beam_args
 from beam_pipes.commands import app
 
-# What pages show besides our own commands; nothing of ours can be wrong about these.
+# Other commands shown in pages, which need no check.
 OTHERS = {"cat", "cd", "cmp", "docker", "echo", "exit", "git", "java", "kubectl", "mvn", "python", "true"}
 
 
@@ -35,7 +35,7 @@ def commands(block: Block) -> Iterator[list[str]]:
 
 
 def complaint(words: list[str]) -> str | None:
-    """What is wrong with a command; None where all that it names exists."""
+    """The problem with a command; None if everything it names exists."""
     name, *arguments = words
     if name == "beam-pipes":
         return _our_command(arguments)
@@ -56,13 +56,13 @@ def _our_command(arguments: list[str]) -> str | None:
     command = group.commands[ours[0]]  # type: ignore[attr-defined]
     try:
         command.make_context(ours[0], ours[1:])
-    except Exception as error:  # click's own, from wherever typer has it
+    except Exception as error:  # click's own, wherever typer bundles it
         return f"beam-pipes {' '.join(ours)}: {getattr(error, 'message', None) or error}"
     return None
 
 
 def mention_complaint(mention: str) -> str | None:
-    """What is wrong with a command as prose mentions it, with `…` for what is left out: its name and its options."""
+    """The problem with a command mentioned in prose, where `…` marks omissions: checks its name and options."""
     ours, _ = split_beam_args(mention.split()[1:])
     group = typer.main.get_command(app)
     if not ours or ours[0] not in group.commands:  # type: ignore[attr-defined]

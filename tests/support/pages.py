@@ -29,7 +29,7 @@ CONTINUES = re.compile(r"^The code continues [^.\[]*\[[^\]]*\]\((?P<page>[^)#]+)
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A fenced block: the line of its first line of text, its language, what stands behind that, its text."""
+    """A fenced block: the number of its first line of text, its language, the rest of the fence line, its text."""
 
     line: int
     language: str
@@ -67,7 +67,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def without_blocks(text: str) -> Iterator[str]:
-    """The lines of a page that are no code."""
+    """The lines of a page outside code."""
     inside = {
         number
         for block in blocks(text)
@@ -77,7 +77,7 @@ def without_blocks(text: str) -> Iterator[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """What `#fragment`s of a page may be: its headings as a repository viewer names them."""
+    """The valid `#fragment`s of a page: its headings as named by repository viewers."""
     headings = [match[1] for line in without_blocks(text) if (match := re.match(r"#{1,6} +(.*?) *#*$", line))]
     slugs = [re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-") for heading in headings]
     return {slug if not slugs[:at].count(slug) else f"{slug}-{slugs[:at].count(slug)}" for at, slug in enumerate(slugs)}
@@ -136,14 +136,14 @@ def run_shell(text: str, *, where: str) -> str:
 
 
 def run_command(line: str, *, where: str) -> None:
-    """Runs one of our commands in this process, which spares it a start of Python."""
+    """Runs one of our commands in this process, which saves starting Python."""
     with pytest.raises(SystemExit) as ended:
         cli.run(app, *cli.split_beam_args(shlex.split(line, comments=True)[1:]))
     assert ended.value.code == 0, f"{where}: exit code {ended.value.code}: {line}"
 
 
 def _forget_modules_of(directory: str, known: set[str]) -> None:
-    """Pages write modules of the same name, each its own."""
+    """Pages write different modules of the same name."""
     for name in set(sys.modules) - known:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and Path(file).is_relative_to(directory):

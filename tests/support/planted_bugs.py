@@ -1,4 +1,4 @@
-"""Declarations with one bug each, of every kind that `beam_pipes.testing` is to find, and clean ones beside them."""
+"""Declarations with one bug each, of every kind that `beam_pipes.testing` should find, and clean ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = {"words": FeatureSpec("str")}
 
 
 def of(stage: Any, *more: Any, features: Any = WORDS, **options: Any) -> Declaration:
-    """The declaration of a stage over `LINES`; further stages come behind it."""
+    """The declaration of a stage over `LINES`, followed by further stages."""
     dag: dict[Any, Any] = {stage: Input(str)}
     last = stage
     for following in more:
@@ -255,7 +255,7 @@ class Eager(OnExamples):
 
 
 class Holder:
-    """What cannot be pickled, however it is called."""
+    """A value that cannot be pickled, even by name."""
 
     def __init__(self, line: str) -> None:
         self.line = line
@@ -300,7 +300,7 @@ class CountsBatches(ToWords):
 
 
 class RoundsInBatches(ToWords):
-    """The last digits of a sum depend on what stands beside it."""
+    """The last digits of a sum depend on neighbouring records."""
 
     def transform(self, line: str) -> list[dict[str, Any]]:
         return [{"total": float(len(line)) * 0.1}]
@@ -311,7 +311,7 @@ class RoundsInBatches(ToWords):
 
 
 class LastValue(Statistic):
-    """Keeps what was seen last: which shard is merged last decides."""
+    """Keeps the last value, so the result depends on which shard is merged last."""
 
     def __init__(self, name: str, value: str) -> None:
         super().__init__(name)
@@ -362,7 +362,7 @@ class LocalTime(ToWords):
 
 
 class LocaleEncoding(ToWords):
-    """Reads a file of UTF-8 in whatever encoding the locale says."""
+    """Reads a UTF-8 file in the locale's encoding."""
 
     def words(self, line: str) -> str:
         with tempfile.NamedTemporaryFile() as file:
@@ -379,7 +379,7 @@ class MadeUpAtImport(ToWords):
 
 
 class OrderedDict(ToWords):
-    """Equal dicts whose keys come in the order of a set."""
+    """Equal dicts whose keys are in the order of a set."""
 
     def transform(self, line: str) -> list[dict[str, Any]]:
         return [dict.fromkeys(set(line.split()), 1)]
@@ -430,7 +430,7 @@ DIRECTORY = os.environ.get("PLANTED_DIRECTORY", ".")
 
 
 class Logs(ToWords):
-    """Leaves a file behind, and gives what it finds there."""
+    """Leaves a file behind, and returns its previous content."""
 
     def words(self, line: str) -> str:
         log = Path(DIRECTORY, "planted.log")
@@ -455,7 +455,7 @@ class ReadsAsset(ToWords):
 
 
 class Keyed(ToWords):
-    """Draws, as it should; and remembers what does not show."""
+    """Draws correctly, and keeps state that does not affect the output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -501,7 +501,7 @@ class Shuffled(Memory):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stamped(ToWords):
-    """Its configuration says when it was imported, which shows nowhere."""
+    """Its configuration contains the time of import, which does not affect the output."""
 
     imported_at: int = time.time_ns()
 

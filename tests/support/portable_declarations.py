@@ -1,6 +1,6 @@
-"""A declaration whose stage can be made slow from outside, for jobs that something happens to in the middle.
+"""A declaration whose stage can be slowed down from outside, for jobs that are disturbed while running.
 
-Stages and functions of pipelines of Beam's own, where the workers of a pool import them.
+Stages and functions for plain Beam pipelines, in a module that the workers of a pool can import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from beam_pipes.typed import Pipeline, stage
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_PACED_INPUT"
 
-# Seconds for each record, where a test wants to be there in time. No part of what the stage does to a record.
+# Seconds for each record, so that a test can act in time. Does not affect the stage's output.
 PACE_VARIABLE = "BEAM_PIPES_TEST_PACE"
 
 RECORDS_PER_FILE = 10
@@ -63,7 +63,7 @@ def write_files(directory: Path, numbers: range, *, line_bytes: int = 200, recor
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class PacedLines(Pipeline):
-    """A line, as slowly."""
+    """A line, equally slowly."""
 
     input_type = str
     output_type = str
@@ -74,7 +74,7 @@ class PacedLines(Pipeline):
 
 
 def analysed() -> Declaration:
-    """The same, after an analysis that is as slow."""
+    """The same, after an equally slow analysis."""
     return dataclasses.replace(paced(), analyzers=(LengthHistogram("lengths", of=PacedLines()),))
 
 
@@ -90,7 +90,7 @@ def large() -> Declaration:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class WordsOfLine(Pipeline):
-    """A line → its words; several lines at once, where none fails."""
+    """A line → its words; several lines at once if none fails."""
 
     input_type = str
     output_type = dict
@@ -119,7 +119,7 @@ def without_arrays(row: dict[str, Any]) -> dict[str, Any]:
     return {"user": row["user"], "clicks": row["clicks"].tolist(), "country": row["country"]}
 
 
-# A file that is there as soon as a click is looked at.
+# A file that exists once a click is read.
 STARTED_VARIABLE = "BEAM_PIPES_TEST_STARTED"
 
 CLICKS_VARIABLE = "BEAM_PIPES_TEST_CLICKS"
@@ -158,6 +158,6 @@ def grouped(*, on_error: OnError = "dead_letter") -> Declaration:
 
 
 def write_clicks(path: Path, number: int = 400) -> None:
-    """Clicks of 40 users, and three lines that are none."""
+    """Clicks of 40 users, and three invalid lines."""
     lines = [f"user{each % 40} {each if each % 150 != 7 else 'none'}\n" for each in range(number)]
     path.write_text("".join(lines))

@@ -1,4 +1,4 @@
-"""Declarations with stages that fail on planted corruptions until they are mended."""
+"""Declarations with stages that fail on planted corruptions until they are fixed."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class WordIds(Pipeline):
 def looked_up(
     offset: str | os.PathLike[str], *, lower: bool = False, min_count: int = 1, mended: bool = False
 ) -> Declaration:
-    """Rows as ids of a vocabulary that an analyzer learns of them; `offset` is a file."""
+    """Rows as ids of a vocabulary that an analyzer learns from them; `offset` is a file."""
     words = Vocabulary("words", of=Words(lower=lower), reserved=("<unk>",), min_count=min_count)
     ids = WordIds(words=words.result, offset=Asset(offset), mended=mended)
     return Declaration(

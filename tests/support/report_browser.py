@@ -1,4 +1,4 @@
-"""Chromium without a window, driven by its own driver: what is installed, never what could be downloaded."""
+"""Headless Chromium with its own driver: the installed ones, never downloads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def violations(self) -> list[str]:
-        """What axe finds wrong with the page that is shown: rule, help and the first elements of each."""
+        """The problems that axe finds in the current page: rule, help and the first elements of each."""
         self.driver.execute_script(AXE_SCRIPT)
         results = self.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1]);")
         return [
@@ -63,16 +63,16 @@ class Browser:
         ]
 
     def complaints(self) -> list[str]:
-        """What stands in the console."""
+        """The messages in the console."""
         return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
     def requests(self) -> list[str]:
-        """The URLs that were asked for."""
+        """The requested URLs."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]  # type: ignore[no-untyped-call]
         return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than its window."""
+        """The number of pixels by which the page is wider than its window."""
         found: int = self.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth;")
         return found
 
@@ -104,7 +104,7 @@ def opened_browser(profile: Path) -> Iterator[Browser]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(executable_path=driver_path))
-    driver.set_script_timeout(120)  # of axe, on a machine that is busy
+    driver.set_script_timeout(120)  # for axe on a busy machine
     try:
         yield Browser(driver)
     finally:

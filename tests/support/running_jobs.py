@@ -1,4 +1,4 @@
-"""Jobs that run: the command line as a process to be interrupted, and what job servers and files tell meanwhile."""
+"""Running jobs: the command line as a process to be interrupted, and the state of job servers and files meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def completions(cache: Path) -> list[Path]:
 
 @dataclasses.dataclass(frozen=True)
 class RunningCommand:
-    """`beam-pipes …` in a process of its own; `log` is where it says what it says."""
+    """`beam-pipes …` in a separate process; `log` is the file of its output."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -41,14 +41,14 @@ class RunningCommand:
         assert condition(), f"it ended with {self.process.returncode} before {what}, and had said: {self.said()}"
 
     def end(self, *, timeout_secs: float = 60.0) -> str:
-        """Waits for its end; what it has said."""
+        """Waits for its end; returns its output."""
         self.process.wait(timeout_secs)
         return self.said()
 
 
 @contextlib.contextmanager
 def running_command(*arguments: str, **environment: str) -> Iterator[RunningCommand]:
-    """`beam-pipes …` in a process of its own, to be interrupted; it is gone when the block ends."""
+    """`beam-pipes …` in a separate process, to be interrupted; it is ended with the block."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory, "said")
         with log.open("wb") as said:  # a pipe that nobody reads would stop it
@@ -67,7 +67,7 @@ def running_command(*arguments: str, **environment: str) -> Iterator[RunningComm
 
 
 def beam_pipes(*arguments: str) -> str:
-    """What `beam-pipes …` prints, in a process of its own; it has to end with 0."""
+    """The output of `beam-pipes …` in a separate process, which must exit with 0."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "beam_pipes", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
@@ -84,20 +84,20 @@ def command_of(pid: int) -> list[str]:
 
 
 def jobs_of(endpoint: str) -> list[Any]:
-    """All jobs that the server has been given."""
+    """All jobs of the server."""
     with grpc.insecure_channel(endpoint) as channel:
         answer = beam_job_api_pb2_grpc.JobServiceStub(channel).GetJobs(beam_job_api_pb2.GetJobsRequest(), timeout=10)
     return list(answer.job_info)
 
 
 def named(jobs: list[Any], name: str) -> list[Any]:
-    """Those of them that a `job_name` was given; behind it each has letters of its own."""
+    """The jobs with a `job_name`, to which each adds its own suffix."""
     names = [job.pipeline_options.fields["beam:option:job_name:v1"].string_value for job in jobs]
     return [job for job, found in zip(jobs, names, strict=True) if found.rpartition("-")[0] == name]
 
 
 def live_counter(endpoint: str, job_id: str, name: str) -> int:
-    """A counter of Beam's as the job server tells it at this moment, over all steps."""
+    """The current value of a Beam counter at the job server, over all steps."""
     with grpc.insecure_channel(endpoint) as channel:
         request = beam_job_api_pb2.GetJobMetricsRequest(job_id=job_id)
         metrics = beam_job_api_pb2_grpc.JobServiceStub(channel).GetJobMetrics(request, timeout=10).metrics

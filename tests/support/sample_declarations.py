@@ -45,7 +45,7 @@ class SplitWords(Pipeline):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class CountLetters(Pipeline):
-    """The lengths of the words, with a little keyed noise so that randomness is part of what has to be reproduced."""
+    """The lengths of the words, with a little keyed noise so that randomness has to be reproduced too."""
 
     input_type = list
     output_type = dict
@@ -125,7 +125,7 @@ class _Inferred(Pipeline):
 
 
 def rows() -> Declaration:
-    """JSON lines, of which some do not parse."""
+    """JSON lines, some of which do not parse."""
     return Declaration(
         name="rows",
         source=JSONLines(_input(), pattern="*.jsonl"),
@@ -161,7 +161,7 @@ class _Deadly(Pipeline):
 
 
 def slow() -> Declaration:
-    """A stage that takes its time over the word `slow`."""
+    """A stage that is slow on the word `slow`."""
     return dataclasses.replace(
         inferred(), name="slow", pipeline=_Slow(), features={"text": FeatureSpec("str")}, target_shard_bytes=2_000
     )

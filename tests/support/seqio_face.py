@@ -1,4 +1,5 @@
-"""What SeqIO and `beam_pipes.seqio` make of the same declarations: the test runs it on ours, `seqio_side` on theirs."""
+"""The results of SeqIO and `beam_pipes.seqio` for the same declarations: tests run it on ours, `seqio_side` on
+theirs."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def told(seqio: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass
 class Told:
-    """A preprocessor that is an object: it tells what its fields hold when it is called."""
+    """A preprocessor that is an object: when called, it reports the values of its fields."""
 
     sequence_length: Mapping[str, int] | None = None
     output_features: Mapping[str, Any] | None = None
@@ -35,7 +36,7 @@ class Told:
 
 
 class Method:
-    """Told by a bound method."""
+    """The same, reported by a bound method."""
 
     def tell(self, dataset, sequence_length=None, output_features=None):
         return tell(dataset, sequence_length, output_features)
@@ -163,7 +164,7 @@ def vocabularies(seqio: Any) -> dict[str, Any]:
         for some in ids:
             if name != "codepoints":
                 answers[f"{name}: decode {some}"] = vocabulary.decode(some)
-            if name not in ("codepoints", "letters"):  # theirs goes on behind EOS
+            if name not in ("codepoints", "letters"):  # theirs continues after EOS
                 answers[f"{name}: decode_tf {some}"] = _plain(vocabulary.decode_tf(tf.constant(some)))
         for text in ("the", "dog the", "cat", "PAD", "UNK", ""):
             if name != "ids":
@@ -173,7 +174,7 @@ def vocabularies(seqio: Any) -> dict[str, Any]:
 
 
 def word_pieces(seqio: Any, vocab_file: str) -> dict[str, Any]:
-    """WordPiece: its size, and what ids decode to that stand for whole words, or for none."""
+    """WordPiece: its size, and the decoding of ids of whole words, and of ids of no word."""
     vocabulary = seqio.vocabularies.BertWordPieceVocabulary(vocab_file, start_of_sequence_id=7, end_of_sequence_id=8)
     sizes = [int(vocabulary.vocab_size), int(vocabulary.unk_id), vocabulary.eos_id]
     return {"size": sizes, **{str(ids): vocabulary.decode(ids) for ids in ([5, 6], [5, 8, 6], [5, 9, 6], [5, 10])}}

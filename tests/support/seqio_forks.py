@@ -1,4 +1,4 @@
-"""Runs programs side by side in SeqIO's environment, each as if it were alone, and prints the exit code of each.
+"""Runs programs side by side in SeqIO's environment, each as if alone, and prints the exit code of each.
 
 python seqio_forks.py JSON, a list of [program, arguments, file for what it prints, file for what it says]
 
@@ -19,7 +19,7 @@ import apache_beam  # noqa: E402, F401
 import seqio  # noqa: E402, F401
 import tensorflow  # noqa: E402, F401
 
-gc.freeze()  # else the collections of each fork would write to, and so copy, all that is shared
+gc.freeze()  # otherwise garbage collection in each fork would write to, and so copy, all shared memory
 gc.enable()
 
 
@@ -31,7 +31,7 @@ def begin(program: str, arguments: list[str], out: str, err: str) -> int:
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     sys.argv[:], sys.path[0] = [program, *arguments], str(Path(program).parent)
-    # SeqIO tells where a task is registered by the files of modules, so this file has to be one, too.
+    # SeqIO finds the place of a task's registration by module files, so this must have one too.
     sys.modules["seqio_forks"], sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
     vars(sys.modules["__main__"])["__file__"] = program
     exec(compile(Path(program).read_text(encoding="utf-8"), program, "exec"), vars(sys.modules["__main__"]))

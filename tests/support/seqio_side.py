@@ -48,7 +48,7 @@ def main() -> None:
     flags.FLAGS(["seqio_side", "--min_shards=2"])
     for name in request["tasks"]:
         add_task(name, request["data"])
-    runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"  # others look for a server to download
+    runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"  # others download a server
     with beam.Pipeline(runner=runner) as pipeline:
         cache_tasks_main.run_pipeline(pipeline, request["tasks"][:2], request["write"])
     seqio.add_global_cache_dirs([request["read"]])

@@ -13,7 +13,8 @@ from typing import Any
 def assert_each_comes_once_and_in_order(
     elements: Iterator[Any], expected: list[Any], *, number_of: Callable[[Any], Any], threads: int = 4
 ) -> None:
-    """Takes all elements on several threads at once: together they get each of `expected` once, each in its order."""
+    """Takes all elements on several threads at once: together they must get each of `expected` once, each thread in
+    order."""
     barrier = threading.Barrier(threads)
 
     def take() -> list[Any]:

@@ -1,4 +1,4 @@
-"""A stage whose draws only its running shows."""
+"""A stage whose draws are visible only when it runs."""
 
 from __future__ import annotations
 

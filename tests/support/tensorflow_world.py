@@ -1,4 +1,5 @@
-"""What one worker of a TensorFlow cluster gets of its loaders. For `tests/loader/test_worlds.py`; prints JSON.
+"""The batches that one worker of a TensorFlow cluster gets from its loaders. For `tests/loader/test_worlds.py`; prints
+JSON.
 
 python tensorflow_world.py RANK COUNT PORT PORT ROWS
 """

@@ -43,7 +43,7 @@ def write_reviews(file: Path, *, count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def preprocess(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Analyzers of the kinds that users have most: moments, bounds, quantiles, a vocabulary."""
+    """The most common kinds of analyzers: moments, bounds, quantiles, a vocabulary."""
     import tensorflow_transform as tft
 
     return {
@@ -56,7 +56,7 @@ def preprocess(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def preprocess_in_phases(inputs: dict[str, Any]) -> dict[str, Any]:
-    """An analyzer of what another one has scaled, beside control flow and a vocabulary of what was computed."""
+    """An analyzer of values scaled by another one, besides control flow and a vocabulary of computed values."""
     import tensorflow as tf
     import tensorflow_transform as tft
 
@@ -72,7 +72,7 @@ def preprocess_in_phases(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 class Review(Pipeline):
-    """A line as an example; one without stars is none."""
+    """A line as an example; lines without stars are dropped."""
 
     input_type = output_type = dict
 

@@ -1,4 +1,4 @@
-"""What one process of a mesh of torch gets of its loaders. For `tests/loader/test_meshes.py`; prints JSON.
+"""The batches that one process of a torch mesh gets from its loaders. For `tests/loader/test_meshes.py`; prints JSON.
 
 python torch_mesh.py RANK 4 PORT DOCUMENTS ROWS
 """

@@ -1,4 +1,4 @@
-"""Some steps of training on one process of a world of torch. For `tests/loader/test_meshes.py`; prints JSON.
+"""Some training steps on one process of a torch world. For `tests/loader/test_meshes.py`; prints JSON.
 
 python torch_training.py RANK COUNT PORT ROWS FROM TO DIRECTORY
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # what torch imports when it needs it: once for all ranks
+import torch._dynamo  # torch imports it on demand: here once for all ranks
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

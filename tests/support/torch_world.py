@@ -1,4 +1,4 @@
-"""What one process of a world of torch gets of its loaders. For `tests/loader/test_worlds.py`; prints JSON.
+"""The batches that one process of a torch world gets from its loaders. For `tests/loader/test_worlds.py`; prints JSON.
 
 python torch_world.py RANK COUNT PORT PORT PORT PORT ROWS DOCUMENTS
 """
@@ -39,7 +39,7 @@ def ids(loader: Any) -> list[list[int]]:
 
 
 class Wrapped(data.IterableDataset):  # type: ignore[type-arg]
-    """How people put a loader behind torch's."""
+    """The usual way to wrap a loader in torch's."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make = make

@@ -1,4 +1,4 @@
-"""A cache as the data of torchtitan and of Lightning: what a run reads, and reads after it was resumed.
+"""A cache as the data of torchtitan and of Lightning: the batches of a run, and those after it is resumed.
 
 Tests that `tests/examples/test_training_stacks.py` runs in a process of their own.
 """
@@ -22,7 +22,7 @@ from examples.torchtitan_loader import IGNORED, CacheDataLoader
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """300 documents of tokens from 3 on, each a run of numbers that no other begins with."""
+    """300 documents of tokens from 3 on, each a run of numbers with a unique first one."""
     path = tmp_path_factory.mktemp("stacks") / "cache"
     documents = [{"tokens": np.arange(3 + 40 * n, 3 + 40 * n + 5 + n % 30, dtype=np.uint16)} for n in range(300)]
     features = {"tokens": FeatureSpec("uint16", shape=(None,))}
@@ -74,7 +74,7 @@ class TestTorchtitan:
 
 
 class Reader(lightning.LightningModule):
-    """A model that notes the batches that it is given."""
+    """A model that records its batches."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What tests have worker processes do."""
+"""Functions that tests run in worker processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def tell_until_it_fails(send: Callable[[Any], None]) -> None:
-    """Tells something again and again; ends in the error of a connection that is gone."""
+    """Sends something repeatedly; ends in the error of a closed connection."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         send(("tell", (1, 0, 0)))
@@ -31,7 +31,7 @@ def leave(send: Callable[[Any], None], kind: str) -> None:
 
 
 def draw(send: Callable[[Any], None]) -> list[float]:
-    """Draws from the generators that a stage may use without a thought."""
+    """Draws from generators that a stage may use carelessly."""
     import random
 
     import numpy as np
@@ -52,5 +52,5 @@ def say(send: Callable[[Any], None], words: str) -> None:
 
 
 def start_sleeper(send: Callable[[Any], None]) -> int:
-    """Starts a program that inherits what it can, and does not wait for it."""
+    """Starts a program that inherits everything it can, and does not wait for it."""
     return subprocess.Popen(["sleep", "60"], close_fds=False).pid

@@ -1,6 +1,6 @@
-"""Processes that train together: a program, run as every rank of a world, and what each of them found.
+"""Processes that train together: a program, run as every rank of a world, and the results of each.
 
-The ranks are forks of one process that has executed the imports of the program and nothing else of it: importing torch
+The ranks are forks of one process that has executed only the imports of the program: importing torch
 takes 3 s of a core, TensorFlow 6, and a test has up to 13 ranks.
 """
 
@@ -43,7 +43,7 @@ class Worlds:
         assert self._parent.stdin is not None and self._parent.stdout is not None
         self._parent.stdin.write(json.dumps({"count": count, "arguments": given}) + "\n")
         self._parent.stdin.flush()
-        # A rank that hangs is in no hurry to end either: whoever leaves `worlds` kills it.
+        # A hanging rank does not end by itself: leaving `worlds` kills it.
         ready, _, _ = select.select([self._parent.stdout], [], [], TIMEOUT_SECS)
         told = self._parent.stdout.readline() if ready else ""
         logs = [(self._directory / f"{rank}.err").read_text()[-4000:] for rank in range(count) if told]
@@ -53,7 +53,7 @@ class Worlds:
 
 @contextlib.contextmanager
 def worlds(program: str, *, environment: Mapping[str, str] | None = None) -> Iterator[Worlds]:
-    """Imports what the program imports, once, for all worlds that are run."""
+    """Executes the program's imports once for all worlds."""
     with tempfile.TemporaryDirectory() as directory:
         parent = subprocess.Popen(
             [sys.executable, __file__, program, directory],
@@ -79,12 +79,12 @@ def run_world(
 
 
 def fork_ranks(program: Path, directory: Path) -> None:
-    """Answers each line of input, which is a world, by the exit codes of its ranks; a rank returns when it has run."""
+    """Answers each line of input, a world, with the exit codes of its ranks; a rank returns when it has run."""
     statements = ast.parse(program.read_text(encoding="utf-8")).body
     imports = [statement for statement in statements if isinstance(statement, (ast.Import, ast.ImportFrom))]
     gc.disable()
     exec(compile(ast.Module(imports, type_ignores=[]), str(program), "exec"), {})
-    gc.freeze()  # else the collections of each rank would write to, and so copy, all that is shared
+    gc.freeze()  # otherwise garbage collection in each rank would write to, and so copy, all shared memory
     gc.enable()
     for line in iter(sys.stdin.readline, ""):
         world = json.loads(line)
@@ -113,7 +113,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def words_of(call: Any) -> str:
-    """The class and the words of what a call raises; an empty text where it raises nothing."""
+    """The class and message of the error that a call raises; empty text if it raises nothing."""
     try:
         call()
     except Exception as error:
