@@ -1,4 +1,4 @@
-"""`audio`: files of sound, and what is said in them, to arrays.
+"""`audio`: files of sound, and their transcripts, to arrays.
 
     talks/a.flac, manifest.jsonl  ──▶  {"audio": float32 (51200,), "text": "to be", …}
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 SOUND_DTYPES = ("float32", "int16")
-#: The counter of samples that are too loud for int16.
+#: The counter of samples too loud for int16.
 CLIPPED = "clipped_samples"
-#: Where samples of tar archives have a transcript, the first that exists; `json.text` is in a `.json`.
+#: Fields of tar samples that may hold a transcript; the first that exists is used. `json.text` is in a `.json`.
 SAMPLE_TEXT_FIELDS = ("txt", "text", *(f"json.{field}" for field in TEXT_FIELDS))
-#: Files with the transcripts of a directory, the first kind that it has: those of LibriSpeech; those of LJSpeech and of
-#: Hugging Face's audiofolder. Without them, files of text beside sound files are transcripts.
+#: Files with the transcripts of a directory; the first kind that exists is used: LibriSpeech's, then LJSpeech's and
+#: Hugging Face's audiofolder's. Without them, files of text beside sound files are transcripts.
 DIRECTORY_MANIFESTS = ("*.trans.txt", "metadata.csv", "metadata.jsonl")
 
 
@@ -68,7 +68,7 @@ def find_transcripts(
     if there are none.
     """
     if is_remote(data):
-        return None  # what else is there is counted as left out
+        return None  # other files are counted as left out
     pattern, files = _manifests_in(data, sounds) if os.path.isdir(data) else (None, _with_others_of_kaldi(data))
     if not files:
         return None
@@ -87,7 +87,7 @@ def find_transcripts(
 
 
 def _with_others_of_kaldi(manifest: str) -> list[str]:
-    """A manifest; of those of Kaldi, all that are in the directory."""
+    """A manifest; for Kaldi, all manifests in the directory."""
     folder, name = os.path.split(manifest)
     if name not in KALDI or not os.path.isfile(os.path.join(folder, KALDI[-1])):
         return [manifest]
@@ -132,7 +132,7 @@ def audio_example(
 ) -> Iterator[dict[str, object]]:
     """A sound file to examples: `a.flac` → `{"audio": float32 (51200,), "num_samples": 51200, "text": "to be", …}`.
 
-    A file has one, or one for each piece that transcripts name.
+    A file gives one, or one for each piece named in transcripts.
 
     Args:
         file: a `FileContent`, or a sample of a tar archive; samples without sound are dropped as `no_audio`.
@@ -141,12 +141,12 @@ def audio_example(
             whose text is missing, null or blank.
         text_field: which field of a sample is its transcript. Samples without one are dropped likewise.
         keep: further fields of transcripts or samples to store, each with its dtype.
-        dtype: "float32" in [-1, 1], or "int16": as libsndfile reads the file, else 32768 times as much. What is too
-            loud for that is clipped, and counted as `clipped_samples`.
-        min_secs, max_secs: what is shorter or longer is dropped as `too_short` or `too_long`.
-        drop_outside: whether pieces that are not within their file are dropped, as `piece_outside_file`.
+        dtype: "float32" in [-1, 1], or "int16": as libsndfile reads the file, else multiplied by 32768. Louder samples
+            are clipped, and counted as `clipped_samples`.
+        min_secs, max_secs: shorter or longer pieces are dropped as `too_short` or `too_long`.
+        drop_outside: whether pieces outside their file are dropped, as `piece_outside_file`.
 
-    Raises `DatasetError` for a file that cannot be decoded or was cut short, and for pieces that are not within it.
+    Raises `DatasetError` for a file that cannot be decoded or is truncated, and for pieces outside it.
     """
     sound = sample_file(file, AUDIO_SUFFIXES) if isinstance(file, Mapping) else file
     if sound is None:
@@ -236,12 +236,12 @@ def audio(
             whose samples have a transcript as `.txt` or in a `.json`.
         sample_rate: in Hz; files of another one are resampled.
         audio_root: the directory of the sound files. Default: that of the manifest.
-        audio_field, text_field: of the manifest. Default: the first of the well-known names that it has. Of samples of
-            archives, `text_field` alone; default: the first of `SAMPLE_TEXT_FIELDS` that the first sample has.
+        audio_field, text_field: of the manifest. Default: the first well-known name that it has. For samples of
+            archives only `text_field`; default: the first of `SAMPLE_TEXT_FIELDS` in the first sample.
         keep_fields: further fields to store, as text; or field → dtype. LibriSpeech has `speaker` and `chapter`. Keys
             of the `.json` of a sample are `json.KEY`.
         dtype: of samples, one of `SOUND_DTYPES`.
-        min_secs, max_secs: what is shorter or longer is dropped, and counted.
+        min_secs, max_secs: shorter or longer pieces are dropped, and counted.
         options: see `Common`. `by` is a field of the transcripts, which is also stored.
 
     Raises `DeclarationError` if there are no sound files, the manifest names others, or it has no such field.
@@ -274,7 +274,7 @@ def audio(
         transcripts = _assign_sound_files(
             module, data, keep, audio_root=audio_root, audio_field=audio_field, text_field=text_field
         )
-        text_field = None  # the transcripts know it
+        text_field = None  # the transcripts define it
     if transcripts is not None or text_field is not None:
         features["text"] = call("FeatureSpec", "str")
     module.use("beam_pipes.recipes", "audio_example")
@@ -305,7 +305,7 @@ def audio(
     )
 
 
-# Members whose names are looked at: reading those of an archive that is large takes as long as a disk's seeks.
+# Number of members whose names are read: for all of a large archive, this would take as long as a disk's seeks.
 _MOST_MEMBERS = 20_000
 
 
@@ -341,7 +341,7 @@ def _assign_sound_files(
     audio_field: str | None,
     text_field: str | None,
 ) -> Code | None:
-    """Assigns the source of a manifest or a directory, and the transcripts; their name, None if there are none."""
+    """Assigns the source of a manifest or a directory, and the transcripts; returns their name, None without any."""
     given = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
     root = given if audio_root is None else os.fspath(audio_root)
     if os.path.isfile(given) and audio_root is None:
@@ -383,7 +383,7 @@ def _assign_sound_files(
 
 
 def _used(found: tuple[Code, Transcripts] | None, root: str, sounds: Sequence[FoundFile]) -> list[str]:
-    """The files of transcripts that are among those of the sound; a text that is beside none is no transcript."""
+    """The files of transcripts beside sound files; a text without a sound file beside it is not a transcript."""
     files = [] if found is None else [os.path.relpath(file, root).replace(os.sep, "/") for file in found[1].files]
     stems = {os.path.splitext(sound.name)[0] for sound in sounds}
     endings = {file: next(filter(file.endswith, TEXT_SUFFIXES), "") for file in files}

@@ -1,9 +1,9 @@
-"""The types of columns: of rows of text and JSON by their values, of Parquet by the files.
+"""The types of columns: for rows of text and JSON by their values, for Parquet by the files.
 
     [{"a": "1", "b": ""}, {"a": "2", "b": "x"}]      →  {"a": "int64", "b": "str"}
     [{"v": [0.5, 1]}, {"v": []}]                     →  {"v": "float32[]"}
 
-An integer becomes a float only where all of a column's integers are exact in it: a column is "int64" if nothing is
+An integer becomes a float only if that is exact for all of a column's integers: a column is "int64" if nothing is
 missing, else "float32" up to 2**24, "float64" up to 2**53, and text beyond. Text of JSON stays text.
 """
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]+", re.ASCII)
-#: Up to which integer a float dtype holds all of them.
+#: The bound up to which a float dtype holds all integers.
 EXACT = {"float32": 1 << 24, "float64": 1 << 53}
-# Below it, float32 has fewer digits, and then none.
+# Below it, float32 loses digits, and finally all of them.
 _SMALLEST_FLOAT32 = 2.0**-126
 
 
-# Of rows of text, and of JSON.
+# Rows of text and of JSON.
 
 
 def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[str, str]:
-    """Column → dtype, by the first rows of the first file and of the last, and of others while a column has no value.
+    """Column → dtype, by the first rows of the first and the last file, and of others while a column has no value.
 
-    Raises `DeclarationError` where there are no rows, with the reason of the first that is none.
+    Raises `DeclarationError` if there are no rows, with the error of the first invalid one.
     """
     rows, names, bad = list[Mapping[str, object]](), dict[str, bool](), None
     for number, sample in enumerate(sampled(data, kind, **reading)):
@@ -61,7 +61,7 @@ def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[
 
 
 def infer_types(rows: Iterable[Mapping[str, object]], *, is_text: bool = True) -> dict[str, str]:
-    """Column → dtype; `is_text`: values are text, which may be numbers, and is empty where one is missing."""
+    """Column → dtype; `is_text`: values are text, which may be numbers, and is empty if missing."""
     values: dict[str, list[object]] = {}
     num_rows = 0
     for row in rows:
@@ -90,7 +90,7 @@ def _type_of(column: list[Any], num_missing: int, is_text: bool) -> str:
 
 
 def _of_text(text: Any) -> object:
-    """The number or bool that a text is, else the text."""
+    """The number or bool spelled by a text, else the text."""
     if type(text) is not str:
         return text
     word = text.strip()
@@ -118,7 +118,7 @@ def _type_of_numbers(numbers: list[Any], is_whole: bool) -> str:
 
 
 def type_holds(dtype: str, bounds: tuple[int, int]) -> bool:
-    """Whether all integers within bounds are exact in a dtype."""
+    """Whether a dtype holds all integers within bounds exactly."""
     low, high = (-EXACT[dtype], EXACT[dtype]) if dtype in EXACT else integer_range(dtype)
     return low <= bounds[0] and bounds[1] <= high
 
@@ -137,7 +137,7 @@ _UNKNOWN = ""
 
 @dataclass
 class _Seen:
-    """A column as far as files were looked at: its dtype, whether a value is missing, the bounds of its integers."""
+    """A column in the files read so far: its dtype, whether a value is missing, the bounds of its integers."""
 
     dtype: str
     is_missing: bool
@@ -146,9 +146,9 @@ class _Seen:
 
 
 def types_of_parquet(data: Paths | RowFiles, declared: Collection[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
-    """Column → dtype, of the files and of their directories (partitions).
+    """Column → dtype, from the files and their directories (partitions).
 
-    Files without rows, and columns without values, do not decide. Raises `DeclarationError` if files disagree about a
+    Files without rows and columns without values are ignored. Raises `DeclarationError` if files disagree about a
     column that is not `declared`.
     """
     row_files = files_of(data)
@@ -209,7 +209,8 @@ def _around(bounds: Iterable[tuple[Any, Any]]) -> tuple[int, int]:
 
 
 def _joined(name: str, one: _Seen, other: _Seen) -> _Seen:
-    """A column of two files. Integers of several widths become one; integers and floats, floats that hold both."""
+    """A column of two files. Integers of different widths become the wider one; integers and floats become floats that
+    hold both."""
     bounds = min(one.bounds[0], other.bounds[0]), max(one.bounds[1], other.bounds[1])
     is_missing = one.is_missing or other.is_missing
     if one.dtype == other.dtype or _UNKNOWN in (one.dtype, other.dtype):
@@ -232,7 +233,7 @@ def _joined(name: str, one: _Seen, other: _Seen) -> _Seen:
 
 
 def _stored_as(column: _Seen) -> str:
-    """What a column is stored as: integers with gaps as floats, bools with gaps as text."""
+    """The stored dtype of a column: integers with gaps become floats, bools with gaps text."""
     if column.dtype == _UNKNOWN or (column.dtype == "bool" and column.is_missing):
         return "str"
     if column.dtype in INTEGERS and column.is_missing:
@@ -243,7 +244,7 @@ def _stored_as(column: _Seen) -> str:
 
 
 def types_of_partitions(files: RowFiles) -> dict[str, str]:
-    """Column → dtype, of those that directories are: `year=2024/a.parquet` → `{"year": "int64"}`."""
+    """Column → dtype, for columns given by directories: `year=2024/a.parquet` → `{"year": "int64"}`."""
     values: dict[str, list[str | None]] = {}
     for file in files.files:
         for name, value in partitions_of(file.name).items():
@@ -259,7 +260,7 @@ def _is_int64(text: str | None) -> bool:
 
 
 def type_of_arrow(kind: pyarrow.DataType) -> str:
-    """`int16` → "int16", `list<float>` → "float32[]"; "str" for what is stored as text, such as dates and structs."""
+    """`int16` → "int16", `list<float>` → "float32[]"; "str" for types stored as text, such as dates and structs."""
     types = require("pyarrow", purpose="Parquet").types
     if types.is_dictionary(kind):
         return type_of_arrow(kind.value_type)

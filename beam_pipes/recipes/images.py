@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 Pixels = npt.NDArray[np.uint8]
 
 IMAGE_SUFFIXES = (".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-#: How images of any shape become images of one: cut to it, filled up with black, or stretched.
+#: How images are brought to one shape: cropped, padded with black, or stretched.
 FITS = ("crop", "pad", "stretch")
 #: How images are stored: as arrays, or as files (as they are, or written again).
 ENCODINGS = ("pixels", "jpeg", "png", "files")
-#: Where samples of tar archives have a label, the first that exists; `json.label` is in a `.json`.
+#: Fields of tar samples that may hold a label; the first that exists is used. `json.label` is in a `.json`.
 LABEL_FIELDS = ("cls", "json.label", "json.class", "json.cls")
 
 
@@ -81,22 +81,22 @@ def image_example(
     Args:
         file: a `FileContent`, or a sample of a tar archive; samples without an image are dropped as `no_image`, those
             in hidden folders as `hidden`.
-        classes: names of the classes; a label is a position in them. What an analyzer has learned is sorted by name.
-            None for labels that are numbers, and for none.
+        classes: names of the classes; a label is a position in them. Classes learned by an analyzer are sorted by name.
+            None for numeric labels and without labels.
         label_field: which field of a sample is its label or class. Default: the class is a folder.
-        class_folder: which of the folders in the path, from 1 at the top. Default: the first that is among the classes.
+        class_folder: the number of the folder in the path, from 1 at the top. Default: the first one named as a class.
         size: height and width; None keeps those of the file.
         fit: one of `FITS`.
         encode: one of `ENCODINGS`; `image` is then bytes, but for "pixels".
         quality: of JPEG.
-        background: the colour that is seen through transparent pixels: a name, `#ff8000`, or `none` for the colours
+        background: the colour seen through transparent pixels: a name, `#ff8000`, or `none` for the colours
             that they hide.
         max_pixels: larger images are refused before they are decoded.
         group: a regular expression; its match in the path, or its first group, is stored as `group`. Files without a
             match are dropped as `no_group`.
 
     Images are RGB, turned as their Exif orientation says; `beam_pipes.transforms.image_files` decodes them. Raises
-    `ValueError` for a file that is damaged or not read, `TaskError` for a sample without a label.
+    `ValueError` for a file that is damaged or unsupported, `TaskError` for a sample without a label.
     """
     image_file = sample_file(file, IMAGE_SUFFIXES) if isinstance(file, Mapping) else file
     if image_file is None:
@@ -121,7 +121,7 @@ def image_example(
         example["label"] = value
     elif classes is not None:
         example["label"] = _label(file, image_file.path, classes, label_field, class_folder)
-    # "files" too: a damaged one would be found out in training.
+    # With "files" too: a damaged one would only be discovered in training.
     image = decoded_image(image_file.content, background=background, max_pixels=max_pixels)
     if encode == "files":
         example["image"] = image_file.content
@@ -144,7 +144,7 @@ class Folders(Vocabulary):
 def class_of(
     sample: Mapping[str, object], *, label_field: str | None = None, class_folder: int | None = None
 ) -> str | None:
-    """The class of a sample: what a field holds, or its folder: `{"__key__": "cat/1", "jpg": b"…"}` → `"cat"`.
+    """The class of a sample: the value of a field, or its folder: `{"__key__": "cat/1", "jpg": b"…"}` → `"cat"`.
 
     With neither a field nor `class_folder`, all its folders, `pets/cat`. None for a sample without an image, or hidden.
     Raises `TaskError` for an image without a class.
@@ -199,7 +199,7 @@ def _layout(table: TokenTable) -> Layout:
 def decoded_image(content: bytes, *, background: str = "white", max_pixels: int = MAX_PIXELS) -> Pixels:
     """The pixels of an image file: uint8 (height, width, 3), RGB, upright, over `background` where it is transparent.
 
-    Raises `ValueError` for a file that is damaged, too large, or not read.
+    Raises `ValueError` for a file that is damaged, too large, or unsupported.
     """
     return decode(memoryview(content), background=_colour(background), max_pixels=max_pixels)
 
@@ -308,17 +308,17 @@ def images(
         fit: one of `FITS`.
         encode: one of `ENCODINGS`. Default: "pixels" where images are resized, which load fastest, else "files".
         quality: of JPEG.
-        background: the colour that is seen through transparent pixels: a name, `#ff8000`, or `none` for the colours
+        background: the colour seen through transparent pixels: a name, `#ff8000`, or `none` for the colours
             that they hide.
-        max_pixels: an image of more pixels fails, before it takes the memory.
+        max_pixels: an image of more pixels fails before memory is allocated for it.
         label: whether there are labels.
         label_field: which field of a tar archive's samples is the label. Default: the first of `LABEL_FIELDS` that the
             first sample has, else the folder in the archive. A number is the label itself; text is a class, and classes
             are learned from all samples, which takes one more pass over the archives.
         class_folder: which of the folders in a path is the class, from 1 at the top. Default: see `layout_of`.
-        classes: the names of the classes in the order of their numbers; an image of another one fails. Default: those
-            that there are, by name. A class that comes later would then change the numbers of others, which a build
-            into the same directory refuses.
+        classes: the names of the classes in the order of their numbers; an image of another one fails. Default: the
+            existing ones, by name. A class added later would then change the numbers of others, which a build into the
+            same directory refuses.
         options: see `Common`. `by` is a regular expression; files with the same match (or first group, if it has one)
             in their paths stay in one split, and `group` is that match.
 
@@ -410,7 +410,8 @@ def images(
 def _assign_folders(
     module: Module, data: Paths, common: Common, *, label: bool, class_folder: int | None
 ) -> tuple[list[str], int | None]:
-    """Assigns the source of a directory of images; the classes, none without labels, and which folder they are."""
+    """Assigns the source of a directory of images; returns the classes (none without labels) and the depth of their
+    folder."""
     root = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
     files, patterns, others = files_of(root, IMAGE_SUFFIXES, "images")
     module.left_out.update(others)

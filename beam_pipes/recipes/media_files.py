@@ -8,8 +8,8 @@
 
     layout_of(["pets/train/cat", "pets/train/dog", "pets/val/cat"])  →  classes cat and dog in splits train and val
 
-A recipe looks at names and at the first sample only, to learn what to declare, and says what it expected instead where
-there is nothing of its kind. `images` and `audio` are such recipes.
+A recipe reads only names and the first sample to learn what to declare, and reports what it expected if it finds
+nothing suitable. `images` and `audio` are such recipes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
     others: Counter[str] = Counter()
     try:
         found_files = select(root, hidden=True).find()
-    except SourceError:  # maybe of what is hidden
+    except SourceError:  # perhaps because of hidden files
         found_files = select(root).find()
     for file in found_files:
         if is_hidden(file.name):
@@ -77,12 +77,12 @@ def is_hidden(path: str) -> bool:
     return any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
 
 
-# Folders of these names are splits, if there are only such.
+# Folders with these names are splits, if there are no others.
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "eval", "test"})
 
 
 class Layout(NamedTuple):
-    """How folders are laid out: how many lie above the classes, the paths of splits, and the classes in their order."""
+    """The layout of folders: the number of levels above the classes, the paths of splits, and the classes in order."""
 
     above: int
     splits: list[str]
@@ -97,8 +97,8 @@ def folders_of(path: str) -> list[str]:
 def layout_of(folders: Iterable[str], *, has_splits: bool = True) -> Layout:
     """The layout of folders that hold files; the same whether they are in a directory or in archives.
 
-    Folders that hold all others are passed by. If the next are called as splits are, they are splits, and the folders
-    in them classes; else they are classes themselves. Raises `DeclarationError` where that is not clear.
+    Folders that contain all others are skipped. If the next ones have names of splits, they are splits, and the folders
+    in them classes; else they are classes themselves. Raises `DeclarationError` if that is ambiguous.
     """
     paths = sorted({tuple(folder.split("/")) for folder in folders})
     above = 0
@@ -134,12 +134,12 @@ def layout_of(folders: Iterable[str], *, has_splits: bool = True) -> Layout:
 
 
 def _repeats(deeper: Mapping[str, set[str]], top: str) -> bool:
-    """Whether all folders in one folder are in the others too."""
+    """Whether all folders in one folder also occur in others."""
     return deeper[top] <= set().union(*(inside for other, inside in deeper.items() if other != top))
 
 
 def are_archives(data: Paths, suffixes: Sequence[str], what: str) -> bool:
-    """Whether data are tar archives, by their suffixes; so is a directory with archives and none of these files.
+    """Whether data are tar archives, by suffix; also for a directory with archives but none of these files.
 
     Raises `DeclarationError` for several paths that are not all archives.
     """
@@ -166,7 +166,7 @@ def _one(what: str) -> str:
     return f"Name one directory of {what}, or only tar archives."
 
 
-# Of so many samples one has to be of the kind that a recipe reads: a folder may have begun with files of others.
+# One in this many samples must be of the recipe's kind: a folder may begin with other files.
 _SAMPLES_TRIED = 1000
 
 
@@ -178,7 +178,7 @@ def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str
     first: Mapping[str, object] | None = None
     for sample in itertools.islice(Tar(data).samples(), _SAMPLES_TRIED):
         first = first or sample
-        with contextlib.suppress(TaskError):  # it has several files of this kind, and fails when it is read
+        with contextlib.suppress(TaskError):  # it has several files of this kind, and fails on reading
             if sample_file(sample, suffixes) is not None and not is_hidden(str(sample[KEY])):
                 return sample
     has = "there are no samples" if first is None else f"the first sample has {', '.join(first)}"
@@ -189,7 +189,7 @@ def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str
 
 
 def field_of_samples(sample: Mapping[str, object], given: str | None, known: Sequence[str], option: str) -> str | None:
-    """The field that samples have: the given one, or the first known one; None if there is none of these."""
+    """The field that samples have: the given one, or the first known one; None if they have none of these."""
     if given is not None and not has_field(sample, given):
         raise DeclarationError(
             f"the first sample has no field {given!r}; it has {', '.join(sample)}. Name a different one as {option}=… "

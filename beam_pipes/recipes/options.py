@@ -1,8 +1,8 @@
-"""`Option`: what an argument of a recipe is on the command line; it is declared where the recipe takes it.
+"""`Option`: the command-line form of a recipe's argument, declared with the argument.
 
     resize: Annotated[tuple[int, int] | None, Option("SIZE of a square, …", read=size_of)] = None
 
-The command makes its options of these: `commands/options.py`. An argument without one is no option.
+The command builds its options from these: `commands/options.py`. An argument without one is not an option.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Option:
 
     Args:
         help: a line of help.
-        name: of the option, where it is not that of the argument: `--keep-field`.
+        name: the option's name, if it differs from the argument's: `--keep-field`.
         read: makes the value from the text of the command line, or from the texts of an option that is `repeated`.
-        least: the least number that is taken.
+        least: the least number accepted.
     """
 
     help: str
@@ -57,7 +57,7 @@ def types_of(told: Sequence[str]) -> dict[str, str]:
 
 
 def names_of(told: str) -> list[str]:
-    """`cat,dog` → `["cat", "dog"]`; of a file its lines."""
+    """`cat,dog` → `["cat", "dog"]`; for a file, its lines."""
     path = Path(told)
     names = path.read_text(encoding="utf-8").splitlines() if path.is_file() else told.split(",")
     if "" in names or len({*names}) < len(names):

@@ -1,10 +1,10 @@
-"""Files of rows, looked at before anything is declared: their format, how they are read, which fields there are.
+"""Inspects files of rows before anything is declared: their format, reading options, and fields.
 
     files_of("sales")                  →  part-0.parquet, part-1.parquet; left out: 1 _SUCCESS
     reading_of("a.tsv", "tsv")         →  {"quote": '"'}, because its writer quotes
     sampled("a.jsonl", "json")         →  the first rows of the first file, of the last one, of the others
 
-What is decided here is written into the module of a recipe, as options of its source.
+The decisions are written into the module of a recipe, as options of its source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from beam_pipes.sources.selection import FoundFile, Paths, matcher, select
 from beam_pipes.sources.tables import opened_parquet, partitions_of
 from beam_pipes.sources.tar import has_field
 
-#: Suffix of a file, compression apart → its format.
+#: Suffix of a file, without compression → its format.
 FORMAT_OF_SUFFIX = {
     ".csv": "csv",
     ".json": "json",
@@ -43,7 +43,7 @@ FORMAT_OF_SUFFIX = {
     ".tsv": "tsv",
     ".txt": "text",
 }
-#: Format → the source that reads it. "text": a line is a text; "files": a file is one.
+#: Format → the source that reads it. "text": each line is a text; "files": each file is one.
 FORMATS = {
     "csv": "CSV",
     "files": "Files",
@@ -54,17 +54,17 @@ FORMATS = {
     "tsv": "TSV",
 }
 
-#: Bytes of a file that are looked at, and of all files where the first ones do not say enough.
+#: Bytes inspected per file, and of all files if the first ones do not suffice.
 LOOKED_AT = 4 << 20
 _LOOKED_AT_IN_ALL = 16 * LOOKED_AT
 
-# What Spark and Hadoop write beside the data, and their readers pass over.
+# Files that Spark and Hadoop write beside the data, and their readers skip.
 _MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "_temporary", "_spark_metadata")
 
 
 @dataclass
 class RowFiles:
-    """The files of an input, without the marks of Spark; name of a mark → how many were left out."""
+    """The files of an input without Spark's marker files; name of a marker → how many were left out."""
 
     paths: Paths
     files: list[FoundFile]
@@ -72,21 +72,21 @@ class RowFiles:
 
     @property
     def exclude(self) -> list[str] | None:
-        """The globs of marks, for the source of these files; None where there are none."""
+        """The globs of marker files, for the source of these files; None if there are none."""
         return [f"**/{mark}" for mark in _MARKS] if self.left_out else None
 
 
 def files_of(data: Paths | RowFiles) -> RowFiles:
-    """The files of an input, which are looked for once.
+    """The files of an input, searched once.
 
-    Raises `DeclarationError` for a table of Delta Lake, of which files are the parts only.
+    Raises `DeclarationError` for a Delta Lake table, whose files alone do not define its content.
     """
     if isinstance(data, RowFiles):
         return data
     is_mark = matcher(_MARKS)
     files, left_out = list[FoundFile](), Counter[str]()
     for file in select(data).find():
-        if "/_" not in f"/{file.name}":  # as nearly all of a million files
+        if "/_" not in f"/{file.name}":  # true for nearly all of a million files
             files.append(file)
             continue
         parts = file.name.split("/")
@@ -137,7 +137,7 @@ def format_of(data: Paths | RowFiles, format: str | None) -> str:
 
 
 def source_of(data: Paths | RowFiles, kind: str, **options: object) -> Code:
-    """The source that reads files of a format, without marks of Spark."""
+    """The source that reads files of a format, without Spark's marker files."""
     found = files_of(data)
     paths = [os.fspath(path) for path in ([found.paths] if isinstance(found.paths, str | os.PathLike) else found.paths)]
     return call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, **options, exclude=found.exclude)
@@ -149,7 +149,7 @@ def source_of(data: Paths | RowFiles, kind: str, **options: object) -> Code:
 def reading_of(
     data: Paths | RowFiles, kind: str, *, delimiter: str | None = None, null: Sequence[str] = ()
 ) -> dict[str, object]:
-    """The options of the source that the first rows ask for: columns without a name, quotes of TSV.
+    """The source options that the first rows require: columns without a name, quotes of TSV.
 
     Raises `DeclarationError` for CSV without commas, and for options that are not for these files.
     """
@@ -177,7 +177,7 @@ def reading_of(
         rows = Dialect(delimiter=separator, quote=quote, quoted_newlines=quote is not None).rows(head, 0, is_last=True)
         header = next(iter(rows.fields), "")
         if isinstance(header, str):
-            return options  # the source says what is wrong
+            return options  # the source reports the error
         if (names := unique_names(header)) != header:
             options["columns"] = names
         return options
@@ -195,16 +195,16 @@ def _check_commas(content: bytes, name: str) -> None:
 
 
 def _writer_quotes(text: str) -> bool:
-    """Whether tab-separated text is of a writer that quotes: read and written again that way, it is the same.
+    """Whether tab-separated text comes from a writer that quotes: rewriting it that way gives the same text.
 
-    Where quotes are only around whole fields of one line, which text may be too, the header has to have them as well.
+    If quotes enclose only whole fields of one line, as plain text may too, the header must have them as well.
     """
     rows = list[list[str]]()
     try:
         for row in csv.reader(io.StringIO(text, ""), delimiter="\t", strict=True):
             rows.append(row)
     except csv.Error as error:
-        if "unexpected end" not in str(error):  # the last row of the text may be cut
+        if "unexpected end" not in str(error):  # the last row of the text may be truncated
             return False
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if '"' not in text or not rows or len({len(row) for row in rows if row}) > 1:
@@ -231,7 +231,7 @@ def type_of_text(dtype: str) -> Code:
 
 @dataclass
 class Sample:
-    """The first rows of a file, and the first of its rows that is none."""
+    """The first rows of a file, and the first invalid one."""
 
     file: FoundFile
     rows: list[Mapping[str, object]] = field(default_factory=list)
@@ -241,7 +241,7 @@ class Sample:
 def sampled(data: Paths | RowFiles, kind: str, **reading: object) -> Iterator[Sample]:
     """The first rows of the first file, of the last one, then of the others, up to 64 MiB in all.
 
-    Of a tar they are its samples.
+    For a tar they are its samples.
     """
     num_bytes = 0
     for file in _in_order(files_of(data).files):
@@ -256,7 +256,7 @@ def _sample(file: FoundFile, kind: str, content: bytes, reading: Mapping[str, ob
     sample = Sample(file)
     with tempfile.TemporaryDirectory(prefix="beam-pipes-") as directory:
         name = PurePosixPath(file.name)
-        # Under its own name, which messages tell, but for the suffix of what is already decompressed.
+        # Under its own name, which appears in messages, without the suffix of the compression already removed.
         head = Path(directory) / (name.name if codec_of(file.name) is None else name.stem)
         head.write_bytes(content)
         source = {"csv": CSV, "json": JSONLines, "tsv": TSV, "tar": Tar}[kind](head, **reading)
@@ -266,7 +266,7 @@ def _sample(file: FoundFile, kind: str, content: bytes, reading: Mapping[str, ob
                     sample.rows += batch.values
                     sample.bad = sample.bad or next(iter(batch.bad), None)
         except SourceError as error:
-            if kind != "tar":  # which breaks off in the middle of a sample
+            if kind != "tar":  # which would end in the middle of a sample
                 raise
             sample.bad = error
     return sample
@@ -277,7 +277,8 @@ def _in_order(files: Sequence[FoundFile]) -> list[FoundFile]:
 
 
 def _head(file: FoundFile, *, is_lines: bool = True) -> bytes:
-    """The first bytes of a file, or its first lines. A row that contains a newline may be cut; then it is omitted."""
+    """The first bytes of a file, or its first lines. A row that contains a newline may be truncated; then it is
+    omitted."""
     chunks = decompressed(read_range(file.path, file.name, 0, file.size), codec=codec_of(file.name), file=file.name)
     head = b""
     for chunk in chunks:
@@ -293,7 +294,7 @@ def _head(file: FoundFile, *, is_lines: bool = True) -> bytes:
 def check_fields(data: Paths | RowFiles, kind: str, named: Sequence[tuple[str, str | None]], **reading: object) -> None:
     """Raises `DeclarationError` if no record has a field; `named` is option and field.
 
-    Records are those of the first rows of each file, until all fields were seen.
+    Records are the first rows of each file, until all fields are found.
     """
     missing = {name: option for option, name in named if name is not None}
     there: dict[str, None] = {}
@@ -322,7 +323,7 @@ def _names_of(row: Mapping[str, object]) -> Iterator[str]:
 
 
 def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]]:
-    """The columns of each file, with the keys of structs, and those that its directories are."""
+    """The columns of each file, with the keys of structs, and those given by its directories."""
     types = require("pyarrow", purpose="Parquet").types
     for file in _in_order(files_of(data).files):
         with opened_parquet(file.path, file.name) as parquet:
@@ -335,6 +336,6 @@ def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]
 
 
 def columns_of_fields(data: Paths | RowFiles, fields: Sequence[str]) -> list[str]:
-    """The columns of Parquet that hold some fields: `meta.text` is in `meta`, unless there is a column of this name."""
+    """The Parquet columns that hold some fields: `meta.text` is in `meta`, unless there is a column of this name."""
     there = next(iter(_columns_of_parquet(data)))
     return list(dict.fromkeys(name if name in there else name.partition(".")[0] for name in fields))

@@ -1,13 +1,13 @@
-"""`table`: rows of CSV, TSV, JSON Lines and Parquet to features of their own types.
+"""`table`: rows of CSV, TSV, JSON Lines and Parquet to typed features.
 
     length,wings,species          {"length": 5.1, "wings": 2, "label": 0}
     5.1,2,bee                ──▶  {"length": nan, "wings": 2, "label": 1}
     ,2,wasp
 
-Types of Parquet are those of the files, those of text and JSON are inferred from the first 4 MiB of some files
-(`column_types.py`). No integer of these rows becomes another one. In later rows, an integer that float32 does not hold
-is an error; one beyond 2**53 in a float64 column of text is rounded, as `float` rounds it. Numbers with leading zeros
-are text too: `02139` is not a quantity.
+Types of Parquet come from the files; those of text and JSON are inferred from the first 4 MiB of some files
+(`column_types.py`). No integer of these rows changes. In later rows, an integer that float32 cannot hold exactly is an
+error; one beyond 2**53 in a float64 column of text is rounded, as `float` rounds it. Numbers with leading zeros are
+text too: `02139` is not a quantity.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def row_example(
     Args:
         types: column → dtype, of the columns that are stored. Missing values are NaN in floats and `""` in text.
         label: the column that is stored as `label`.
-        classes: the values of this column, if they are text; a label is a position in them. What an analyzer has
-            learned is sorted by name.
-        left_out: columns that are not stored; a row with others than these and `types` fails. None: any may be there.
+        classes: the values of this column, if they are text; a label is a position in them. Values learned by an
+            analyzer are sorted by name.
+        left_out: columns that are not stored; a row with columns besides these and `types` fails. None allows any.
 
     Raises `TaskError` if an integer or a bool is missing.
     """
@@ -64,7 +64,7 @@ def row_example(
     known = None if left_out is None else {*types, *left_out}
     examples = []
     for row in rows:
-        assert isinstance(row, Mapping)  # sources of tables give nothing else
+        assert isinstance(row, Mapping)  # sources of tables give only mappings
         if known is not None and not known.issuperset(row):
             name = next(name for name in row if name not in known)
             raise TaskError(
@@ -84,14 +84,14 @@ def row_example(
     return examples
 
 
-@functools.lru_cache(maxsize=8)  # a stage asks for each record
+@functools.lru_cache(maxsize=8)  # called for each record
 def numbers_of(classes: tuple[str, ...]) -> Mapping[str, int]:
     """Class → its number."""
     return {name: number for number, name in enumerate(classes)}
 
 
 def number_of(name: str, numbers: Mapping[str, int], *, what: str, field: str | None = None) -> int:
-    """The number of a class. Raises `TaskError` if it is not among the others; `what` has this class."""
+    """The number of a class. Raises `TaskError` if it is unknown; `what` describes the value of this class."""
     if name not in numbers:
         raise TaskError(
             f"{what} is of the class {name!r}, which is none of the {len(numbers)} classes "
@@ -139,7 +139,7 @@ def _instead(name: str, dtype: str) -> str:
 
 
 def _check_float32(value: Any, name: str, dtype: str) -> None:
-    """Raises `TaskError` for a whole number that float32 rounds. (Of others, digits are rounded as in any float.)"""
+    """Raises `TaskError` for a whole number that float32 rounds. (Others are rounded as in any float.)"""
     if isinstance(value, np.ndarray | np.generic) and value.dtype != np.float64 and value.dtype.kind == "f":
         return
     for number in value if isinstance(value, list | np.ndarray) else [value]:
@@ -153,7 +153,7 @@ def _check_float32(value: Any, name: str, dtype: str) -> None:
 
 
 def _as_text(value: Any, name: str) -> str:
-    """A value that is no text, as text: nothing is `""`, lists and dicts are JSON, all else is as Python writes it."""
+    """A value other than text as text: None is `""`, lists and dicts are JSON, all others as Python writes them."""
     if value is None:
         return ""
     if isinstance(value, bytes):
@@ -176,7 +176,7 @@ def _as_text(value: Any, name: str) -> str:
 
 
 def _in_json(value: Any, *, name: str) -> object:
-    """What JSON has no value for: arrays are lists, bytes base64, dates and decimals text."""
+    """Values that JSON lacks: arrays become lists, bytes base64, dates and decimals text."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     return base64.b64encode(value).decode() if isinstance(value, bytes) else _as_text(value, name)
@@ -218,7 +218,7 @@ def table(
             "float32[]" and so on.
         format: "csv", "json", "parquet" or "tsv". Default: by suffix.
         delimiter: between the fields of CSV, such as ";". Default: a comma.
-        null: what stands for a missing value in CSV and TSV, such as "NA", beside an empty field.
+        null: the mark of a missing value in CSV and TSV, such as "NA", besides an empty field.
         options: see `Common`. `by` is a column.
 
     Raises `DeclarationError` if a column does not exist, types are unknown, or there are no rows.
@@ -274,7 +274,7 @@ def table(
         types=Code("types"),
         label=label,
         classes=names if is_named else None,
-        # Rows of JSON lines have columns of their own; all others have those of the source.
+        # Each row of JSON lines has its own columns; all others have those of the source.
         left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" else None,
     )
     module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_learned else None)

@@ -1,7 +1,7 @@
 """`tokens`: texts or messages to token ids.
 
-A recipe decides what you would otherwise look up: which source reads these files, which vocabulary a tokenizer is,
-which of its tokens ends a text. `tokenize` and `text_of` are the stages of its modules, and `chat_tokens` for messages.
+A recipe decides what you would otherwise look up: the source that reads these files, the vocabulary for a tokenizer,
+the token that ends a text. `tokenize` and `text_of` are the stages of its modules, and `chat_tokens` for messages.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _FIELDS |= {"tar": ("txt", "json"), "tsv": ("text", "messages")}
 #: How duplicates are found → the analyzer that finds them.
 DEDUP = {"exact": "ExactDuplicates", "near": "NearDuplicates"}
 
-# What ends and begins a text in tokenizers that do not say so themselves.
+# Tokens that end and begin a text in tokenizers that do not define them.
 _WELL_KNOWN = {
     "eos": ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]"),
     "bos": ("<|begin_of_text|>", "<s>", "<bos>", "[BOS]"),
 }
 
-#: A corpus below it is cut into shards of 4 MiB, a second of work or less, instead of 32: 60 MB are 3 shards of those,
-#: which leave a second core idle for half of the time. Above it there are shards enough, and files would be many.
+#: A smaller corpus is cut into shards of 4 MiB, a second of work or less, instead of 32 MiB: 60 MB would be 3 such
+#: shards, which leave a second core idle half of the time. Larger ones have enough shards, and would have many files.
 SMALL_BYTES = 1 << 30
 #: The feature of the ids, and that of the weights of the loss.
 FEATURE, LOSS_WEIGHTS = "tokens", "loss_weights"
@@ -66,7 +66,7 @@ FEATURE, LOSS_WEIGHTS = "tokens", "loss_weights"
 
 @stage
 def text_of(record: object, *, field: str | None = None) -> str | None:
-    """The text of a record: a line as it is, the field of a row, the content of a file. None if there is none.
+    """The text of a record: a line unchanged, the field of a row, the content of a file. None if it has no text.
 
     `text_of({"text": "to be", "n": 3}, field="text")` → `"to be"`. Raises `TaskError` if there is no such field, or it
     holds no text.
@@ -87,21 +87,21 @@ def tokenize(
     min_tokens: int | None = None,
     max_tokens: int | None = None,
 ) -> list[dict[str, object] | None]:
-    """Records to examples with the ids of their texts: whole batches are handed to the vocabulary's library.
+    """Records to examples with the ids of their texts: whole batches are passed to the vocabulary's library.
 
     With `ByteVocabulary()` and `field="text"`, `{"text": "to"}` → `{"tokens": array([119, 114, 1], int32)}`; 1 is EOS.
 
     Args:
         vocabulary: text to ids.
         field: which field of a row is the text; None if records are lines or files.
-        keep: further fields to store, each with its dtype. "str" keeps text as it is, stores a missing value as `""`,
+        keep: further fields to store, each with its dtype. "str" keeps text unchanged, stores a missing value as `""`,
             and everything else as JSON. Files have `path`.
         sparse: whether records may lack fields of `keep`, which are then missing values. By default they fail.
         bos, eos: add the vocabulary's id that begins or ends a text.
         min_tokens, max_tokens: bounds of the length, `bos` and `eos` included. Shorter or longer texts are dropped as
             `too_short` or `too_long`, records without text as `no_text`.
 
-    Raises `TaskError` for a record without the field, or where that is not text.
+    Raises `TaskError` for a record without the field, or if that is not text.
     """
     texts = [_text(record, field) for record in records]
     lead = np.array([vocabulary.bos_id] if bos else [], np.int32)
@@ -201,7 +201,7 @@ def tokens(
             of a tar, whose members are fields by their extensions, `txt`.
         keep_fields: fields to store beside the tokens, as text; or field → dtype.
         eos, bos: whether ids that end and begin a text are added.
-        eos_token, bos_token: which tokens of a `tokenizer.json` or a tiktoken encoding those are. Default: those
+        eos_token, bos_token: these tokens of a `tokenizer.json` or a tiktoken encoding. Default: those
             in `tokenizer_config.json` beside the file, else the first of the well-known ones that it has.
         min_tokens, max_tokens: texts with fewer or more are dropped, and counted.
         dedup: "exact" or "near" drops all but the first of equal or similar texts.
@@ -210,8 +210,8 @@ def tokens(
             it is text, as it is with all other tokenizers.
         options: see `Common`. `by` is a field, which is also stored.
 
-    A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; once it grows beyond that,
-    all of it is tokenized again.
+    A corpus of less than 1 GiB is cut into smaller shards, to keep all cores busy; once it grows beyond that, all of it
+    is tokenized again.
 
     Raises `DeclarationError` if formats are mixed or unknown, the tokenizer is not one, or it has no such token.
     """
@@ -241,7 +241,7 @@ def tokens(
         min_tokens=min_tokens,
         max_tokens=max_tokens,
     )
-    of = None if kind == "text" else call("stage", Code("text_of"), field=field)  # a line is compared as it is
+    of = None if kind == "text" else call("stage", Code("text_of"), field=field)  # lines are compared unchanged
     ids = call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("vocabulary.vocab_size - 1"))
     _declare(module, files, common, tokenizing, {FEATURE: ids}, keep=keep, dedup=dedup, of=of)
     text = module.text("Texts to token ids, as `beam-pipes tokens` declares them.")
@@ -310,7 +310,7 @@ def chat(
             )
         module.use("pathlib", "Path")
         text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
-    # What holds the messages, the stage says: it knows other shapes of conversations by name.
+    # A missing field of messages is left to the stage, which recognizes other shapes of conversations by name.
     source = _source_of_fields(files, kind, _stored(keep, common.by), keep, delimiter, also=[field, tools_field])
     module.assign("source", source, "beam_pipes.sources")
     nulls = True if kind == "parquet" else None
@@ -402,12 +402,12 @@ def _check(
 
 
 def _stored(keep: Mapping[str, str], by: str | None) -> list[tuple[str, str | None]]:
-    """Option and field, of the fields that are stored."""
+    """Option and field, for the stored fields."""
     return [("by (--by)" if name == by else "keep_fields (--keep-field)", name) for name in keep]
 
 
 def _sparse(keep: Mapping[str, str], kind: str) -> bool | None:
-    """Whether some records may lack fields that others have, as those of JSON and structs of Parquet; None for no."""
+    """Whether records may lack fields that others have, as in JSON and in structs of Parquet; None for no."""
     return True if keep and kind in ("json", "parquet", "tar") else None
 
 
@@ -420,7 +420,7 @@ def _source_of_fields(
     *,
     also: Sequence[str | None] = (),
 ) -> Code:
-    """The source of rows with these fields; of Parquet, of no others. Raises `DeclarationError` if no row has one that
+    """The source of rows with these fields; for Parquet, only these. Raises `DeclarationError` if no row has one that
     is `named` by an option.
     """
     options = reading_of(files, kind, delimiter=delimiter)
@@ -438,7 +438,7 @@ def _source_of_fields(
 
 
 def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str, str]:
-    """Field → dtype of the other stored fields, including the one that splits go by."""
+    """Field → dtype of the other stored fields, including the one that determines splits."""
     keep = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields, "str")
     return keep if by is None else {**keep, by: keep.get(by, "str")}
 
@@ -449,7 +449,7 @@ def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str,
 def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, str | None], **options: object) -> Code:
     """The vocabulary of a tokenizer, as Python; for "eos" and "bos", whether they are wanted and by what name.
 
-    `options` are those that only a `tokenizer.json` has.
+    `options` are those specific to a `tokenizer.json`.
     """
     kind, _, rest = tokenizer.partition(":")
     path = tokenizer_file(tokenizer)
@@ -489,7 +489,7 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
 def open_tokenizer(tokenizer: str | os.PathLike[str]) -> Vocabulary:
     """The vocabulary of a tokenizer, named as for `tokens`: `open_tokenizer("tokenizer.json")`.
 
-    Raises `DeclarationError` for what is not a tokenizer.
+    Raises `DeclarationError` for anything but a tokenizer.
     """
     vocabulary = _vocabulary(os.fspath(tokenizer), {"eos": False, "bos": False}, {"eos": None, "bos": None})
     module = Module()
@@ -498,7 +498,7 @@ def open_tokenizer(tokenizer: str | os.PathLike[str]) -> Vocabulary:
 
 
 def _pieces_of(path: str) -> dict[str, bool]:
-    """Which of the begin and end tokens a SentencePiece model has."""
+    """The begin and end tokens that a SentencePiece model has."""
     try:
         pieces = SentencePieceVocabulary(path)
         ids = {"eos": pieces.eos_id, "bos": pieces.bos_id}

@@ -25,7 +25,7 @@ from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.recipes.options import Option, limit_of, shares_of
 from beam_pipes.tasks.vocabularies import Vocabulary
 
-# With the name in front and the indentation of a call around it, no line is longer than 120 characters.
+# Including the name in front and the indentation of the surrounding call, no line exceeds 120 characters.
 _LINE = 100
 
 
@@ -35,10 +35,10 @@ class Recipe:
 
     Args:
         python: the text of the module.
-        loads: the lines of Python that load what it builds, with `SPLIT` for the path of a split and `ROWS` for
-            the rows of a batch.
+        loads: the lines of Python that load its cache, with `SPLIT` for the path of a split and `ROWS` for the rows of
+            a batch.
         rows: that number, if there are as many.
-        left_out: suffix → how many files of a directory are not read, because their suffix is not known.
+        left_out: suffix → number of files of a directory that are not read because their suffix is unknown.
     """
 
     python: str
@@ -47,7 +47,7 @@ class Recipe:
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def declaration(self) -> Declaration:
-        """What the module declares. Raises `DeclarationError`, or what its parts raise."""
+        """The module's declaration. Raises `DeclarationError`, or errors of its parts."""
         declared = self.names["declaration"]
         assert isinstance(declared, Declaration)
         return declared
@@ -66,13 +66,13 @@ class Recipe:
 
     @functools.cached_property
     def names(self) -> dict[str, Any]:
-        """The names that the module defines. Raises `DeclarationError`, or what its parts raise."""
+        """The names that the module defines. Raises `DeclarationError`, or errors of its parts."""
         names: dict[str, object] = {"__name__": "recipe"}
         try:
             exec(compile(self.python, "<recipe>", "exec"), names)
         except BeamPipesError:
             raise
-        except Exception as error:  # a library's, about a file that is no tokenizer
+        except Exception as error:  # from a library, about a file that is not a tokenizer
             raise DeclarationError(
                 f"the declaration cannot be created: {type(error).__name__}: {error}. --print-python shows it."
             ) from error
@@ -98,7 +98,7 @@ class CommonOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Common:
-    """What every recipe takes.
+    """The options of every recipe.
 
     Args:
         name: of the declaration, and of the cache's files. Default: that of the recipe.
@@ -118,7 +118,7 @@ class Common:
 
     @classmethod
     def of(cls, recipe: str, options: CommonOptions) -> Common:
-        """What was given to a recipe, whose name the cache has unless another one is given."""
+        """The given options of a recipe; the cache is named after it unless another name is given."""
         named: CommonOptions = {"name": recipe, **options}
         return cls(**named)
 
@@ -137,7 +137,7 @@ class Code:
 
 
 class Module:
-    """The text of a module: its imports, and its assignments; `left_out` is what its source does not read."""
+    """The text of a module: its imports and assignments; `left_out` counts files that its source does not read."""
 
     def __init__(self) -> None:
         self.left_out: dict[str, int] = {}
@@ -163,7 +163,7 @@ class Module:
         analyzers: list[Code] | None = None,
         target_shard_bytes: Code | None = None,
     ) -> None:
-        """`declaration = declare(…)`, of the source that is already assigned."""
+        """`declaration = declare(…)`, for the source already assigned."""
         self.use("beam_pipes", "FeatureSpec", "declare", "stage")
         splits: object = None if common.splits is None else dict(common.splits)
         if common.by is not None:

@@ -1,4 +1,4 @@
-"""What people look at: the page about a snapshot, and the differences between two.
+"""For people: the page about a snapshot, and the differences between two.
 
 Everything here reads a published cache (manifest, index, a few records, and the files beside the manifest) and changes
 nothing.

@@ -38,7 +38,7 @@ class SnapshotDifference:
         schema: changes of features; `where` is `split.feature`.
         splits: splits that were added or removed, and their records and bytes.
         counts: counts of stages that are not the same; `field` is "inputs", "outputs", "dead" or "dropped REASON".
-        drift: every quantity that both have, also where it did not change.
+        drift: every quantity that both have, even if unchanged.
     """
 
     before: str

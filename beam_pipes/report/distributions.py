@@ -1,8 +1,8 @@
-"""Distributions: the lengths of the records of a split, and how far two distributions of one quantity are apart.
+"""Distributions: the lengths of a split's records, and the distance between two distributions of one quantity.
 
-Lengths come from the index; for a very large split, from some of its shards. With them comes the waste of rows of a few
-lengths, packed and unpacked. Drift is one number with a name and a source, of every feature and statistic between two
-snapshots.
+Lengths come from the index; for a very large split, from some of its shards. It also computes the waste in rows of a
+few lengths, packed and unpacked. Drift is one number, with a name and a source, for every feature and statistic between
+two snapshots.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from beam_pipes.format.index import decode_index, index_path
 from beam_pipes.loader.packing import ALGORITHMS
 from beam_pipes.storage.local import storage_for
 
-# Indices of that many records are read in about 50 ms from a local disk.
+# Indices of this many records are read in about 50 ms from a local disk.
 MAX_RECORDS = 1_000_000
-# Requests to an object store, at most.
+# Maximum number of requests to an object store.
 MAX_SHARDS = 64
 
 
@@ -45,7 +45,7 @@ def record_lengths(
 ) -> dict[str, Lengths]:
     """Feature → lengths: the leading dimension in every record, bytes of a text.
 
-    Beyond `max_records` records or `max_shards` shards, those of shards that are spread evenly over the split.
+    Beyond `max_records` records or `max_shards` shards, from shards spread evenly over the split.
     """
     manifest = cache.manifest.splits[split]
     filled = [shard for shard, records in enumerate(manifest.records) if records]
@@ -110,7 +110,7 @@ def _powers(lengths: npt.NDArray[np.int64]) -> list[int]:
 PSI = "PSI"
 KS = "KS"
 
-# From here on a change is worth a look, and from there on it is large. PSI: N. Siddiqi, "Credit Risk Scorecards",
+# Bounds from which a change is worth a look, and from which it is large. PSI: N. Siddiqi, "Credit Risk Scorecards",
 # Wiley 2006. KS has no such convention; a distance of 0.1 is a tenth of the records on the other side of some value.
 SOME = {PSI: 0.1, KS: 0.1}
 LARGE = {PSI: 0.25, KS: 0.25}
@@ -142,7 +142,7 @@ class Drift:
 
     @property
     def verdict(self) -> str:
-        """ "none", "some" or "large"; what chance may explain is none."""
+        """ "none", "some" or "large"; a distance within the noise is "none"."""
         if self.distance < max(SOME[self.measure], self.noise):
             return "none"
         return "some" if self.distance < LARGE[self.measure] else "large"
@@ -201,7 +201,7 @@ def kolmogorov_smirnov(before: np.ndarray, after: np.ndarray) -> tuple[float, fl
     return float(np.abs(below_first - below_second).max()), noise
 
 
-# Of each split that many records are looked at, out of that many shards, and that many numbers of each record, at most.
+# Maximum number of records sampled per split, of shards they come from, and of numbers per record.
 SAMPLED_RECORDS = 1000
 _SAMPLED_SHARDS = 8
 _VALUES_OF_A_RECORD = 64
@@ -241,8 +241,8 @@ def sampled_numbers(cache: Cache, split: str, *, records: int = SAMPLED_RECORDS)
 
 
 def _spread(values: np.ndarray, row: int) -> np.ndarray:
-    """At most 64 of the values: one from each of 64 equal parts, at a place in it that is drawn by the row, so that no
-    corner, column or channel of an array stands for all of it.
+    """At most 64 of the values: one from each of 64 equal parts, at a place drawn by the row, so that no corner, column
+    or channel of an array represents all of it.
     """
     if len(values) <= _VALUES_OF_A_RECORD:
         return values

@@ -31,7 +31,7 @@ MAX_FEATURES = 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageOutput:
-    """What a stage gave for the source record."""
+    """The output of a stage for the source record."""
 
     stage: str
     value: str
@@ -56,8 +56,8 @@ def decoded_examples(
 ) -> list[DecodedExample]:
     """`count` records, spread evenly over a split and not taken down.
 
-    With the declaration, their source records are read again; with `run_stages`, each is run stage by stage. Without
-    it they are those of the report that stands beside the snapshot, if there is one.
+    With the declaration, their source records are read again; with `run_stages`, each is run stage by stage. Without it
+    they come from the report beside the snapshot, if there is one.
     """
     opened = cache[split]
     rows = np.setdiff1d(np.arange(len(opened)), opened.removed_rows) if len(opened.removed_rows) else None
@@ -106,7 +106,7 @@ _SHOWN = re.compile('<td class="value" data-record="([^"]*)">([^<]*)</td>')
 
 
 def sources_shown(cache: Cache) -> dict[str, str]:
-    """Record id → source record, of the report that stands beside the snapshot: a new one shows them too."""
+    """Record id → source record, from the report beside the snapshot: a new report shows them too."""
     path = os.path.join(cache.directory, REPORT)
     storage = storage_for(path)
     if not storage.exists(path):
@@ -177,7 +177,7 @@ def source_records(
 
 
 def _may_hold(shard: SourceShard, file: str, position: int, num_slices: int) -> bool:
-    # A file that is read whole may be compressed: positions are those of what is in it.
+    # A file that is read whole may be compressed: positions refer to its content.
     return any(
         piece.file == file and (num_slices == 1 or piece.start <= position < piece.end) for piece in shard.slices
     )

@@ -2,7 +2,7 @@
 
     ids        [464, 3290, 318, 3290]             of records spread over the split
     tokens     The| dog| is| dog                  `pieces_of`: where one token ends and the next begins
-    numbers    4 tokens, 0.286 tokens a byte, 0 % unknown, no record that was there before
+    numbers    4 tokens, 0.286 tokens per byte, 0 % unknown, no repeated record
 
 `report --tokens TOKENIZER` shows it on the page, `inspect --tokens TOKENIZER` prints examples in this way.
 """
@@ -23,7 +23,7 @@ from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.report.distributions import spread_rows
 from beam_pipes.report.shown import Bar, bars_of_values, shown_value
 
-# A share of a half is then known within 1 % (two standard deviations), and that many tokens fit into any memory.
+# A share of one half is then known within 1 % (two standard deviations), and this many tokens fit into any memory.
 SAMPLED_RECORDS = 20_000
 _SAMPLED_TOKENS = 20_000_000
 _READ_TEXTS = 200  # records that are decoded for tokens per byte
@@ -35,7 +35,7 @@ _MOST_CATEGORY_BYTES = 64  # texts that are longer on average are not categories
 
 
 class Tokenizer(Protocol):
-    """What is needed from a vocabulary, such as those of `beam_pipes.tasks.vocabularies`."""
+    """The interface required of a vocabulary, such as those of `beam_pipes.tasks.vocabularies`."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -152,7 +152,7 @@ def language_of(
 
 
 def pieces_of(vocabulary: Tokenizer, ids: Sequence[int], *, most: int = _PIECES_SHOWN) -> list[str]:
-    """What each token adds to the text: `[464, 3290]` → `["The", " dog"]`; up to `most`, then `…`.
+    """The text that each token adds: `[464, 3290]` → `["The", " dog"]`; up to `most`, then `…`.
 
     Tokens that hold only part of a character are combined into one piece. One without text, such as the end of a text,
     is shown by its name, `⟨</s>⟩`, or as its id: `⟨2⟩`.
@@ -175,7 +175,7 @@ def shown_tokens(vocabulary: Tokenizer, ids: npt.NDArray[np.int64] | Sequence[in
 
 
 def shown_row(vocabulary: Tokenizer, batch: Mapping[str, np.ndarray], feature: str, row: int) -> list[str]:
-    """The tokens of a row of a batch; of a packed one, of each of its segments: `["segment 1: The| dog", …]`."""
+    """The tokens of a row of a batch; for a packed one, of each of its segments: `["segment 1: The| dog", …]`."""
     ids = batch[feature][row]
     segments = batch.get(f"{feature}_segment_ids", batch.get("segment_ids"))
     if segments is None:

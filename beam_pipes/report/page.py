@@ -37,7 +37,7 @@ from beam_pipes.storage.local import directory_path, is_remote, storage_for, wri
 
 TEMPLATE = "report.html.j2"
 
-# What keeps the page below 2 MB whatever a declaration holds; what is left out is said on the page.
+# Limits that keep the page below 2 MB for any declaration; the page states what is left out.
 MAX_BYTES = 2_000_000
 _MAX_DRAWN_NODES = 120
 _MAX_STATISTICS = 150
@@ -102,11 +102,11 @@ def loader_html(
         Path("loader.html").write_text(loader_html(loader, vocabulary=vocabulary, tokens=["tokens"]), encoding="utf-8")
 
     The cursor does not move. With a `vocabulary`, the ids of the features `tokens` are also shown as tokens. Everything
-    that comes from data is escaped. Raises `MissingExtraError` without jinja2 (extra `cli`), and what reading the batch
-    raises.
+    that comes from data is escaped. Raises `MissingExtraError` without jinja2 (extra `cli`), and errors of reading the
+    batch.
     """
     batch = loader.batch_at(step)
-    # Values that are concatenated belong to no row alone: their lengths do.
+    # Concatenated values do not belong to single rows, but their lengths do.
     by_row = [name for name in batch if f"{name}/lengths" not in batch and name != "cu_seqlens"]
     count = min(num_rows, *(len(batch[name]) for name in by_row)) if by_row else 0
     rows = [
@@ -138,7 +138,7 @@ def report_html(
     Args:
         cache: an open cache, or its directory.
         against: the id of the snapshot to compare with. Left out, the previously published one, if it still exists.
-        declaration: what the cache was built from. With it, examples show their source record, which is read again.
+        declaration: what the cache was built from. With it, examples show their source records, which are reread.
         run_stages: run what `declaration` declares over these records, and show the output of each stage.
         num_examples: how many examples of each split.
         vocabulary: the tokenizer that made the ids of the cache. With it, the page shows them as language: frequent
@@ -179,7 +179,7 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
             for statistic in statistics[:_MAX_STATISTICS]
         ],
         "num_statistics": len(statistics),
-        # Of an object store whole shards would be fetched for a few records of each.
+        # From an object store, whole shards would be fetched for a few records each.
         "values": None if is_remote(cache.path) else _values(cache),
         "lengths": _lengths(cache),
         "dead_letters": _dead_letters(cache),
@@ -268,7 +268,7 @@ def _timing(build: Mapping[str, object]) -> list[tuple[str, float, float]]:
     return [(stage, spent, spent / whole) for stage, spent in sorted(secs.items(), key=lambda item: -item[1])]
 
 
-# The name of a task may have parts, each a directory.
+# A task's name may have several parts, each a directory.
 MAX_DEPTH = 6
 _MAX_CACHES = 2_000
 
@@ -368,5 +368,5 @@ def _line(root: str, directory: str, base: str) -> CacheLine:
             account=Account.from_json(manifest.accounting) if manifest.accounting else None,
             changes=None if difference is None else tuple(difference.in_brief()),
         )
-    except BeamPipesError as error:  # one damaged cache hides no other
+    except BeamPipesError as error:  # a damaged cache does not hide others
         return CacheLine(name=name, unreadable=str(error))

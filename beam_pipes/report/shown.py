@@ -21,7 +21,7 @@ MAX_CHARACTERS = 600
 
 
 def shown_value(value: object, *, max_characters: int = MAX_CHARACTERS) -> str:
-    """`np.array([1, 2], np.int32)` → `int32[2] [1 2]`; texts as they are, bytes as a literal; cut off where long.
+    """`np.array([1, 2], np.int32)` → `int32[2] [1 2]`; texts unchanged, bytes as a literal; truncated if long.
 
     Control characters become escapes, so that no terminal or page interprets them.
     """
@@ -81,7 +81,7 @@ MAX_BARS = 40
 class Bar:
     """One range: its label, count, and share of the tallest bar (0 to 1). `start` and `end` are its bounds as texts.
 
-    A bar that is not a range, such as that of NaN, has no bounds.
+    A bar without a range, such as that of NaN, has no bounds.
     """
 
     label: str
@@ -106,8 +106,8 @@ def bars_of(histogram: Histogram) -> list[Bar]:
 def bars_of_values(values: np.ndarray, *, bars: int = 24) -> list[Bar]:
     """The bars of numbers, none of them NaN: `[1, 1, 2]` → `[1,2)`: 2, `[2,3)`: 1.
 
-    Ranges are of equal width; where the greatest value is far above the median, each is wider than the one before by
-    the same factor (a logarithmic axis). Bounds of integers are integers.
+    Ranges are of equal width; if the greatest value is far above the median, each is wider than the previous one by the
+    same factor (a logarithmic axis). Bounds of integers are integers.
     """
     finite = values[np.isfinite(values)]
     if not len(finite):
@@ -119,7 +119,7 @@ def bars_of_values(values: np.ndarray, *, bars: int = 24) -> list[Bar]:
     return _scaled(list(zip(texts[:-1], texts[1:], counts.tolist(), strict=True)))
 
 
-# A greatest value that many medians away is drawn on a logarithmic axis.
+# If the greatest value is at least this many medians, the axis is logarithmic.
 _SKEWED = 32
 
 
@@ -142,7 +142,7 @@ def _bounds(histogram: Histogram) -> list[tuple[str, str]]:
 
 
 def _number(bucket: float) -> str:
-    """In few digits, if these are exact: six digits would turn 0.1234567 and 0.1234568 into one bound."""
+    """With few digits, if these are exact: six digits would turn 0.1234567 and 0.1234568 into one bound."""
     short = f"{bucket:g}"
     return short if isinstance(bucket, float) and float(short) == bucket else str(bucket)
 

@@ -51,7 +51,7 @@ def stage_graph(account: Account, declared: DeclarationFingerprint | None) -> St
     edges_of = {} if declared is None else _declared_inputs(declared.options, list(account.units))
     nodes = [Node(name=name, kind="stage", account=unit) for name, unit in account.units.items() if name != "write"]
     positions = {node.name: position for position, node in enumerate(nodes)}
-    positions.setdefault("", positions.get(SOURCE, 0))  # the graph's input is what the source gives
+    positions.setdefault("", positions.get(SOURCE, 0))  # the graph's input is the source's output
     edges: list[Edge] = []
     last = 0
     for position, node in enumerate(nodes):
@@ -86,7 +86,7 @@ def _declared_inputs(options: Mapping[str, str], units: list[str]) -> dict[str, 
             elif name.startswith("split ") and text.startswith("[["):
                 found[name] = [_ref(json.loads(text)[0])]
         except (ValueError, TypeError, IndexError):
-            continue  # a manifest does not vouch for this file: a report does without it
+            continue  # the manifest does not cover this file, so a report works without it
     return found
 
 
@@ -110,7 +110,7 @@ _WAYPOINT = 60.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Box:
-    """A node: its upper left corner, size, lines of text and kind ("stage" or "split")."""
+    """A node: its top-left corner, size, lines of text and kind ("stage" or "split")."""
 
     x: float
     y: float
@@ -124,7 +124,7 @@ class Box:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Path:
-    """An edge: SVG path data, its label and where that stands."""
+    """An edge: SVG path data, its label and the label's position."""
 
     data: str
     label: str
@@ -202,7 +202,7 @@ def lay_out(graph: StageGraph) -> Drawing:
                 points.append((middle, tops[node]))
         label = f"{edge.count:,}" if edge.key is None else f"{_short(edge.key)}: {edge.count:,}"
         (x0, y0), (x1, y1) = points[-2], points[-1]
-        # Nearer to its end, where the edges of one node lie apart.
+        # Nearer to its end, where the edges of one node are apart.
         x, y_label = x0 + 0.8 * (x1 - x0), y0 + 0.64 * (y1 - y0) + 4
         paths.append(Path(data=_curve(points), label=label, x=round(x, 1), y=round(y_label, 1)))
     return Drawing(width=round(total), height=round(y - _GAP_Y + PADDING), boxes=boxes, paths=tuple(paths))
