@@ -47,7 +47,7 @@ class MapStyle(Protocol):
     def __getitem__(self, index: int, /) -> object: ...
 
 
-# What a dataset holds at an index: an object of the user's, of any class.
+# An element of a dataset: a user's object of any class.
 Item = Any
 
 
@@ -58,7 +58,7 @@ class Dataset:
     - Override `get_example(self, i)` to be called with a checked index in `[0, n)` only; `dataset[-1]`,
       `dataset[2:5]` and `dataset[[4, 0]]` then work too, the last two giving a list of examples.
 
-    Iterating gives every example in order, and an error in one of them always surfaces.
+    Iterating gives every example in order, and errors in them always surface.
     """
 
     def __len__(self) -> int:

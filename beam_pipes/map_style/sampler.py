@@ -23,7 +23,7 @@ from beam_pipes.errors import DatasetError
 class Sampler:
     """Base class of samplers; `IndexSampler` yields indices, batch samplers yield lists of them.
 
-    Subclass it for an order of your own: define `__iter__` as a function of `self.seed` and `self.epoch`, `__len__`,
+    Subclass it for your own order: define `__iter__` as a function of `self.seed` and `self.epoch`, `__len__`,
     and `describe`, the facts that the order depends on; a `DataLoader` compares them before it resumes.
     """
 
@@ -38,7 +38,7 @@ class Sampler:
         raise DatasetError(f"{type(self).__name__} should define __len__, how many items one epoch gives")
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of `epoch`; an iterator that is already under way is not touched."""
+        """Makes the next iteration that of `epoch`; a running iterator is not affected."""
         self.epoch = check_count(epoch, "epoch", type(self).__name__, at_least=0)
 
     def describe(self) -> dict[str, object]:
@@ -154,7 +154,7 @@ class SequentialSampler(IndexSampler):
 
 
 class RandomSampler(IndexSampler):
-    """Gives a permutation of 0..n-1, another one each epoch.
+    """Gives a permutation of 0..n-1, a different one each epoch.
 
     Args:
       data_source: a dataset, or its length n.
@@ -227,7 +227,7 @@ class WeightedRandomSampler(IndexSampler):
     """Gives `num_samples` indices, drawn with probability in proportion to `weights`.
 
     Args:
-      weights: one an example, finite and at least 0; they need not sum to 1. A weight of 0 is never drawn.
+      weights: one per example, finite and at least 0; they need not sum to 1. A weight of 0 is never drawn.
       num_samples: how many indices an epoch has.
       replacement: draw independently (default). Without it no index comes twice, and at least `num_samples` weights
         must be positive; drawn by exponential keys (Efraimidis and Spirakis, 2006).

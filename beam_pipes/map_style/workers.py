@@ -3,11 +3,11 @@
     loader ──(epoch, indices)──► pipe ──► serve(): load_examples ──► encode ──► pipe ──► loader, in order
     loader ──indices──► OrderedPrefetcher: load_examples ──► loader, in order
 
-`load_examples` reads the examples of one batch; whatever goes wrong names the example. Processes are started with
+`load_examples` reads the examples of one batch; any error names the example. Processes are started with
 `spawn`: a forked child inherits locks held by threads that it does not have; tokenizers, TensorFlow and JAX deadlock
-there. Each worker is joined to the loader by one pipe and ends when that pipe does, so none outlives its loader or the
-process of its loader, even one that is killed. Large arrays travel outside the pickle, without another copy on either
-side. Ctrl-C is held back while a process is started and noted, which it must not cut in two.
+there. Each worker is connected to the loader by one pipe and ends with it, so none outlives its loader or the loader's
+process, even if that is killed. Large arrays travel outside the pickle, without another copy on either side. Ctrl-C is
+blocked while a process is started and registered, which must not be interrupted halfway.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _load_all(dataset: MapStyle, indices: list[int]) -> list[object]:
 
 
 def short(indices: list[int]) -> str:
-    """Shows indices, the first eight of many."""
+    """Shows indices; of many, only the first eight."""
     if len(indices) <= 8:
         return str(indices)
     return f"[{', '.join(map(str, indices[:8]))}, … {len(indices) - 8} more]"
@@ -94,7 +94,7 @@ BESIDE_BYTES = 64 * 1024
 
 
 def encode(value: object) -> list[bytes | memoryview]:
-    """Returns the messages that stand for `value`; raises what pickling raises, before anything is sent."""
+    """Returns the messages that encode `value`; errors of pickling are raised before anything is sent."""
     beside: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -126,7 +126,7 @@ def receive(connection: Connection) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """An exception on its way to the parent: its words, its cause if that can travel, and the traceback as text."""
+    """An exception to be sent to the parent: its message, its cause if picklable, and the traceback as text."""
 
     message: str
     attributes: dict[str, object]
@@ -138,13 +138,13 @@ def serve(connection: Connection, number: int) -> None:
     """Runs in the worker process; the first message is the pickled dataset, later ones are (epoch, indices)."""
     # Ctrl-C reaches the whole group: only the parent acts on it, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back since before this process began
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked since before this process began
     try:
         packed = connection.recv_bytes()
     except (EOFError, OSError):
-        return  # the loader was gone before this process was up
+        return  # the loader ended before this process was ready
     requests: queue.SimpleQueue[tuple[int, list[int]]] = queue.SimpleQueue()
-    # A thread reads the pipe at all times: the parent can never block on a full one, and its end is noticed at once.
+    # A thread reads the pipe at all times, so the parent never blocks on a full one, and its end is noticed at once.
     threading.Thread(target=_read_requests, args=(connection, requests), daemon=True).start()
     dataset = _unpack(packed, number)
     while True:
@@ -158,7 +158,7 @@ def serve(connection: Connection, number: int) -> None:
         try:
             send(connection, messages)
         except ConnectionError:
-            return  # nobody waits for it any more
+            return  # nobody waits for the answer
 
 
 def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int, list[int]]]) -> None:
@@ -166,7 +166,7 @@ def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int
         while True:
             requests.put(receive(connection))
     except (EOFError, OSError):
-        # The loader was closed, or its process is gone, however it ended: leave, even from the middle of user code.
+        # The loader was closed or its process ended: exit, even from the middle of user code.
         os._exit(0)
 
 
@@ -199,7 +199,7 @@ def _travels(cause: BaseException | None) -> bool:
     try:
         return type(pickle.loads(pickle.dumps(cause))) is type(cause)
     except Exception:
-        return False  # an exception class may refuse to be pickled, or to be built again, in any way it likes
+        return False  # an exception class may fail in any way when pickled or rebuilt
 
 
 JOIN_SECS = 5.0
@@ -213,9 +213,9 @@ class RemoteTraceback(Exception):
 
 
 class WorkerPool:
-    """Worker processes that each hold the dataset, and answer requests in the order they came.
+    """Worker processes that each hold the dataset, and answer requests in order.
 
-    A pool serves one `load` at a time, and is closed where that stops half-way: no answer is ever left in a pipe.
+    A pool serves one `load` at a time, and is closed if that stops half-way, so that no answer is left in a pipe.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class WorkerPool:
         self, batches: Iterator[list[int]], epoch: int, *, prefetch: int, timeout: float | None
     ) -> Iterator[Loaded]:
         """Yields `(indices, examples)` of each batch in order; batch k is loaded by worker k modulo their number."""
-        failures: list[Exception] = []  # of the sampler: raised after the batches that it gave first
+        failures: list[Exception] = []  # of the sampler: raised after the batches before them
         batches = _until_failure(batches, failures)
         turns = itertools.cycle(range(len(self._workers)))
         pending: deque[tuple[int, list[int]]] = deque()
@@ -266,7 +266,7 @@ class WorkerPool:
             raise failures[0]
 
     def close(self) -> None:
-        """Ends every worker: by closing its pipe, by force where that does not help within seconds."""
+        """Ends every worker by closing its pipe, or by force if that does not help within seconds."""
         with interrupts_held_back():
             for _, connection in self._workers:
                 connection.close()
@@ -276,19 +276,19 @@ class WorkerPool:
                 if process.is_alive():
                     process.kill()
                     process.join(JOIN_SECS)
-                if not process.is_alive():  # SIGKILL waits for the kernel, as for a disk that does not answer
+                if not process.is_alive():  # SIGKILL waits for the kernel, for example for an unresponsive disk
                     process.close()
             self._workers.clear()
 
     def __del__(self) -> None:
-        if hasattr(self, "_workers"):  # an interrupt may have come before anyone held the pool, or it held anything
+        if hasattr(self, "_workers"):  # an interrupt may have come before the pool was complete
             self.close()
 
     def _start(self, number: int) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, number), name=f"map-style-loader-{number}", daemon=True)
-        resource_tracker.ensure_running()  # a start that finds it gone unblocks Ctrl-C again
+        resource_tracker.ensure_running()  # if it is not running, starting it later unblocks Ctrl-C
         try:
             with children_deaf_to_interrupts():
                 process.start()
@@ -298,7 +298,7 @@ class WorkerPool:
 
     def _request(self, number: int, epoch: int, indices: list[int]) -> tuple[int, list[int]]:
         connection = self._workers[number][1]
-        with contextlib.suppress(ConnectionError):  # a worker that died is reported where its answer is missed
+        with contextlib.suppress(ConnectionError):  # a dead worker is reported when its answer is missing
             send(connection, encode((epoch, indices)))
         return number, indices
 
@@ -363,15 +363,15 @@ Loaded = tuple[list[int], list[object]]
 def load_on_threads(
     dataset: MapStyle, batches: Iterator[list[int]], epoch: int, *, num_workers: int, prefetch: int
 ) -> Generator[Loaded, None, None]:
-    """Yields `(indices, examples)` of each batch in order, with `num_workers * prefetch` batches under way.
+    """Yields `(indices, examples)` of each batch in order, with `num_workers * prefetch` batches in flight.
 
-    The threads live as long as this iterator: closing it lets each finish the example it is at, and joins them.
+    The threads live as long as this iterator: closing it lets each finish its current example, and joins them.
     """
     stopped = threading.Event()
 
     def load(indices: list[int]) -> Loaded:
         if not hasattr(dataset, "__getitems__"):
-            # One by one, so that a closed iterator waits for an example and not for a batch.
+            # One by one, so that closing waits for an example rather than a batch.
             return indices, [
                 example
                 for index in indices
@@ -388,7 +388,7 @@ def load_on_threads(
         load, batches, workers=num_workers, depth=num_workers * prefetch, name="map-style-loader", describe=at_examples
     )
     try:
-        # Not `yield from`, which would close it before the threads are told to stop.
+        # Not `yield from`, which would close it before the threads are stopped.
         while (batch := next(loaded, None)) is not None:
             yield batch
     finally:

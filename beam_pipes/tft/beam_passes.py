@@ -115,11 +115,10 @@ class _Analysis:
         self._specs = adapter.TensorAdapter(self._config).TypeSpecs()
 
     def entry_keys(self) -> list[bytes]:
-        """The entries of the analyzer cache that have the same keys in another process, sorted. A key is a digest of
-        the traced graph.
+        """The entries of the analyzer cache that have the same keys in another process, sorted.
 
-        If it changes between traces, as TensorFlow numbers its functions, its entry could not be found again: inputs
-        are kept instead.
+        A key is a digest of the traced graph. If it changes between traces, with TensorFlow's numbers of functions, its
+        entry could not be found again: inputs are kept instead.
         """
         first, second = (
             self._builder.get_analysis_cache_entry_keys(self._preprocessing_fn, self._specs, [self._key], False)

@@ -1,7 +1,7 @@
 """Metrics as TensorBoard summaries.
 
 `tf.summary.scalar` and the like belong to the package tensorboard, which TensorFlow no longer installs. Their format is
-documented, a tensor with the name of the plugin that shows it, and TensorFlow's own `tf.summary.write` can write it; so
+documented: a tensor with the name of the plugin that shows it, and TensorFlow's own `tf.summary.write` can write it; so
 only TensorFlow is needed here, and TensorBoard (wherever it runs) shows the same.
 """
 

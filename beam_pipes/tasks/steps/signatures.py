@@ -4,7 +4,7 @@ A step is a function of a `tf.data.Dataset`, of one Python example (`python_map`
 gives a function of a dataset the other forms. Metric functions are classified by their parameters: predictions, scores,
 or predictions with auxiliary values.
 
-First, flattening nested dicts, and the inverse.
+The first functions flatten nested dicts, and restore them.
 """
 
 from __future__ import annotations
