@@ -143,7 +143,7 @@ def _decode(value: object) -> object:
     if kind == "$dataclass":
         cls = _import(held[0])
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
-            raise GraphError(f"the serialized graph refers to {held[0]!r} as a dataclass, and it is none")
+            raise GraphError(f"the serialized graph refers to {held[0]!r} as a dataclass, which it is not")
         fields = {key: _decode(one) for key, one in held[1].items()}
         make: Callable[..., object] = cls
         if inspect.signature(make).parameters.keys() >= fields.keys():
@@ -200,6 +200,6 @@ def deserialize(text: str | bytes, cls: Callable[..., Graph], options: Mapping[s
 def _operator_class(row: Mapping[str, str]) -> type[Operator]:
     found = _import(row["class"])
     if not (isinstance(found, type) and issubclass(found, Operator)):
-        raise GraphError(f"the serialized graph refers to {row['class']!r} as an operator, and it is none")
+        raise GraphError(f"the serialized graph refers to {row['class']!r} as an operator, which it is not")
     found.op_name = row["op_name"]
     return found

@@ -266,7 +266,7 @@ def test_sources_that_do_not_are_refused() -> None:
     counter = iter(range(100))
     blind = define(lambda: np.full(4, next(counter)))
     blind.run()
-    with pytest.raises(GraphError, match="a source that is told nothing cannot go on in the middle of an epoch"):
+    with pytest.raises(GraphError, match="a source without arguments cannot continue in the middle of an epoch"):
         blind.restore(blind.state)
     once = define(iter([np.zeros(4)] * 3))
     once.run()

@@ -78,7 +78,7 @@ def test_what_is_no_graph_is_refused(text: str, message: str) -> None:
 def test_only_operators_are_made_of_what_a_graph_names(files_root: str) -> None:
     made = json.loads(define(files_root).serialize())
     made["operators"][0]["class"] = "subprocess:Popen"
-    with pytest.raises(GraphError, match="refers to 'subprocess:Popen' as an operator, and it is none"):
+    with pytest.raises(GraphError, match="refers to 'subprocess:Popen' as an operator, which it is not"):
         Pipeline.deserialize(json.dumps(made))
     made["operators"][0]["class"] = "no.such.module:Thing"
     with pytest.raises(GraphError, match="refers to 'no.such.module:Thing', which cannot be imported"):

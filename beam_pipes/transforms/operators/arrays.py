@@ -209,9 +209,9 @@ class Reshape(Operator):
     optional_inputs = 1
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
     shape = Argument("ints", default=None, doc="extents of the output; one may be -1", static=True, least=-1)
-    rel_shape = Argument("floats", default=None, doc="extents of the output by those of the input", static=True)
-    src_dims = Constant("ints", default=None, doc="which extents of the input are taken; -1 for an axis of 1")
-    layout = Constant("str", default=None, doc="names of the axes; those of the input where the rank stays the same")
+    rel_shape = Argument("floats", default=None, doc="extents of the output relative to the input", static=True)
+    src_dims = Constant("ints", default=None, doc="source axes of the input; -1 for a new axis of 1")
+    layout = Constant("str", default=None, doc="names of the axes; those of the input if the rank is unchanged")
 
     exclusive = (("shape", "rel_shape"),)
 

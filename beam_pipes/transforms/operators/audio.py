@@ -35,12 +35,12 @@ class MelFilterBank(Operator):
     inputs = ("spectrogram",)
     devices = ("cpu", "gpu")
     version = "2"
-    nfilter = Constant("int", default=128, doc="how many filters", least=1)
+    nfilter = Constant("int", default=128, doc="number of filters", least=1)
     sample_rate = Constant("float", default=44100.0, doc="of the wave, in Hz")
-    freq_low = Constant("float", default=0.0, doc="where the first filter begins, in Hz")
-    freq_high = Constant("float", default=0.0, doc="where the last one ends, in Hz; 0 is half the sample rate")
+    freq_low = Constant("float", default=0.0, doc="start of the first filter, in Hz")
+    freq_high = Constant("float", default=0.0, doc="end of the last filter, in Hz; 0 is half the sample rate")
     normalize = Constant("bool", default=True, doc="whether filters have unit area, instead of a peak of 1")
-    mel_formula = Constant("str", default="slaney", doc="what mels are", choices=SCALES)
+    mel_formula = Constant("str", default="slaney", doc="the definition of mels", choices=SCALES)
 
     def check(self) -> None:
         if not 0 <= self.freq_low < self._top <= self.sample_rate / 2:
@@ -239,8 +239,8 @@ class ToDecibels(Operator):
     inputs = ("data",)
     devices = ("cpu", "gpu")
     multiplier = Constant("float", default=10.0, doc="10 for power, 20 for magnitude", above=0)
-    reference = Constant("float", default=0.0, doc="what is 0 dB; 0 is the largest value of each sample", least=0)
-    cutoff_db = Constant("float", default=-200.0, doc="what is less counts as this many dB")
+    reference = Constant("float", default=0.0, doc="the value of 0 dB; 0 for the largest value of each sample", least=0)
+    cutoff_db = Constant("float", default=-200.0, doc="floor in dB: lower values are raised to it")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0].replace(dtype=np.dtype("float32"))
@@ -324,9 +324,9 @@ class AudioResample(Mapped):
     """
 
     in_rate = Argument("float", default=None, doc="the rate of the wave")
-    out_rate = Argument("float", default=None, doc="the rate that it gets, in the same unit")
-    scale = Argument("float", default=None, doc="how many samples there are for each one, instead of two rates")
-    out_length = Argument("int", default=None, doc="how many samples there are, instead of rates or a scale")
+    out_rate = Argument("float", default=None, doc="the rate of the output, in the same unit")
+    scale = Argument("float", default=None, doc="output samples per input sample, instead of two rates")
+    out_length = Argument("int", default=None, doc="number of output samples, instead of rates or a scale")
     quality = Constant("float", default=50.0, doc="0 to 100: how many lobes of the sinc count, 3, 16 at 50, up to 64")
     dtype = Constant("dtype", default=None, doc="the dtype of the output, in its full range; the input's by default")
 
@@ -426,11 +426,11 @@ class PreemphasisFilter(Mapped):
     `[0.5, 1.5, 3]`.
     """
 
-    preemph_coeff = Argument("float", default=0.97, doc="which part")
+    preemph_coeff = Argument("float", default=0.97, doc="the part that is subtracted")
     border = Constant(
         "str",
         default="clamp",
-        doc="what is before the first: itself, 'clamp', 'zero', or the second, 'reflect'",
+        doc="the value before the first one: a copy of it, 'clamp', 'zero', or the second, 'reflect'",
         choices=("clamp", "reflect", "zero"),
     )
     dtype = Constant("dtype", default="float32", doc="the dtype of the output")
@@ -451,7 +451,7 @@ class NonsilentRegion(Operator):
 
     inputs = ("wave",)
     num_outputs = 2
-    cutoff_db = Argument("float", default=-60.0, doc="what is less, in dB, is silent")
+    cutoff_db = Argument("float", default=-60.0, doc="level in dB below which a window is silent")
     window_length = Argument("int", default=2048, doc="samples of a window, at most those of the wave")
     reference_power = Argument("float", default=0.0, doc="the mean square that is 0 dB; 0: the highest of the wave")
     without_effect = (*Operator.without_effect, "reset_interval")
@@ -475,7 +475,7 @@ class PowerSpectrum(Operator):
     """Power, or magnitude, of the spectrum along an axis: `power_spectrum([1, 1, 1, 1])` → `[16, 0, 0]`, float32."""
 
     inputs = ("data",)
-    axis = Constant("int", default=-1, doc="along which axis")
+    axis = Constant("int", default=-1, doc="the axis")
     nfft = Constant("int", default=None, doc="points of the transform; the extent of the axis by default")
     power = Constant("int", default=2, doc="2 for the power, 1 for the magnitude")
 
@@ -494,13 +494,13 @@ class MFCC(Operator):
     """
 
     inputs = ("spectrogram",)
-    n_mfcc = Constant("int", default=20, doc="how many coefficients, at most as many as there are bins")
-    dct_type = Constant("int", default=2, doc="1 to 4: which cosine transform", least=1, most=4)
+    n_mfcc = Constant("int", default=20, doc="number of coefficients, at most the number of bins")
+    dct_type = Constant("int", default=2, doc="type of the cosine transform, 1 to 4", least=1, most=4)
     normalize = Constant("bool", default=False, doc="whether its basis is orthonormal; not for type 1")
     lifter = Constant(
         "float", default=0.0, doc="coefficient i is multiplied by 1 + lifter / 2 sin(π (i + 1) / lifter); 0: by 1"
     )
-    axis = Constant("int", default=0, doc="where the bins are")
+    axis = Constant("int", default=0, doc="the axis of the bins")
 
     def check(self) -> None:
         if self.dct_type == 1 and self.normalize:

@@ -69,7 +69,7 @@ def about(linear: Array, center: Array | None) -> Array:
 class Translation(AffineMap):
     """Adds `offset`: `transforms.translation(offset=(1, 2))` → `[[1, 0, 1], [0, 1, 2]]`."""
 
-    offset = Argument("floats", doc="what is added, a number an axis")
+    offset = Argument("floats", doc="the offset, one number per axis")
 
     def matrix(self, *, offset: Array) -> Array:
         return np.column_stack([np.eye(len(offset)), offset])
@@ -79,8 +79,8 @@ class Scale(AffineMap):
     """Multiplies by `scale`: `transforms.scale(scale=(2, 3))` → `[[2, 0, 0], [0, 3, 0]]`."""
 
     scale = Argument("floats", doc="a factor for each axis, or one with ndim")
-    center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
-    ndim = Constant("int", default=None, doc="how many axes there are, where scale is one number")
+    center = Argument("floats", default=None, doc="the fixed point; the origin by default")
+    ndim = Constant("int", default=None, doc="number of axes, if scale is one number")
 
     def matrix(self, *, scale: Array, center: Array | None) -> Array:
         return about(np.diag(np.broadcast_to(scale, self.ndim or len(scale))), center)
@@ -93,8 +93,8 @@ class Rotation(AffineMap):
     """
 
     angle = Argument("float", doc="degrees")
-    axis = Argument("floats", default=None, doc="three numbers, the direction that is turned about")
-    center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
+    axis = Argument("floats", default=None, doc="the axis of rotation, three numbers")
+    center = Argument("floats", default=None, doc="the fixed point; the origin by default")
 
     def matrix(self, *, angle: float, axis: Array | None, center: Array | None) -> Array:
         cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
@@ -115,7 +115,7 @@ class Shear(AffineMap):
 
     shear = Argument("floats", default=None, doc="the parts")
     angles = Argument("floats", default=None, doc="the same as angles in degrees, whose tangents are the parts")
-    center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
+    center = Argument("floats", default=None, doc="the fixed point; the origin by default")
 
     def matrix(self, *, shear: Array | None, angles: Array, center: Array | None) -> Array:
         if (shear is None) == (angles is None):
@@ -132,11 +132,11 @@ class Shear(AffineMap):
 class Crop(AffineMap):
     """Maps one box to another: `transforms.crop(from_end=(2, 4))` → `[[0.5, 0, 0], [0, 0.25, 0]]`."""
 
-    from_start = Argument("floats", default=0.0, doc="where the box begins that is mapped")
-    from_end = Argument("floats", default=1.0, doc="where it ends")
-    to_start = Argument("floats", default=0.0, doc="where the box begins that it is mapped to")
-    to_end = Argument("floats", default=1.0, doc="where it ends")
-    absolute = Constant("bool", default=False, doc="whether starts and ends change places where they are reversed")
+    from_start = Argument("floats", default=0.0, doc="start of the source box")
+    from_end = Argument("floats", default=1.0, doc="its end")
+    to_start = Argument("floats", default=0.0, doc="start of the target box")
+    to_end = Argument("floats", default=1.0, doc="its end")
+    absolute = Constant("bool", default=False, doc="whether reversed starts and ends are swapped")
 
     def matrix(self, *, from_start: Array, from_end: Array, to_start: Array, to_end: Array) -> Array:
         try:
@@ -202,13 +202,13 @@ class CoordTransform(Operator):
 class CoordFlip(Mapped):
     """Mirrors points about a centre: `coord_flip([[0.25, 1]])` → `[[0.75, 1]]`."""
 
-    layout = Constant("str", default=None, doc="which coordinate is which: xy, or xyz for three, by default")
-    flip_x = Argument("int", default=1, doc="mirrors x where it is not 0")
-    flip_y = Argument("int", default=0, doc="mirrors y where it is not 0")
-    flip_z = Argument("int", default=0, doc="mirrors z where it is not 0")
-    center_x = Argument("float", default=0.5, doc="where x is mirrored at")
-    center_y = Argument("float", default=0.5, doc="where y is mirrored at")
-    center_z = Argument("float", default=0.5, doc="where z is mirrored at")
+    layout = Constant("str", default=None, doc="order of the coordinates: xy, or xyz for three, by default")
+    flip_x = Argument("int", default=1, doc="mirrors x if not 0")
+    flip_y = Argument("int", default=0, doc="mirrors y if not 0")
+    flip_z = Argument("int", default=0, doc="mirrors z if not 0")
+    center_x = Argument("float", default=0.5, doc="the centre for x")
+    center_y = Argument("float", default=0.5, doc="the centre for y")
+    center_z = Argument("float", default=0.5, doc="the centre for z")
 
     def run(self, sample: Sample, data: Array, **given: Given) -> object:
         made = data.copy()
@@ -243,8 +243,8 @@ class _Boxes(Operator):
 class BbFlip(_Boxes):
     """Mirrors boxes: `bb_flip([[0.1, 0.2, 0.3, 0.4]])` → `[[0.6, 0.2, 0.3, 0.4]]` (left, top, width, height)."""
 
-    horizontal = Argument("int", default=1, doc="mirrors left and right where it is not 0")
-    vertical = Argument("int", default=0, doc="mirrors top and bottom where it is not 0")
+    horizontal = Argument("int", default=1, doc="mirrors left and right if not 0")
+    vertical = Argument("int", default=0, doc="mirrors top and bottom if not 0")
 
     def run(self, sample: Sample, boxes: Array, *, horizontal: int, vertical: int) -> Array:
         mirrored = np.array([bool(horizontal), bool(vertical)])
@@ -256,9 +256,9 @@ class BBoxPaste(_Boxes):
     `[[0.25, 0.25, 0.5, 0.5]]`.
     """
 
-    ratio = Argument("float", doc="size of the canvas by that of the image, at least 1", least=1)
-    paste_x = Argument("float", default=0.5, doc="where the image lies: 0 at the left, 1 at the right")
-    paste_y = Argument("float", default=0.5, doc="where the image lies: 0 at the top, 1 at the bottom")
+    ratio = Argument("float", doc="size of the canvas relative to the image, at least 1", least=1)
+    paste_x = Argument("float", default=0.5, doc="position of the image: 0 at the left, 1 at the right")
+    paste_y = Argument("float", default=0.5, doc="position of the image: 0 at the top, 1 at the bottom")
 
     def run(self, sample: Sample, boxes: Array, *, ratio: float, paste_x: float, paste_y: float) -> Array:
         start = np.array([paste_x, paste_y]) * (ratio - 1)
@@ -279,21 +279,25 @@ class RandomBBoxCrop(Operator):
     inputs = ("boxes", "labels")
     optional_inputs = 1
     random = True
-    thresholds = Constant("floats", default=0.0, doc="least overlaps, of which one is drawn")
-    threshold_type = Constant("str", default="iou", doc="what the overlap is divided by", choices=("iou", "overlap"))
-    all_boxes_above_threshold = Constant("bool", default=True, doc="whether each box has to overlap, or one of them")
+    thresholds = Constant("floats", default=0.0, doc="minimum overlaps, one of which is drawn")
+    threshold_type = Constant("str", default="iou", doc="the definition of overlap", choices=("iou", "overlap"))
+    all_boxes_above_threshold = Constant("bool", default=True, doc="whether each box must overlap, or only one of them")
     aspect_ratio = positive_range(default=(1.0, 1.0), doc="least and largest width / height of the window")
     scaling = positive_range(default=(1.0, 1.0), doc="least and largest extent of the window", most=1)
     crop_shape = Argument("ints", default=None, doc="the size of the window in pixels, instead of a drawn one")
     input_shape = Argument("ints", default=None, doc="the size of the image in pixels; goes with crop_shape")
-    shape_layout = Constant("str", default="WH", doc="which extents these two are", choices=("WH", "HW"))
-    bbox_layout = Constant("str", default=None, doc="what boxes are; by ltrb by default", choices=_LAYOUTS.values())
+    shape_layout = Constant("str", default="WH", doc="order of these two extents", choices=("WH", "HW"))
+    bbox_layout = Constant(
+        "str", default=None, doc="layout of boxes; by default given by ltrb", choices=_LAYOUTS.values()
+    )
     ltrb = Constant("bool", default=True, doc="whether boxes are two corners, or left, top, width, height")
-    bbox_prune_threshold = Constant("float", default=None, doc="the least part of a box that is kept")
-    allow_no_crop = Constant("bool", default=True, doc="whether no crop is one of what is drawn; not with crop_shape")
-    num_attempts = Constant("int", default=1, doc="how many windows are tried with a threshold before another is drawn")
-    total_num_attempts = Constant("int", default=-1, doc="after how many windows the whole image is taken; -1 is 10000")
-    output_bbox_indices = Constant("bool", default=False, doc="whether the numbers of boxes that are kept are given")
+    bbox_prune_threshold = Constant("float", default=None, doc="minimum part of a box for it to be kept")
+    allow_no_crop = Constant("bool", default=True, doc="whether the draw may give no crop; not with crop_shape")
+    num_attempts = Constant("int", default=1, doc="windows tried with a threshold before another is drawn")
+    total_num_attempts = Constant(
+        "int", default=-1, doc="number of windows after which the whole image is taken; -1 is 10000"
+    )
+    output_bbox_indices = Constant("bool", default=False, doc="whether the indices of kept boxes are an output")
     without_effect = (*Operator.without_effect, "quiet")
     together = (("crop_shape", "input_shape"),)
 

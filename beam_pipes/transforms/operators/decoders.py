@@ -124,7 +124,7 @@ class PeekImageShape(Operator):
 
     inputs = ("data",)
     adjust_orientation = Image.adjust_orientation
-    image_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="the colour space that is meant")
+    image_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="the colour space of the output")
     dtype = Constant("dtype", default="int64", doc="the dtype of the output")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:

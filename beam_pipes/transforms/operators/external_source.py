@@ -43,7 +43,7 @@ class ExternalSource(Fed):
 
     positional = ("source", "num_outputs")
     without_effect = (*Operator.without_effect, "blocking", "cuda_stream", "use_copy_kernel")
-    source = Constant("any", default=None, doc="what gives the data; None where it is pushed")
+    source = Constant("any", default=None, doc="the source of the data; None if it is pushed")
     num_outputs = Constant(
         "int", default=None, doc="how many data nodes it gives, as a list; one node by default", least=1
     )
@@ -56,12 +56,12 @@ class ExternalSource(Fed):
     )
     batch = Constant("bool", default=True, doc="whether `source` gives batches or samples")
     batch_info = Constant("bool", default=False, doc="whether a callable of batches gets a BatchInfo")
-    repeat_last = Constant("bool", default=False, doc="whether a pushed batch is given again where no other waits")
+    repeat_last = Constant("bool", default=False, doc="whether a pushed batch is repeated if no other is waiting")
     parallel = Constant("bool", default=False, doc="accepted as DALI's: iterators make batches ahead in any case")
     no_copy = Constant("bool", default=False, doc="accepted as DALI's: what the source gives is copied in any case")
     prefetch_queue_depth = Constant("int", default=1, doc="accepted as DALI's: the pipeline's own decides")
     layout = Constant("strs", default=None, doc="names of the axes, such as 'HWC'; one, or one for each output")
-    dtype = Constant("any", default=None, doc="the dtype of the samples, checked; one, or a list with one an output")
+    dtype = Constant("any", default=None, doc="the dtype of the samples, checked; one, or a list with one per output")
     ndim = Constant("ints", default=None, doc="the rank of the samples, checked; one, or one for each output")
 
     def check(self) -> None:
@@ -201,30 +201,30 @@ class CalledStream(_SourceStream):
 
     def __init__(self, operator: ExternalSource) -> None:
         super().__init__(operator)
-        self._is_told = _takes_an_argument(operator.source)
+        self._takes_info = _takes_an_argument(operator.source)
 
     def next(self, place: BatchPlace) -> list[TensorList] | None:
         operator = self.operator
         if operator.batch:
             told: object = BatchInfo(place.iteration, place.epoch) if operator.batch_info else place.iteration
             try:
-                return operator.columns(operator.source(told) if self._is_told else operator.source())
+                return operator.columns(operator.source(told) if self._takes_info else operator.source())
             except StopIteration:
                 return None
         samples = []
         try:
             for index in range(place.size):
                 info = SampleInfo(place.first + index, index, place.iteration, place.epoch)
-                samples.append(operator.source(info) if self._is_told else operator.source())
+                samples.append(operator.source(info) if self._takes_info else operator.source())
         except StopIteration:
             pass
         return self._of_samples(samples)
 
     def move(self, epoch: int, iteration: int, *, batch_size: int) -> None:
-        if not self._is_told and iteration:
+        if not self._takes_info and iteration:
             raise GraphError(
-                f"{self.operator.name}: a source that is told nothing cannot go on in the middle of an epoch. Let it "
-                "take the number of the batch, a BatchInfo or a SampleInfo."
+                f"{self.operator.name}: a source without arguments cannot continue in the middle of an epoch. Let "
+                "it take the number of the batch, a BatchInfo or a SampleInfo."
             )
 
 
@@ -345,12 +345,10 @@ class PythonFunction(Operator):
     side_effects = True
     holds_gil = True
     positional = ("function",)
-    function = Constant("callable", doc="what is called with NumPy arrays, one for each input")
-    num_outputs = Constant("int", default=1, doc="how many arrays it returns")
+    function = Constant("callable", doc="the function, called with one NumPy array for each input")
+    num_outputs = Constant("int", default=1, doc="number of arrays that it returns")
     batch_processing = Constant("bool", default=False, doc="whether it takes and gives lists of all samples of a batch")
-    pure = Constant(
-        "bool", default=False, doc="whether what it returns depends on its inputs alone, and it does no more"
-    )
+    pure = Constant("bool", default=False, doc="whether its result depends only on its inputs, without side effects")
 
     def check(self) -> None:
         self.side_effects = not self.pure

@@ -23,7 +23,7 @@ class Cat(Operator):
     inputs = ("input",)
     variadic = True
     devices = ("cpu", "gpu")
-    axis = Constant("int", default=0, doc="along which axis")
+    axis = Constant("int", default=0, doc="the axis")
     axis_name = Constant("str", default=None, doc="the same by its name in the layout")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
@@ -78,8 +78,8 @@ class Stack(Operator):
     inputs = ("input",)
     variadic = True
     devices = ("cpu", "gpu")
-    axis = Constant("int", default=0, doc="where the new axis stands in the output")
-    axis_name = Constant("letter", default=None, doc="its name, where the samples have a layout")
+    axis = Constant("int", default=0, doc="position of the new axis in the output")
+    axis_name = Constant("letter", default=None, doc="its name, if the samples have a layout")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         first = joined(self, inputs)
@@ -119,7 +119,7 @@ class Pad(Operator):
     axis_names = Constant("str", default=None, doc="the same by name")
     shape = Argument("ints", default=None, doc="extents of the output, one for each of the axes", static=True)
     align = Constant("ints", default=None, doc="extents are multiples of it: one, or one for each of the axes", least=1)
-    fill_value = Argument("float", default=0.0, doc="what is padded with")
+    fill_value = Argument("float", default=0.0, doc="the padding value")
 
     exclusive = (("axes", "axis_names"),)
 
@@ -217,11 +217,11 @@ class OneHot(Operator):
 
     inputs = ("data",)
     devices = ("cpu", "gpu")
-    num_classes = Constant("int", doc="how many classes there are", least=1)
-    axis = Constant("int", default=-1, doc="where the new axis stands in the output")
+    num_classes = Constant("int", doc="number of classes", least=1)
+    axis = Constant("int", default=-1, doc="position of the new axis in the output")
     axis_name = Constant("letter", default=None, doc="its name: the output then has a layout")
-    on_value = Constant("float", default=1.0, doc="what stands at the class")
-    off_value = Constant("float", default=0.0, doc="what stands elsewhere")
+    on_value = Constant("float", default=1.0, doc="value at the class")
+    off_value = Constant("float", default=0.0, doc="value elsewhere")
     dtype = Constant("dtype", default="float32", doc="the dtype of the output")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:

@@ -78,10 +78,10 @@ class Uniform(Drawing):
     """
 
     range = Argument(
-        "floats", default=(-1.0, 1.0), doc="lowest number, and the one that all are below", sizes=(2,), ascending=True
+        "floats", default=(-1.0, 1.0), doc="lowest number, and the exclusive upper bound", sizes=(2,), ascending=True
     )
     values = Argument("floats", default=None, doc="the numbers to choose from, instead of a range")
-    dtype = Constant("dtype", default="float32", doc="the dtype of what is given")
+    dtype = Constant("dtype", default="float32", doc="the dtype of the output")
 
     def check(self) -> None:
         if self.constants.get("values") is not None and not len(self.constants["values"]):
@@ -127,7 +127,7 @@ class Normal(Drawing):
 
     mean = Argument("float", default=0.0, doc="the mean")
     stddev = Argument("float", default=1.0, doc="the standard deviation", least=0)
-    dtype = Constant("dtype", default="float32", doc="the dtype of what is given; integers are rounded")
+    dtype = Constant("dtype", default="float32", doc="the dtype of the output; integers are rounded")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
@@ -163,8 +163,8 @@ class CoinFlip(Drawing):
     `coin_flip(probability=0.25, dtype=types.BOOL)` → `True, False, False, False, …`
     """
 
-    probability = Argument("float", default=0.5, doc="how likely one is, 0 to 1", least=0, most=1)
-    dtype = Constant("dtype", default="int32", doc="the dtype of what is given")
+    probability = Argument("float", default=0.5, doc="probability of 1, from 0 to 1", least=0, most=1)
+    dtype = Constant("dtype", default="int32", doc="the dtype of the output")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
@@ -194,7 +194,7 @@ class Choice(Drawing):
     inputs = ("a", "shape_like")
     devices: ClassVar[tuple[Device, ...]] = ("cpu",)
     optional_inputs = 1
-    p = Argument("floats", default=None, doc="how likely each element is; all alike by default. Their sum is 1")
+    p = Argument("floats", default=None, doc="probability of each element, with sum 1; equal by default")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         a = inputs[0]

@@ -124,7 +124,7 @@ class Reduction(Operator):
     """Samples with some axes reduced to one number."""
 
     inputs: ClassVar[tuple[str, ...]] = ("data",)
-    axes = Constant("ints", default=None, doc="the axes that are summed up; all by default")
+    axes = Constant("ints", default=None, doc="the axes that are reduced; all by default")
     axis_names = Constant("str", default=None, doc="the same by name")
     keep_dims = Constant("bool", default=False, doc="whether these axes stay, with an extent of 1")
     #: (samples, axis, keepdims) → the reduced values.

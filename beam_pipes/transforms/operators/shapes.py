@@ -61,7 +61,7 @@ class Squeeze(Operator):
 
     inputs = ("data",)
     devices = _BOTH
-    axes = Constant("ints", default=None, doc="the axes that go")
+    axes = Constant("ints", default=None, doc="the axes to remove")
     axis_names = Constant("str", default=None, doc="the same by name")
 
     def check(self) -> None:
@@ -89,8 +89,8 @@ class ExpandDims(Operator):
 
     inputs = ("data",)
     devices = _BOTH
-    axes = Constant("ints", doc="where the new axes are in the output")
-    new_axis_names = Constant("str", default="", doc="their names, where samples have a layout")
+    axes = Constant("ints", doc="positions of the new axes in the output")
+    new_axis_names = Constant("str", default="", doc="their names, if samples have a layout")
 
     def check(self) -> None:
         if self.new_axis_names and len(self.new_axis_names) != len(self.axes):
@@ -256,8 +256,8 @@ class LookupTable(Operator):
 
     inputs = ("data",)
     keys = Constant("ints", default=(), doc="integers that are looked up", least=0, most=0xFFFF)
-    values = Constant("floats", default=(), doc="what they are replaced by")
-    default_value = Constant("float", default=0.0, doc="what all other integers are replaced by")
+    values = Constant("floats", default=(), doc="the values that replace them")
+    default_value = Constant("float", default=0.0, doc="the value that replaces all other integers")
     dtype = Constant("dtype", default="float32", doc="the dtype of the output")
 
     def check(self) -> None:
@@ -279,7 +279,7 @@ class LookupTable(Operator):
 class PermuteBatch(Mapped):
     """Sample i of the output is sample `indices[i]` of the batch: `permute_batch(images, indices=[2, 0, 1])`."""
 
-    indices = Argument("ints", doc="a list with a number for each sample of the batch, or one number a sample")
+    indices = Argument("ints", doc="a list with a number for each sample of the batch, or one number per sample")
     mixes_samples = True
 
     def run_batch(self, samples: Samples, data: TensorList, *, indices: Array) -> TensorList:

@@ -33,12 +33,12 @@ class Slice(Operator):
     inputs: ClassVar[tuple[str, ...]] = ("data", "anchor", "shape_input")
     optional_inputs = 2
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
-    start = Argument("ints", default=None, doc="where the window begins, in elements", static=True)
-    rel_start = Argument("floats", default=None, doc="where it begins, 0 to 1", static=True)
-    end = Argument("ints", default=None, doc="where it ends, in elements", static=True)
-    rel_end = Argument("floats", default=None, doc="where it ends, 0 to 1", static=True)
-    shape = Argument("ints", default=None, doc="how many elements it has", static=True)
-    rel_shape = Argument("floats", default=None, doc="which part of the extent it has", static=True)
+    start = Argument("ints", default=None, doc="start of the window, in elements", static=True)
+    rel_start = Argument("floats", default=None, doc="start, from 0 to 1", static=True)
+    end = Argument("ints", default=None, doc="end of the window, in elements", static=True)
+    rel_end = Argument("floats", default=None, doc="end, from 0 to 1", static=True)
+    shape = Argument("ints", default=None, doc="number of elements", static=True)
+    rel_shape = Argument("floats", default=None, doc="fraction of the extent", static=True)
     axes = Constant("ints", default=(1, 0), doc="the axes that the numbers are for")
     axis_names = Constant(
         "str", default="WH", doc="the same by name; taken where samples have a layout with these names"
@@ -48,10 +48,10 @@ class Slice(Operator):
     out_of_bounds_policy = Constant(
         "str",
         default="error",
-        doc="what happens where it reaches beyond the sample",
+        doc="the policy for windows beyond the sample",
         choices=POLICIES,
     )
-    fill_values = Constant("floats", default=0.0, doc="what is padded with: one value, or one a channel")
+    fill_values = Constant("floats", default=0.0, doc="the padding: one value, or one per channel")
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
 
     exclusive = (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape"))

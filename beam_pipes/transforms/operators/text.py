@@ -38,7 +38,7 @@ class Pack(Operator):
         "str", default="first_fit", doc="'first_fit' keeps the order of rows, 'best_fit' wastes less", choices=METHODS
     )
     truncate = Constant("bool", default=False, doc="whether sequences longer than a row are cut")
-    pad_value = Constant("int", default=0, doc="what fills the rest of a row")
+    pad_value = Constant("int", default=0, doc="the padding of a row")
 
     mixes_samples = True
 
@@ -90,7 +90,7 @@ class PadBatch(Operator):
         "int", default=None, doc="the length of all batches; that of the longest sequence by default", least=1
     )
     multiple_of = Constant("int", default=1, doc="lengths are a multiple of it", least=1)
-    pad_value = Constant("float", default=0.0, doc="what is padded with")
+    pad_value = Constant("float", default=0.0, doc="the padding value")
     truncate = Constant("bool", default=False, doc="whether sequences longer than `length` are cut")
 
     @property
@@ -145,9 +145,9 @@ class Tokenize(Operator):
     inputs = ("text",)
     positional = ("vocabulary",)
     vocabulary = Constant("any", doc="a vocabulary, or the path of a tokenizer.json or a .model")
-    append_eos = Constant("bool", default=False, doc="whether the id that ends a sequence follows")
+    append_eos = Constant("bool", default=False, doc="whether the id that ends a sequence is appended")
     max_length = Constant(
-        "int", default=None, doc="longer sequences are cut to so many ids, the end of it included", least=1
+        "int", default=None, doc="maximum number of ids, including the end; longer sequences are cut", least=1
     )
     dtype = Constant("dtype", default="int32", doc="the dtype of ids")
 

@@ -58,9 +58,9 @@ class BrightnessContrast(LinearColours):
     """
 
     brightness = Argument("float", default=1.0, doc="factor of the brightness: 0 is black, 2 twice as bright")
-    brightness_shift = Argument("float", default=0.0, doc="what is added, in parts of the output's range")
+    brightness_shift = Argument("float", default=0.0, doc="the shift, as a fraction of the output's range")
     contrast = Argument("float", default=1.0, doc="factor of the contrast: 0 is uniform grey")
-    contrast_center = Argument("float", default=None, doc="what contrast leaves as it is, in the input's units")
+    contrast_center = Argument("float", default=None, doc="the value that contrast keeps, in the input's units")
 
 
 class Brightness(LinearColours):
@@ -134,7 +134,7 @@ class Hue(Twist):
     """Turns the hue of RGB images: `hue([[[200, 100, 50]]], hue=30)` → `[[[169, 127, 0]]]`."""
 
     hue = ColorTwist.hue
-    image_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="taken so that graphs move over: it is RGB")
+    image_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="accepted for ported graphs: it is RGB")
 
 
 class Saturation(Twist):
@@ -151,7 +151,7 @@ class ColorSpaceConversion(Operator):
     """
 
     inputs = ("images",)
-    image_type = Constant(DALIImageType, doc="what the images are")
+    image_type = Constant(DALIImageType, doc="the colour space of the images")
     output_type = Constant(DALIImageType, doc="what they become; YCbCr is that of BT.601, luma from 16 to 235")
 
     def check(self) -> None:

@@ -32,16 +32,20 @@ class Cropping(Operator):
     )
     crop_h = Argument("float", default=0.0, doc="the height of the window; 0 is that of the image", static=True)
     crop_w = Argument("float", default=0.0, doc="the width of the window; 0 is that of the image", static=True)
-    crop_pos_x = Argument("float", default=0.5, doc="where it lies: 0 at the left, 1 at the right", least=0, most=1)
-    crop_pos_y = Argument("float", default=0.5, doc="where it lies: 0 at the top, 1 at the bottom", least=0, most=1)
+    crop_pos_x = Argument(
+        "float", default=0.5, doc="position of the window: 0 at the left, 1 at the right", least=0, most=1
+    )
+    crop_pos_y = Argument(
+        "float", default=0.5, doc="position of the window: 0 at the top, 1 at the bottom", least=0, most=1
+    )
     rounding = Constant("str", default="round", doc="how a place between pixels is rounded", choices=ROUNDINGS)
     out_of_bounds_policy = Constant(
         "str",
         default="error",
-        doc="what happens where the window is larger than the image",
+        doc="the policy for windows larger than the image",
         choices=POLICIES,
     )
-    fill_values = Constant("floats", default=0.0, doc="what is padded with: one value, or one a channel")
+    fill_values = Constant("floats", default=0.0, doc="the padding: one value, or one per channel")
 
     def check(self) -> None:
         given = [name for name in ("crop_h", "crop_w") if self.constants.get(name, 1.0)]
@@ -188,8 +192,8 @@ class Flip(Operator):
 
     inputs = ("images",)
     devices = ("cpu", "gpu")
-    horizontal = Argument("int", default=1, doc="mirrors left and right")
-    vertical = Argument("int", default=0, doc="mirrors top and bottom")
+    horizontal = Argument("int", default=1, doc="mirrors left and right if not zero")
+    vertical = Argument("int", default=0, doc="mirrors top and bottom if not zero")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         self._layout = image_layout(self, inputs[0])
@@ -230,11 +234,11 @@ class CropMirrorNormalize(Cropping):
     devices = ("cpu", "gpu")
     rounds_by_place = True
     fills_rows = True
-    mirror = Argument("int", default=0, doc="mirrors left and right where it is not zero")
-    mean = Argument("floats", default=0.0, doc="what is taken off: one number, or one a channel")
-    std = Argument("floats", default=1.0, doc="what is divided by: one number, or one a channel")
+    mirror = Argument("int", default=0, doc="mirrors left and right if not zero")
+    mean = Argument("floats", default=0.0, doc="the mean that is subtracted: one number, or one per channel")
+    std = Argument("floats", default=1.0, doc="the divisor: one number, or one per channel")
     scale = Constant("float", default=1.0, doc="a factor of the result")
-    shift = Constant("float", default=0.0, doc="what is added to the result")
+    shift = Constant("float", default=0.0, doc="an offset of the result")
     output_layout = Constant("str", default="CHW", doc="the order of the axes of the output")
     pad_output = Constant("bool", default=False, doc="whether channels are filled up to a power of two")
     dtype = Constant("dtype", default="float32", doc="the dtype of the result; integers are rounded and held in range")

@@ -83,11 +83,11 @@ class Erase(Mapped):
     Numbers are in the order of the axes, box after box; by default all axes but channels.
     """
 
-    anchor = Argument("matrix", default=None, doc="where boxes begin; at 0 by default")
-    shape = Argument("matrix", default=None, doc="how large they are")
+    anchor = Argument("matrix", default=None, doc="starts of boxes; 0 by default")
+    shape = Argument("matrix", default=None, doc="sizes of boxes")
     axis_names = Constant("str", default=None, doc="the axes that the numbers are for, by name: HW by default")
     axes = Constant("ints", default=None, doc="the same by number")
-    fill_value = Argument("floats", default=0.0, doc="what is filled in: one value, or one a channel")
+    fill_value = Argument("floats", default=0.0, doc="the fill value: one value, or one per channel")
     normalized = Constant("bool", default=False, doc="whether numbers are parts of the extents, not elements")
     normalized_anchor = Constant("bool", default=False, doc="the same for anchor alone")
     normalized_shape = Constant("bool", default=False, doc="the same for shape alone")
@@ -129,7 +129,7 @@ class GridMask(_OfImages):
     """Fills the squares of a grid with 0: `grid_mask([[1, 1, 1, 1]], tile=2, ratio=0.5)` → `[[0, 1, 0, 1]]`."""
 
     tile = Argument("int", default=100, doc="pixels from one square to the next", least=1)
-    ratio = Argument("float", default=0.5, doc="width of a square by that of a tile")
+    ratio = Argument("float", default=0.5, doc="width of a square relative to a tile")
     angle = Argument("float", default=0.0, doc="radians by which the grid is turned")
     shift_x = Argument("float", default=0.0, doc="pixels by which it is moved to the right")
     shift_y = Argument("float", default=0.0, doc="pixels by which it is moved down")
@@ -148,12 +148,12 @@ class Paste(Operator):
     """Puts images (HWC) on a canvas `ratio` times as large: `paste(images, ratio=2, fill_value=0)`, 60×90 → 120×180."""
 
     inputs = ("images",)
-    ratio = Argument("float", doc="size of the canvas by that of the image", least=1)
-    fill_value = Constant("ints", doc="what the canvas is: one value, or one a channel")
-    paste_x = Argument("float", default=0.5, doc="where the image lies: 0 at the left, 1 at the right")
-    paste_y = Argument("float", default=0.5, doc="where the image lies: 0 at the top, 1 at the bottom")
+    ratio = Argument("float", doc="size of the canvas relative to the image", least=1)
+    fill_value = Constant("ints", doc="colour of the canvas: one value, or one per channel")
+    paste_x = Argument("float", default=0.5, doc="position of the image: 0 at the left, 1 at the right")
+    paste_y = Argument("float", default=0.5, doc="position of the image: 0 at the top, 1 at the bottom")
     min_canvas_size = Argument("float", default=0.0, doc="the least height and width of the canvas")
-    n_channels = Constant("int", default=3, doc="taken so that graphs move over: it is that of the images")
+    n_channels = Constant("int", default=3, doc="accepted for ported graphs: it is that of the images")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         shape = inputs[0].shape
@@ -184,11 +184,11 @@ class MultiPaste(Operator):
     variadic = True
     in_ids = Argument("ints", default=None, doc="the samples of the batch that are pasted; each input's own by default")
     output_size = Argument("ints", default=None, doc="height and width of the canvas; those of the images by default")
-    in_anchors = Argument("matrix", default=None, doc="where regions begin in their images; at 0 by default")
+    in_anchors = Argument("matrix", default=None, doc="starts of regions in their images; 0 by default")
     in_anchors_rel = Argument("matrix", default=None, doc="the same as parts of the image, rounded down")
-    shapes = Argument("matrix", default=None, doc="how large regions are; up to the end of the image by default")
+    shapes = Argument("matrix", default=None, doc="sizes of regions; up to the end of the image by default")
     shapes_rel = Argument("matrix", default=None, doc="the same as parts of the image, rounded up")
-    out_anchors = Argument("matrix", default=None, doc="where regions go on the canvas; to 0 by default")
+    out_anchors = Argument("matrix", default=None, doc="positions of regions on the canvas; 0 by default")
     out_anchors_rel = Argument("matrix", default=None, doc="the same as parts of the canvas, rounded down")
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the images by default")
 
@@ -281,7 +281,7 @@ class Shot(Mapped):
     """Draws each element from a Poisson distribution about it, in multiples of `factor`: `noise.shot(images)`."""
 
     random = True
-    factor = Argument("float", default=20.0, doc="by how much an event adds; 0 changes nothing")
+    factor = Argument("float", default=20.0, doc="the increment per event; 0 changes nothing")
 
     def run(self, sample: Sample, data: Array, *, factor: float) -> object:
         if not factor:
@@ -293,11 +293,13 @@ class SaltAndPepper(Mapped):
     """Replaces a part of the pixels by the highest or lowest value: `noise.salt_and_pepper(images, prob=0.1)`."""
 
     random = True
-    prob = Argument("float", default=0.05, doc="which part of the pixels is replaced")
-    salt_vs_pepper = Argument("float", default=0.5, doc="which part of these becomes salt")
+    prob = Argument("float", default=0.05, doc="fraction of pixels replaced")
+    salt_vs_pepper = Argument("float", default=0.5, doc="fraction of these that becomes salt")
     per_channel = Constant("bool", default=False, doc="whether it is drawn for each channel, not for each pixel")
-    salt_val = Argument("float", default=None, doc="what salt is: the highest value of the dtype, 1 for floats")
-    pepper_val = Argument("float", default=None, doc="what pepper is: the lowest value of the dtype, -1 for floats")
+    salt_val = Argument("float", default=None, doc="value of salt: by default the highest of the dtype, 1 for floats")
+    pepper_val = Argument(
+        "float", default=None, doc="value of pepper: by default the lowest of the dtype, -1 for floats"
+    )
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         self._layout = inputs[0].layout

@@ -52,18 +52,16 @@ class Resize(Operator):
     resize_y = Argument("float", default=0.0, doc="the height in pixels", static=True)
     resize_shorter = Argument("float", default=0.0, doc="the shorter side in pixels", static=True)
     resize_longer = Argument("float", default=0.0, doc="the longer side in pixels", static=True)
-    mode = Constant("str", default="default", doc="how the sides go together", choices=MODES)
-    max_size = Constant("floats", default=None, doc="the output is not larger: one number, or height and width")
-    roi_start = Argument(
-        "floats", default=None, doc="where the region begins that is resized (height, width)", static=True
-    )
-    roi_end = Argument("floats", default=None, doc="where it ends; before its start: mirrored", static=True)
+    mode = Constant("str", default="default", doc="how the sides are combined", choices=MODES)
+    max_size = Constant("floats", default=None, doc="maximum size of the output: one number, or height and width")
+    roi_start = Argument("floats", default=None, doc="start of the resized region (height, width)", static=True)
+    roi_end = Argument("floats", default=None, doc="end of the region; mirrored if before its start", static=True)
     roi_relative = Constant("bool", default=False, doc="whether the region is in parts of the image, not pixels")
     subpixel_scale = Constant("bool", default=True, doc="whether the scale is that of the size before it is rounded")
-    antialias = Constant("bool", default=True, doc="whether filters are stretched where images shrink")
+    antialias = Constant("bool", default=True, doc="whether filters are stretched if images shrink")
     interp_type = Constant(DALIInterpType, default=DALIInterpType.INTERP_LINEAR, doc="how pixels are interpolated")
-    min_filter = Constant(DALIInterpType, default=None, doc="the same where images shrink")
-    mag_filter = Constant(DALIInterpType, default=None, doc="the same where images grow")
+    min_filter = Constant(DALIInterpType, default=None, doc="the same if images shrink")
+    mag_filter = Constant(DALIInterpType, default=None, doc="the same if images grow")
     dtype = Constant("dtype", default=None, doc="the dtype of the output: that of the input, or float32")
 
     together = (("roi_start", "roi_end"),)
@@ -198,7 +196,7 @@ class RandomResizedCrop(Operator):
     size = Constant("ints", doc="height and width of the output, or one number for both", least=1, sizes=(1, 2))
     random_area = positive_range(default=(0.08, 1.0), doc="least and largest part of the image's area", most=1)
     random_aspect_ratio = positive_range(default=(0.75, 4.0 / 3.0), doc="least and largest width / height")
-    num_attempts = Constant("int", default=10, doc="how many windows are tried", least=1)
+    num_attempts = Constant("int", default=10, doc="maximum number of windows tried", least=1)
     antialias, interp_type, dtype = Resize.antialias, Resize.interp_type, Resize.dtype
     min_filter, mag_filter = Resize.min_filter, Resize.mag_filter
     _filters: Any = Resize._filters

@@ -42,7 +42,7 @@ class Rotate(Operator):
     devices = ("cpu", "gpu")
     rounds_by_place = True
     angle = Argument("float", doc="degrees, counter-clockwise")
-    fill_value = Constant("float", default=None, doc="what lies beyond the image; its edge by default")
+    fill_value = Constant("float", default=None, doc="value beyond the image; its edge by default")
     keep_size = Constant("bool", default=False, doc="whether the output has the size of the input")
     size = Argument("floats", default=None, doc="height and width of the output", static=True)
     interp_type = Constant(
@@ -101,11 +101,11 @@ class WarpAffine(Operator):
     devices = ("cpu", "gpu")
     rounds_by_place = True
     matrix = Argument("matrix", default=None, doc="the six numbers of the map, row by row", sizes=(6,))
-    inverse_map = Constant("bool", default=True, doc="whether the matrix leads from the output to the input")
+    inverse_map = Constant("bool", default=True, doc="whether the matrix maps from the output to the input")
     size = Argument(
         "floats", default=None, doc="height and width of the output; those of the input by default", static=True
     )
-    fill_value = Constant("float", default=None, doc="what lies beyond the input; its edge by default")
+    fill_value = Constant("float", default=None, doc="value beyond the input; its edge by default")
     interp_type = Constant(
         DALIInterpType, default=DALIInterpType.INTERP_LINEAR, doc="between pixels", choices=INTERPOLATIONS
     )

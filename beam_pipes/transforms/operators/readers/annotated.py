@@ -38,11 +38,11 @@ class Webdataset(Reader):
 
     locations = ("paths",)
     without_effect = (*Reader.without_effect, "index_paths")
-    paths = Constant("strs", doc="the archives")
+    paths = Constant("strs", doc="paths of the archives")
     ext = Constant("strs", doc="for each output what follows the first dot of names; alternatives as 'jpg;png'")
     dtypes = Constant("any", default=None, doc="the dtype of each output, as stored in files; uint8 by default")
     missing_component_behavior = Constant(
-        "str", default="empty", doc="what happens to a sample that lacks a file", choices=("empty", "skip", "error", "")
+        "str", default="empty", doc="the policy for samples that lack a file", choices=("empty", "skip", "error", "")
     )
     case_sensitive_extensions = Constant("bool", default=True, doc="whether case matters")
 

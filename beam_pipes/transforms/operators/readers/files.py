@@ -298,7 +298,7 @@ class Numpy(FileReader):
     one name per line, relative to `file_root` or to the directory of the list. Arrays of Python objects are refused.
     """
 
-    file_root = Constant("str", default=None, doc="the directory below which files are")
+    file_root = Constant("str", default=None, doc="the directory that contains the files")
     file_filter = Constant("str", default="*.npy", doc="a glob over names of files below file_root")
 
     def open(self) -> RecordStore:

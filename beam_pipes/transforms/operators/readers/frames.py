@@ -230,9 +230,12 @@ class Video(Reader):
     step = Constant("int", default=-1, doc="frames from one sequence to the next; -1: as many as it spans", least=1)
     stride = Constant("int", default=1, doc="frames from one frame of a sequence to the next one", least=1)
     pad_mode = Constant(
-        "str", default="none", doc=f"what completes the last sequence: none, {', '.join(PADS)}", choices=("none", *PADS)
+        "str",
+        default="none",
+        doc=f"how the last sequence is completed: none, {', '.join(PADS)}",
+        choices=("none", *PADS),
     )
-    fill_value = Constant("ints", default=0, doc="what 'constant' fills in: one value, or one a channel")
+    fill_value = Constant("ints", default=0, doc="the value for 'constant': one value, or one per channel")
     enable_frame_num = Constant(
         "any",
         default="none",
