@@ -151,7 +151,7 @@ def checked_indices(indices: Sequence[object] | np.ndarray, size: int, owner: st
     array = np.asarray(indices)
     if array.dtype == np.bool_:
         if len(array) != size:
-            raise DatasetError(f"a boolean index of {owner} needs {size} values, one an example; got {len(array)}")
+            raise DatasetError(f"a boolean index of {owner} needs {size} values, one per example; got {len(array)}")
         return [int(i) for i in np.flatnonzero(array)]
     if array.dtype.kind in "iu":
         outside = np.flatnonzero((array < -size) | (array >= size))

@@ -92,7 +92,7 @@ def check_lengths(lengths: object, owner: str) -> Indices:
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu") or (array.size and array.min() < 0):
         found = f"dtype {array.dtype}, shape {array.shape}"
-        raise DatasetError(f"{owner} needs lengths to be integers of at least 0, one an example; got {found}")
+        raise DatasetError(f"{owner} needs lengths to be integers of at least 0, one per example; got {found}")
     return array.astype(np.int64)
 
 

@@ -56,7 +56,7 @@ def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[
     why = ""
     if bad is not None:
         error = bad if isinstance(bad, SourceError) else bad.error
-        why = f" The first one that is none, {getattr(bad, 'record_id', bad)!r}: {error}."
+        why = f" The first invalid one, {getattr(bad, 'record_id', bad)!r}: {error}."
     raise DeclarationError(f"there are no rows to infer the column types from. Give files with rows.{why}")
 
 

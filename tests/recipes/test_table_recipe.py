@@ -285,7 +285,7 @@ def test_messages_name_the_file_whose_rows_were_sampled() -> None:
     with pytest.raises(SourceError, match="the header of wide.csv cannot be parsed.* begins as UTF-16 does"):
         table("wide.csv")
     Path("a.json").write_text('[{"a": 1}]\n')
-    words = r"there are no rows to infer .* The first one that is none, 'a.json@0': .* is a JSON array, .*jq -c '.\[\]'"
+    words = r"there are no rows to infer .* The first invalid one, 'a.json@0': .* is a JSON array, .*jq -c '.\[\]'"
     with pytest.raises(DeclarationError, match=words):
         table("a.json")
 

@@ -150,7 +150,7 @@ class PartialCodepointVocabulary(Vocabulary):
             except ValueError as error:
                 raise TaskError(
                     f"{vocab_file} line {number}: expected a code point in decimal, got {line!r}; "
-                    f"write ord(character), one a line",
+                    f"write ord(character), one per line",
                     path=vocab_file,
                     line=number,
                 ) from error

@@ -103,7 +103,7 @@ def test_an_index_of_another_type_is_refused(index):
 
 
 def test_a_mask_of_the_wrong_length_is_refused():
-    with pytest.raises(DatasetError, match="^a boolean index of Evens needs 5 values, one an example; got 2$"):
+    with pytest.raises(DatasetError, match="^a boolean index of Evens needs 5 values, one per example; got 2$"):
         Evens()[np.array([True, False])]
 
 

@@ -350,7 +350,7 @@ def test_an_unknown_name_lists_the_choices():
         ),
         pytest.param(
             lambda: SimilarLengthBatchSampler([1.5], 2),
-            "SimilarLengthBatchSampler needs lengths to be integers of at least 0, one an example; "
+            "SimilarLengthBatchSampler needs lengths to be integers of at least 0, one per example; "
             "got dtype float64, shape (1,)",
             id="lengths",
         ),
