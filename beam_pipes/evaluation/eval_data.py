@@ -257,8 +257,7 @@ def longest(examples: Iterable[Example], names: Sequence[str], feature_converter
 def settle(
     sequence_length: Mapping[str, object] | None, longest_found: Lengths, *, preprocessors_need_it: bool
 ) -> Lengths:
-    """The lengths to convert to: those given, and the longest found for the rest. Logs wasteful or truncating
-    lengths."""
+    """The lengths to convert to: those given, and the longest found for the rest. Logs waste and cuts."""
     if sequence_length is None:
         _log.info("Setting sequence lengths to %s", longest_found)
         return dict(longest_found)

@@ -1,5 +1,4 @@
-"""The metrics of one task, each computed separately from its model outputs, so that a failure does not affect the
-others."""
+"""The metrics of one task, each computed separately, so that a failure does not affect others."""
 
 from __future__ import annotations
 

@@ -178,8 +178,7 @@ _CONTEXT: dict[str, object] = {
 
 
 def write_croissant(cache: Cache, directory: str) -> None:
-    """Writes the Parquet files, and `croissant.json`: a record set per split, a field per feature, a checksum per
-    file."""
+    """Writes the Parquet files, and `croissant.json`: a record set per split, field per feature, checksum per file."""
     write_parquet(cache, directory)
     text = strict_json(croissant_of(cache, directory), indent=2, ensure_ascii=False) + "\n"
     with open(os.path.join(directory, FILE_NAME), "w", encoding="utf-8") as file:

@@ -149,8 +149,7 @@ def _different(names: str, first: str, second: str, predicate: DataNode) -> Grap
 
 
 def logical(said: str, first: object, second: Callable[[], object]) -> object:
-    """`first and second()` or `first or second()`, sample by sample; `second` runs only on samples that `first` does
-    not decide."""
+    """`first and second()` or `first or second()`, sample by sample; `second` runs only where it matters."""
     if not isinstance(first, DataNode):
         if said == "and":
             return second() if first else first

@@ -147,8 +147,7 @@ class DataNode:
         return self if self.device == "gpu" else self._call(ToDevice, device="mixed")
 
     def cpu(self) -> DataNode:
-        """This node on the host. A device node may only become an output of the graph, because the host part runs
-        first."""
+        """This node on the host. A device node may only be an output of the graph: the host runs first."""
         return self if self.device == "cpu" else self._call(ToHost, device="gpu")
 
     def shape(self, *, dtype: object = None, device: Device | None = None) -> DataNode:

@@ -152,8 +152,7 @@ class JaxBackend:
         self.xp = _Namespace()
 
     def put(self, array: npt.ArrayLike, *, exact: bool) -> jax.Array:
-        """The array on the device; in 32-bit mode 64-bit values are narrowed, which raises if `exact` and a value
-        changes."""
+        """The array on the device; in 32-bit mode 64-bit values are narrowed; if `exact`, changes raise."""
         array = np.asarray(array)
         dtype = jax.dtypes.canonicalize_dtype(array.dtype)
         array = narrowed(array, dtype, "what goes to the device", REMEDY) if exact else array.astype(dtype)
@@ -378,8 +377,7 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
             return self._peeked
 
     def peek_async(self) -> concurrent.futures.Future[Element]:
-        """`peek` in a thread: a future of the batch. Wait for it before calling `next`, which may otherwise run
-        first."""
+        """`peek` in a thread: a future of the batch. Wait for it before `next`, which may otherwise run first."""
         if self._thread is None:
             self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="beam_pipes-peek")
         return self._thread.submit(self.peek)

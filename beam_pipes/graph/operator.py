@@ -266,8 +266,7 @@ class Argument:
         return not numbers.size or (self._bounds.hold(numbers.min()) and self._bounds.hold(numbers.max()))
 
     def check_values(self, values: Any) -> None:
-        """Raises `ValueError` for values of a data node beyond the limits: of one sample, or of many with equal
-        shapes."""
+        """Raises `ValueError` for values of a data node beyond the limits: of one sample, or several of one shape."""
         if self.is_limited and not self._allows(values):
             raise ValueError(f"{self.name} should be {self.words}, got {brief(np.squeeze(values).tolist())}")
 

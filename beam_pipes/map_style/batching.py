@@ -165,8 +165,7 @@ def pad_into_batch(
     length: int | None,
     return_lengths: bool,
 ) -> Batched:
-    """The work of every batch function; `owner` is its name in errors, `ranks` the ranks of examples it takes (None:
-    any)."""
+    """The work of every batch function; `owner` is its name in errors, `ranks` the ranks of its examples, or None."""
     arrays = [_as_array(owner, sequence, row) for row, sequence in enumerate(sequences)]
     if not arrays:
         raise DatasetError(f"{owner} needs at least one example, got an empty minibatch")

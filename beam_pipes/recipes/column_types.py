@@ -209,8 +209,7 @@ def _around(bounds: Iterable[tuple[Any, Any]]) -> tuple[int, int]:
 
 
 def _joined(name: str, one: _Seen, other: _Seen) -> _Seen:
-    """A column of two files. Integers of different widths become the wider one; integers and floats become floats that
-    hold both."""
+    """A column of two files. Integers take the wider type; integers and floats become floats that hold both."""
     bounds = min(one.bounds[0], other.bounds[0]), max(one.bounds[1], other.bounds[1])
     is_missing = one.is_missing or other.is_missing
     if one.dtype == other.dtype or _UNKNOWN in (one.dtype, other.dtype):

@@ -410,8 +410,7 @@ def images(
 def _assign_folders(
     module: Module, data: Paths, common: Common, *, label: bool, class_folder: int | None
 ) -> tuple[list[str], int | None]:
-    """Assigns the source of a directory of images; returns the classes (none without labels) and the depth of their
-    folder."""
+    """Assigns the source of a directory; returns the classes (none without labels) and their folder's depth."""
     root = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
     files, patterns, others = files_of(root, IMAGE_SUFFIXES, "images")
     module.left_out.update(others)

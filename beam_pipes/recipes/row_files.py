@@ -277,8 +277,7 @@ def _in_order(files: Sequence[FoundFile]) -> list[FoundFile]:
 
 
 def _head(file: FoundFile, *, is_lines: bool = True) -> bytes:
-    """The first bytes of a file, or its first lines. A row that contains a newline may be truncated; then it is
-    omitted."""
+    """The first bytes of a file, or its first lines. A row with a newline in it may be truncated and omitted."""
     chunks = decompressed(read_range(file.path, file.name, 0, file.size), codec=codec_of(file.name), file=file.name)
     head = b""
     for chunk in chunks:

@@ -214,8 +214,7 @@ class ChatTemplate:
     def _broken(
         self, messages: Sequence[Message], tools: Sequence[object] | None
     ) -> tuple[Sequence[Message], Sequence[object] | None, str]:
-        """Messages and tools with a mark inside each special token spelled in them, and the mark; "" if there is
-        none."""
+        """Messages and tools with a mark inside each special token spelled in them, and the mark, or ""."""
         pattern = self._spelling
         given = "".join((*self._templates.values(), *strings_in([messages, tools])))
         if not self._spelled or pattern.search(given) is None:

@@ -236,8 +236,7 @@ class TaskSteps:
         return dict.fromkeys(self._reference.get().splits, dict)
 
     def transform(self, example: object) -> dict[str, list[object]]:
-        """One raw example → split → the examples that the split would hold, as in every graph; builds use the
-        stages."""
+        """One raw example → split → the split's examples of it, as in every graph; builds use the stages."""
         from beam_pipes.engine.execute import GraphRunner
         from beam_pipes.engine.records import Batch, OneRecord
 

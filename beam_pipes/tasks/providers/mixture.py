@@ -381,8 +381,7 @@ class Mixture(DatasetProviderBase):
         exhaustion: Exhaustion | None = None,
         **reading: Unpack[Reading],
     ) -> Iterator[OwnExample]:
-        """The mixture as Python examples, each task in the order of its source; TensorFlow is used only if a task needs
-        it."""
+        """The mixture as Python examples, each task in the order of its source; uses TensorFlow only if needed."""
         mixing = MixtureOptions(
             sequence_length,
             split,

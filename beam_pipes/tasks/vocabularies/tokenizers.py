@@ -308,8 +308,7 @@ class TokenizersVocabulary(Vocabulary):
 
     @functools.cached_property
     def _had_other_ids(self) -> bool:
-        """Whether earlier ids may have been different: drawn by chance, or without an added token that is
-        normalized."""
+        """Whether earlier ids may have been different: random, or without a normalized added token."""
         described = json.loads(self._json)
         tokens = described.get("added_tokens") or () if described.get("normalizer") else ()
         return self.dropout is not None or any(token.get("normalized") for token in tokens)

@@ -219,8 +219,7 @@ def write_run(file: BinaryIO, blocks: Iterable[Sequence[Row]]) -> None:
 
 
 def read_run(path: str, *, start: int = 0) -> Iterator[list[Row]]:
-    """The blocks of a run, which begins `start` bytes into the file. Raises `SpecError` if the file ends within a
-    block."""
+    """The blocks of a run that begins `start` bytes into the file. Raises `SpecError` if it is truncated."""
     with open(path, "rb") as file:
         file.seek(start)
         while head := file.read(_HEAD.size):

@@ -191,8 +191,7 @@ def _first(blocks: Iterator[list[Row]], left: int) -> Iterator[list[Row]]:
 
 
 def _sorted(blocks: Iterator[list[Row]], scratch: str) -> Iterator[list[Row]]:
-    """Rows given in the order of keys, most frequent first: sorted in pieces, which go to files if there are
-    several."""
+    """Rows given in the order of keys, most frequent first: sorted in pieces; several go to files."""
     runs: list[str] = []
     piece: list[Row] = []
     for block in blocks:

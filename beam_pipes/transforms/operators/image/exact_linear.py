@@ -147,8 +147,7 @@ def sparse_product_by_operator(
 
 @functools.lru_cache(maxsize=16)
 def _weights(size: int, start: float, end: float, length: int, stretched: bool, bits: int, shift: int) -> _Weights:
-    """Integers that sum to 2^bits for each of `size` pixels, times 2^-shift; the edge pixel continues beyond the
-    edge."""
+    """Integers that sum to 2^bits for each of `size` pixels, times 2^-shift; edge pixels repeat outside."""
     scale = (end - start) / size
     reach = max(scale, 1.0) if stretched else 1.0
     pixels = np.arange(size)
