@@ -17,7 +17,7 @@ RECORDED = ROOT / "tests/references/dali_operators.json"
 BEGIN, END = "<!-- DALI's operators -->\n", "<!-- end of DALI's operators -->"
 
 #: Arguments that count the third axis of volumes.
-VOLUMES = frozenset("crop_d crop_pos_z depthwise resize_z axis".split())
+VOLUMES = frozenset("crop_d crop_pos_z resize_z axis".split())
 
 _WARP = "an affine map is `warp_affine`; others are `python_function`"
 _BOXES = "boxes as NumPy arrays, in `python_function`"
@@ -40,7 +40,6 @@ ABSENT = {
     "dump_image": "write from a `python_function`",
     "experimental.readers.fits": "an export to `.npy` is read by `readers.numpy`",
     "per_frame": _LAYOUT,
-    "random.beta": "`python_function` with a generator keyed by the sample",
     "random_crop_generator": "`decoders.image_random_crop` and `random_resized_crop` draw and cut",
     "roi_random_crop": "`random.uniform` gives the anchor of a `slice`",
     "sequence_rearrange": "`element_extract` and `stack`",

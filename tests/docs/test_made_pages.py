@@ -64,7 +64,7 @@ class TestTheOperatorsPage:
         )
 
     def test_arguments_that_an_operator_lacks_are_named(self) -> None:
-        assert operators_page.difference("flip", ["horizontal", "twist", "depthwise"]) == "without `twist`; no volumes"
+        assert operators_page.difference("crop", ["crop_h", "twist", "crop_d"]) == "without `twist`; no volumes"
 
 
 class TestTheErrorPage:

@@ -37,6 +37,8 @@ CASES: dict[str, Case] = {
     "normalize batch": (lambda x: fn.normalize(x, batch=True, ddof=1), IMAGES, ""),
     "normalize given": (lambda x: fn.normalize(x, axes=[0, 1], mean=[1, 2, 3], stddev=4.0), IMAGES, ""),
     "flip": (lambda x: fn.flip(x, horizontal=1, vertical=1), IMAGES, "HWC"),
+    "flip of volumes": (lambda x: fn.flip(x, depthwise=1, horizontal=0), IMAGES, "DHW"),
+    "shapes": (lambda x: fn.shapes(x, dtype=types.INT32), IMAGES, "HWC"),
     "resize": (lambda x: fn.resize(x, size=[7, 30]), IMAGES, "HWC"),
     "resize shorter": (lambda x: fn.resize(x, resize_shorter=7), IMAGES, "HWC"),
     "resize mirrored": (lambda x: fn.resize(x, resize_x=-9), FLOATS, "HWC"),

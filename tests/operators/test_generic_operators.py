@@ -274,5 +274,16 @@ def test_flip_knows_layouts() -> None:
     image = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
     assert np.array_equal(one(fn.flip, image, layout="CHW"), image[:, :, ::-1])
     assert np.array_equal(one(fn.flip, image, layout="HWC"), image[:, ::-1])
+    volume = np.arange(24, dtype=np.uint8).reshape(2, 3, 2, 2)
+    for layout, mirrored in (("DHWC", volume[::-1]), ("CDHW", volume[:, ::-1]), ("FHWC", volume)):
+        found = one(lambda x: fn.flip(x, depthwise=1, horizontal=0), volume, layout=layout)
+        assert np.array_equal(found, mirrored)
     with pytest.raises(InferenceError, match=r"expected images of rank 2 or 3"):
         one(fn.flip, SIX)
+
+
+def test_shapes_is_the_older_name_of_shape() -> None:
+    samples = [np.zeros((2, 3)), np.zeros((1, 4))]
+    assert [one.tolist() for one in run(fn.shapes, samples)] == [[2, 3], [1, 4]]
+    assert run(fn.shapes, samples)[0].dtype == np.int64
+    assert run(lambda x: fn.shapes(x, dtype="int32"), samples)[0].dtype == np.int32

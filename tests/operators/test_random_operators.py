@@ -27,6 +27,7 @@ def draw(call: Any, *, count: int = 2000, batch_size: int = 500, seed: int = 3) 
     [
         lambda: fn.random.uniform(range=(10, 30), name="draw"),
         lambda: fn.random.normal(mean=5, stddev=2, shape=[3], name="draw"),
+        lambda: fn.random.beta(alpha=0.4, beta=2.0, shape=[2], name="draw"),
         lambda: fn.random.coin_flip(name="draw"),
         lambda: fn.random.choice(np.arange(7), shape=[2], p=np.arange(7) / 21, name="draw"),
     ],
@@ -63,6 +64,23 @@ def test_normal() -> None:
     assert abs(values.mean() - 5) < 0.1 and abs(values.std() - 2) < 0.1
     assert 0.66 < (np.abs(values - 5) < 2).mean() < 0.71
     assert abs(np.corrcoef(values.T)[0, 1]) < 0.1
+
+
+def test_beta() -> None:
+    values = draw(lambda: fn.random.beta(alpha=2.0, beta=6.0, dtype=types.FLOAT64))
+    assert values.dtype == np.float64 and values.min() >= 0 and values.max() <= 1
+    assert abs(values.mean() - 0.25) < 0.01 and abs(values.var() - 2 * 6 / (8**2 * 9)) < 0.002
+    uniform = draw(lambda: fn.random.beta())
+    assert uniform.dtype == np.float32 and abs(uniform.mean() - 0.5) < 0.02 and abs(uniform.var() - 1 / 12) < 0.01
+    few = draw(lambda: fn.random.beta(alpha=0.3, shape=[2], name="draw"), count=40, batch_size=40)
+    many = draw(lambda: fn.random.beta(alpha=0.3, shape=[5], name="draw"), count=40, batch_size=40)
+    assert np.array_equal(few, many[:, :2])
+    by_sample = run(lambda a: fn.random.beta(alpha=a, shape=[500]), [np.float32(0.1), np.float32(9.0)])
+    assert by_sample[0].mean() < 0.15 and by_sample[1].mean() > 0.85
+    with pytest.raises(OperatorArgumentError, match=r"alpha should be a number above 0, got 0.0"):
+        fn.random.beta(alpha=0.0)
+    with pytest.raises(OperatorArgumentError, match=r"dtype should be one of float32, float64, got"):
+        fn.random.beta(dtype=types.INT32)
 
 
 def test_coin_flip() -> None:

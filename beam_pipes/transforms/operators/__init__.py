@@ -43,7 +43,7 @@ _CHAPTERS: dict[str, str] = {
     "image.resize": "random_resized_crop resize resize_crop_mirror",
     "image.warps": "rotate warp_affine",
     "joining": "cat one_hot pad stack",
-    "random": "random.choice random.coin_flip random.normal random.uniform",
+    "random": "random.beta random.choice random.coin_flip random.normal random.uniform",
     "readers.annotated": "readers.coco readers.nemo_asr readers.webdataset",
     "readers.files": "readers.file readers.numpy",
     "readers.frames": "readers.sequence readers.video",
@@ -54,7 +54,7 @@ _CHAPTERS: dict[str, str] = {
     ),
     "shapes": (
         "batch_permutation cast_like copy decoders.numpy element_extract expand_dims full full_like get_property "
-        "io.file.read lookup_table ones ones_like permute_batch squeeze transpose zeros zeros_like"
+        "io.file.read lookup_table ones ones_like permute_batch shapes squeeze transpose zeros zeros_like"
     ),
     "slicing": "slice",
     "text": "pack pad_batch tokenize",

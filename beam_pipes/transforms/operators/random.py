@@ -1,4 +1,4 @@
-"""Operators that draw random numbers keyed by record: `random.uniform`, `normal`, `coin_flip` and `choice`."""
+"""Operators that draw random numbers keyed by record: `random.uniform`, `normal`, `beta`, `coin_flip` and `choice`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
-from beam_pipes.graph.samples import Samples
+from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Namespace, TensorList, Value
 from beam_pipes.transforms.operators.arrays import saturated
@@ -155,6 +155,39 @@ def _standard(samples: Samples, count: int) -> Array:
     pairs = samples.uniform(2 * count)
     radius = np.sqrt(-2.0 * np.log1p(-pairs[:, ::2]))
     return radius * np.cos(2.0 * np.pi * pairs[:, 1::2])
+
+
+class Beta(Drawing):
+    """Numbers of a beta distribution, from 0 to 1, such as the weights of MixUp.
+
+    `beta(alpha=0.4, beta=0.4)` → `0.031, 0.88, 0.97, …`
+    """
+
+    alpha = Argument("float", default=1.0, doc="the first parameter: the larger, the nearer to 1", above=0)
+    beta = Argument("float", default=1.0, doc="the second parameter: the larger, the nearer to 0", above=0)
+    dtype = Constant("dtype", default="float32", doc="the dtype of what is given", choices=("float32", "float64"))
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
+
+    def run_batch(
+        self,
+        samples: Samples,
+        shape_like: TensorList | None = None,
+        *,
+        alpha: Array,
+        beta: Array,
+        shape: Sequence[Array] | None,
+    ) -> TensorList:
+        def draws(some: Samples, count: int) -> Array:
+            # Rejection takes an unknown number of draws: every sample has a generator of its own.
+            rows = [
+                Sample(some, index).generator.beta(a, b, count)
+                for index, (a, b) in enumerate(zip(alpha.tolist(), beta.tolist(), strict=True))
+            ]
+            return np.array(rows, self.dtype).reshape(len(some), count)
+
+        return drawn(samples, shape_like, shape, draws)
 
 
 class CoinFlip(Drawing):

@@ -1,8 +1,9 @@
 """Operators that move or create elements without computing any.
 
 `transpose`, `squeeze`, `expand_dims` and `element_extract` rearrange axes; `zeros`, `ones`, `full` and their `_like`
-fill shapes; `copy`, `cast_like`, `get_property` and `lookup_table` are for samples of any kind; `permute_batch` and
-`batch_permutation` exchange the samples of a batch. `io.file.read` and `decoders.numpy` read files and arrays.
+fill shapes; `copy`, `cast_like`, `shapes`, `get_property` and `lookup_table` are for samples of any kind;
+`permute_batch` and `batch_permutation` exchange the samples of a batch. `io.file.read` and `decoders.numpy` read files
+and arrays.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_pipes.checks import exclusive
+from beam_pipes.graph.basic import ShapeOf
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
@@ -151,6 +153,10 @@ class Copy(Mapped):
 
     def run_arrays(self, xp: Namespace, data: Any) -> Value:
         return data.copy() if xp is np else xp.asarray(data, copy=True)
+
+
+class Shapes(ShapeOf):
+    """The shape of every sample, as `node.shape()` gives it: `shapes([[1, 2, 3]])` → `[1, 3]`."""
 
 
 class CastLike(Operator):

@@ -69,6 +69,32 @@ def crops_with_fractions():
     return run(graph)
 
 
+def windows_of_whole_axes():
+    def graph():
+        height, both = types.Constant(np.float32(0)), types.Constant(np.float32([0, 3]))
+        return (
+            *(fn.crop(image(), crop=both), fn.crop(image(), crop=(0, 3)), fn.crop(image(), crop=(0.5, 3))),
+            *(fn.crop(image(), crop_h=height, crop_w=3.0),),
+            *(fn.crop_mirror_normalize(image(), crop=both, dtype=types.UINT8, output_layout="HWC"),),
+        )
+
+    return run(graph)
+
+
+def mirrored_volumes():
+    def volume(layout):
+        return types.Constant(np.arange(24, dtype=np.uint8).reshape(2, 3, 2, 2), layout=layout)
+
+    def graph():
+        return (
+            *(fn.flip(volume(layout), depthwise=1, horizontal=0) for layout in ("DHWC", "CDHW", "FHWC")),
+            *(fn.flip(image(), depthwise=1, vertical=1), fn.flip(volume("DHWC"), depthwise=types.Constant(1))),
+            *(fn.shapes(volume("DHWC")), fn.shapes(image(), dtype=types.INT32)),
+        )
+
+    return run(graph)
+
+
 def windows_by_position_and_name():
     def graph():
         numbers = types.Constant(np.arange(10, dtype=np.int32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -25,9 +26,9 @@ class Cropping(Operator):
     crop = Argument(
         "floats",
         default=None,
-        doc="height and width of the window, or one number for both",
+        doc="height and width of the window, or one number for both; 0 is that of the image",
         static=True,
-        least=1,
+        least=0,
         sizes=(1, 2),
     )
     crop_h = Argument("float", default=0.0, doc="the height of the window; 0 is that of the image", static=True)
@@ -184,8 +185,12 @@ class Crop(Cropping):
         return cut if self.dtype is None else saturated(xp, cut, self.dtype)
 
 
+#: Axis of a layout → the argument of `flip` that mirrors it.
+_FLIPS: Final = {"D": "depthwise", "H": "vertical", "W": "horizontal"}
+
+
 class Flip(Operator):
-    """Mirrors images (HWC, HW, or of any layout with H and W) where `horizontal` or `vertical` is not zero.
+    """Mirrors images and volumes (HWC, HW, or of any layout with H and W) along the axes whose argument is not zero.
 
     `flip([[1, 2], [3, 4]], horizontal=1)` → `[[2, 1], [4, 3]]`
     """
@@ -194,31 +199,26 @@ class Flip(Operator):
     devices = ("cpu", "gpu")
     horizontal = Argument("int", default=1, doc="mirrors left and right if not zero")
     vertical = Argument("int", default=0, doc="mirrors top and bottom if not zero")
+    depthwise = Argument("int", default=0, doc="mirrors front and back of volumes (axis D) if not zero")
+
+    def fingerprint_config(self) -> Mapping[str, object]:
+        # As before there was a depth: checkpoints of graphs that mirror images stay.
+        return {name: one for name, one in super().fingerprint_config().items() if (name, one) != ("depthwise", 0)}
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         self._layout = image_layout(self, inputs[0])
         return inputs[0]
 
-    def _axes(self, ndim: int) -> tuple[int, int]:
-        names = layout_of(self._layout, ndim)
-        return names.index("H"), names.index("W")
+    def run(self, sample: Sample, image: Array, **flips: int) -> Array:
+        names = layout_of(self._layout, image.ndim)
+        return image[tuple(slice(None, None, -1 if flips.get(_FLIPS.get(name, "")) else 1) for name in names)]
 
-    def run(self, sample: Sample, image: Array, *, horizontal: int, vertical: int) -> Array:
-        places = [slice(None)] * image.ndim
-        rows, columns = self._axes(image.ndim)
-        if vertical:
-            places[rows] = slice(None, None, -1)
-        if horizontal:
-            places[columns] = slice(None, None, -1)
-        return image[tuple(places)]
-
-    def run_arrays(self, xp: Namespace, images: Value, *, horizontal: Value, vertical: Value) -> Value:
-        def where(condition: Value, flipped: Value, plain: Value) -> Value:
-            return xp.where(xp.reshape(condition != 0, (-1,) + (1,) * (plain.ndim - 1)), flipped, plain)
-
-        rows, columns = self._axes(images.ndim - 1)
-        images = where(vertical, xp.flip(images, axis=1 + rows), images)
-        return where(horizontal, xp.flip(images, axis=1 + columns), images)
+    def run_arrays(self, xp: Namespace, images: Value, **flips: Value) -> Value:
+        for axis, name in enumerate(layout_of(self._layout, images.ndim - 1), start=1):
+            if name in _FLIPS:
+                flipped = xp.reshape(flips[_FLIPS[name]] != 0, (-1,) + (1,) * (images.ndim - 1))
+                images = xp.where(flipped, xp.flip(images, axis=axis), images)
+        return images
 
 
 class CropMirrorNormalize(Cropping):
