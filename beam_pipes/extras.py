@@ -112,19 +112,24 @@ def loaded_on_first_use(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
 
-    `names`: submodule → the names that it gives, with spaces between them; those of `""` are submodules themselves. A
-    module of another room is written in full, as `beam_pipes.graph.tf_dataset`.
+    `names`: submodule → the names that it gives, with spaces between them, `there=here` where they differ; those of
+    `""` are submodules themselves. A module of another room is written in full, as `beam_pipes.graph.tf_dataset`.
     """
-    home_of = {name: home for home, listed in names.items() for name in listed.split()}
+    home_of = {
+        there: (home, here or there)
+        for home, listed in names.items()
+        for there, _, here in (entry.partition("=") for entry in listed.split())
+    }
 
     def __getattr__(name: str) -> object:
         if name not in home_of:
             raise AttributeError(
                 f"module {package!r} has no attribute {name!r}; it offers {', '.join(sorted(home_of))}"
             )
-        home = home_of[name] or name
-        module = importlib.import_module(home if home.startswith("beam_pipes.") else f"{package}.{home}")
-        return getattr(module, name) if home_of[name] else module
+        home, own = home_of[name]
+        full = home if home.startswith("beam_pipes.") else f"{package}.{home or own}"
+        module = importlib.import_module(full)
+        return getattr(module, own) if home else module
 
     return __getattr__, lambda: sorted(home_of)
 

@@ -37,7 +37,7 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
     "errors": Room(1, 470, "every exception, and what makes text from data safe to print", set()),
-    "extras": Room(1, 160, "optional dependencies: what to install when one is missing", {"errors"}),
+    "extras": Room(1, 165, "optional dependencies: what to install when one is missing", {"errors"}),
     "checks": Room(
         1, 250, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
@@ -96,7 +96,7 @@ ROOMS: dict[str, Room] = {
     "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
     "graph": Room(
         2,
-        7710,
+        7720,
         "declaring by a graph of operators; running it",
         ENGINE | SOURCES | {"typed", "loader", "building", "on_device"},
     ),
@@ -113,6 +113,7 @@ ROOMS: dict[str, Room] = {
     "transforms": Room(
         2, 15850, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
+    "dali": Room(2, 100, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
         2,
         850,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from beam_pipes.on_device import (
     JaxGenericPeekableIterator,
     JaxGraphIterator,
     TorchClassificationIterator,
+    TorchGenericIterator,
     TorchGraphIterator,
     data_iterator,
     peekable_data_iterator,
@@ -431,3 +433,32 @@ def test_the_resampled_wave_of_a_decoder_is_that_of_audio_resample() -> None:
     decoded, again, rate, mono = pipe.run()
 
     assert np.array_equal(decoded[0], again[0]) and rate[0] == 6000 and mono[0].shape == (675, 1)
+
+
+def test_a_script_changes_one_word_of_its_imports() -> None:
+    import beam_pipes.dali.fn.readers
+    import beam_pipes.dali.plugin.jax.clu
+    from beam_pipes.dali.pipeline.experimental import pipeline_def as with_debug_mode
+
+    import beam_pipes.dali as dali
+    from beam_pipes import graph
+    from beam_pipes.dali import tfrecord
+    from beam_pipes.transforms import ops
+
+    plugin: Any = dali.plugin
+    assert (dali.fn, dali.ops, dali.types, dali.math) == (fn, ops, types, fn.math)
+    assert dali.Pipeline is Pipeline and dali.pipeline_def is pipeline_def and dali.newaxis is newaxis
+    assert (
+        beam_pipes.dali.fn.readers is fn.readers and tfrecord.FixedLenFeature.__module__ == "beam_pipes.graph.functions"
+    )
+    assert with_debug_mode is graph.experimental.pipeline_def and dali.pipeline.do_not_convert is graph.do_not_convert
+    assert plugin.pytorch.DALIGenericIterator is TorchGenericIterator and plugin.tf.DALIDataset is DALIDataset
+    assert plugin.jax.DALIGenericIterator is plugin.jax.iterator.DALIGenericIterator is JaxGenericIterator
+    assert plugin.jax.clu.DALIGenericPeekableIterator is JaxGenericPeekableIterator
+    assert plugin.base_iterator.LastBatchPolicy is plugin.pytorch.LastBatchPolicy is LastBatchPolicy
+    with pytest.raises(
+        AttributeError, match="module 'beam_pipes.dali.plugin' has no attribute 'paddle'; it offers base_it"
+    ):
+        plugin.paddle  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("beam_pipes.dali.plugin.paddle")

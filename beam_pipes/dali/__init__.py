@@ -1,0 +1,81 @@
+"""The names of DALI, module by module: a script moves over by one word of its imports.
+
+    from beam_pipes.dali import fn, pipeline_def, types   # from nvidia.dali import fn, pipeline_def, types
+    import beam_pipes.dali.fn as fn                       # import nvidia.dali.fn as fn
+    from beam_pipes.dali.plugin.pytorch import DALIGenericIterator
+
+Nothing is implemented here: operators come from `beam_pipes.transforms`, the rest from `beam_pipes.graph`. `NAMES`
+lists what further modules have: iterators of a plugin are imported on first use, and with them its framework.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from beam_pipes.extras import loaded_on_first_use
+from beam_pipes.graph import Pipeline, experimental, newaxis, pipeline_def, types
+from beam_pipes.graph import functions as tfrecord
+from beam_pipes.transforms import fn, ops
+from beam_pipes.transforms.fn import math
+from beam_pipes.transforms.operators import families
+
+__all__ = [
+    "Pipeline",
+    "data_node",
+    "fn",
+    "math",
+    "newaxis",
+    "ops",
+    "pipeline",
+    "pipeline_def",
+    "plugin",
+    "tfrecord",
+    "types",
+]
+
+#: Module of DALI → module under beam_pipes → the names that it gives; `there=here` where they differ.
+NAMES: dict[str, dict[str, str]] = {
+    "data_node": {"beam_pipes.graph": "DataNode newaxis"},
+    "pipeline": {"beam_pipes.graph": "DataNode Pipeline do_not_convert experimental pipeline_def"},
+    "plugin": {"": "base_iterator jax pytorch tf"},
+    "plugin.base_iterator": {"beam_pipes.graph": "LastBatchPolicy"},
+    "plugin.jax": {
+        "": "clu iterator",
+        "beam_pipes.on_device": "DALIGenericIterator=JaxGenericIterator data_iterator",
+    },
+    "plugin.jax.clu": {
+        "beam_pipes.on_device": ("DALIGenericPeekableIterator=JaxGenericPeekableIterator peekable_data_iterator"),
+    },
+    "plugin.jax.iterator": {
+        "beam_pipes.graph": "LastBatchPolicy",
+        "beam_pipes.on_device": "DALIGenericIterator=JaxGenericIterator data_iterator",
+    },
+    "plugin.pytorch": {
+        "beam_pipes.graph": "LastBatchPolicy",
+        "beam_pipes.on_device": (
+            "DALIClassificationIterator=TorchClassificationIterator DALIGenericIterator=TorchGenericIterator"
+        ),
+    },
+    "plugin.tf": {"beam_pipes.on_device": "DALIDataset"},
+}
+
+
+def _module(name: str, names: dict[str, str]) -> ModuleType:
+    module = ModuleType(f"{__name__}.{name}", f"The names of `nvidia.dali.{name}`.")
+    # importlib.util.find_spec, which pkgutil and doctest ask, refuses a loaded module that has no spec.
+    module.__spec__ = ModuleSpec(module.__name__, None)
+    module.__dict__["__getattr__"], module.__dict__["__dir__"] = loaded_on_first_use(module.__name__, names)
+    return module
+
+
+_modules = {name: _module(name, names) for name, names in NAMES.items()}
+data_node, pipeline, plugin = (_modules[name] for name in ("data_node", "pipeline", "plugin"))
+_modules |= {"math": math, "pipeline.experimental": experimental, "tfrecord": tfrecord, "types": types}
+for _room in (fn, ops):
+    for _family in ("", *(f".{one}" for one in families())):
+        _own = f"{_room.__name__}{_family}"
+        _modules[_own.removeprefix("beam_pipes.transforms.")] = sys.modules[_own]
+# `import beam_pipes.dali.fn.readers` finds a module that is known already.
+sys.modules.update({f"{__name__}.{name}": module for name, module in _modules.items()})
