@@ -182,6 +182,11 @@ class JaxGraphIterator(DeviceGraphIterator[jax.Array]):
 
     def backend(self) -> JaxBackend:
         index = self.pipe.device_id
+        if index is not None and index >= len(jax.devices()):
+            raise OperatorArgumentError(
+                f"device_id={index} is none of the {len(jax.devices())} devices that JAX has here, counted from 0. "
+                "Leave device_id out for its default device."
+            )
         self._backend = JaxBackend(None if index is None else jax.devices()[index])
         return self._backend
 
@@ -235,6 +240,11 @@ class TorchGraphIterator(DeviceGraphIterator[torch.Tensor]):
     def backend(self) -> TorchBackend:
         index = self.pipe.device_id
         if index is not None:
+            if index >= (count := torch.cuda.device_count()):
+                raise OperatorArgumentError(
+                    f"device_id={index} asks for a GPU, and torch sees {count or 'none'} here. Leave device_id out for "
+                    f"tensors on {'the current GPU' if count else 'the host'}."
+                )
             device = torch.device("cuda", index)
         else:
             device = (

@@ -337,6 +337,8 @@ class DALIGenericIterator:
             sizes = ", ".join(str(pipe.batch_size) for pipe in pipes) or "none"
             raise OperatorArgumentError(f"an iterator takes pipelines of one batch size, got {sizes}.")
         self.batch_size = pipes[0].batch_size
+        #: The names of the outputs, in their order: subclasses that give tuples, as for Lightning, go through them.
+        self.output_map = list(output_map)
         options: dict[str, Any] = {"reader_name": reader_name, "last_batch_policy": last_batch_policy, **without_effect}
         self.iterators = [self.over_one(pipe, output_map, **options) for pipe in pipes]
         whole = size if last_batch_policy is LastBatchPolicy.DROP else size + self.batch_size * len(pipes) - 1

@@ -462,3 +462,27 @@ def test_a_script_changes_one_word_of_its_imports() -> None:
         plugin.paddle  # noqa: B018
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("beam_pipes.dali.plugin.paddle")
+
+
+def test_a_wrapper_for_lightning_goes_through_the_names_of_outputs(files_root: str) -> None:
+    class LightningWrapper(TorchClassificationIterator):
+        def __next__(self) -> Any:
+            (out,) = super().__next__()
+            return [out[name].squeeze(-1) if name == "label" else out[name] for name in self.output_map]
+
+    data, label = next(iter(LightningWrapper(reading(files_root), reader_name="R")))
+    assert tuple(data.shape) == (4, 2) and label.tolist() == [0, 0, 0, 0]
+    assert DALIGenericIterator(reading(files_root), ("a", "b")).output_map == ["a", "b"]
+
+
+def test_a_device_that_is_not_there_is_named(files_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+    import torch
+
+    for count, words in ((0, "torch sees none here. .* for tensors on the host"), (1, "sees 1 here. .* current GPU")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        with pytest.raises(OperatorArgumentError, match=f"device_id={count} asks for a GPU, and .*{words}"):
+            TorchGraphIterator(reading(files_root, device_id=count))
+    count = len(jax.devices())
+    with pytest.raises(OperatorArgumentError, match=f"device_id={count} is none of the {count} devices that JAX has"):
+        JaxGraphIterator(reading(files_root, device_id=count))
