@@ -1,7 +1,7 @@
 """`pcoll | lower(pipeline)`: a typed pipeline inside a user's own Beam pipeline.
 
     elements ── Begin ── one PTransform per unit, over batches ── End ──┬── outputs
-                                                                      └── dead letters
+                                                                        └── dead letters
 
 Accounts mirrored to Beam metrics: in a build, a live view on a runner's dashboard, never the source of truth.
 

@@ -34,7 +34,7 @@ from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit, opened
 from beam_pipes.loader.state import MOST_PERIOD, Segment
 
-_SEARCHED_PERIOD = 1 << 18  # too long periods are approximated by one up to this length
+_SEARCHED_PERIOD = 1 << 18  # a period above MOST_PERIOD is approximated by one up to here
 
 
 def exact_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:

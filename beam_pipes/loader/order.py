@@ -58,8 +58,7 @@ class Order(Protocol):
 def derive_key(seed: int, *words: int) -> int:
     """A 64-bit key from a seed and any number of integers (epoch, stream, window, ...).
 
-    One round of SplitMix64 per word (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA
-    2014).
+    One round of SplitMix64 per word (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA'14).
     """
     state = seed & _MASK_64
     for word in (len(words), *words):

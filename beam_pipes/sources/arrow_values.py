@@ -1,7 +1,6 @@
 """From Arrow to Python: the values of columns, exact, and the same whether or not pandas is installed.
 
-Lists of numbers without nulls are NumPy arrays; everything else is what pyarrow's `to_pylist` gives without pandas.
-Times in
+Lists of numbers without nulls are NumPy arrays; the rest is what pyarrow's `to_pylist` gives without pandas. Times in
 nanoseconds are `datetime`, `time` and `timedelta`, as others are. Where such a value has a part of a microsecond,
 which these do not hold, it is a `numpy.datetime64` or `numpy.timedelta64`, and with a time zone the text of Arrow.
 """

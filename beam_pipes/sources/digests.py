@@ -5,8 +5,7 @@ programs set the time of modification freely (`touch -r`, `tar`, `rsync -t`), an
 inode of a removed file to the next one. A file that changed within the resolution of its file system's clock before it
 was hashed is not entered: it could change again without its times moving.
 
-Everything that an entry is trusted for is hashed to its *key*, so that a file of a million digests takes 48 bytes for
-each:
+Everything that an entry is trusted for is hashed to its *key*: a file of a million digests takes 48 bytes for each:
 
     magic, version        16 bytes
     number of rows        8 bytes

@@ -169,8 +169,7 @@ class WorkerPool(Workers[ShardTask, ShardReport, _Guarded]):
             memory = running.figures.memory_bytes()
             if memory - seen.memory_bytes > limits.memory_bytes / 2:
                 self._start_spare()
-            # Only the time during which it was observed is certain, or the time since its batch began if it is alone
-            # there.
+            # Only the memory that it took while it was observed is certain, or since its batch began if it is alone.
             known = memory - running.memory_bytes > limits.memory_bytes
             grown = memory - seen.memory_bytes > limits.memory_bytes
             if known or (grown and (seen.num_records == 1 or running.looks >= _LOOKS_OF_DOUBT)):
