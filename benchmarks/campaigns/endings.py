@@ -26,8 +26,10 @@ from benchmarks.campaigns.session_members import members, processes_left
 _LIMIT_SECS = 120.0
 _GONE_SECS = 10.0
 _WORKERS = 2
-# A build's final message.
-_FINISHED = "The cache lies in"
+# What the command prints, whole or in part; a test compares these words with the files that print them.
+_FINISHED = "The cache is in"  # beam_pipes/commands/build.py
+_STOPPED = "Run the same command again to resume"  # beam_pipes/cli.py
+_WORKERS_LOST = "are kept: run the build again"  # beam_pipes/building/workers/: tasks.py, fork_server.py
 # Duration of each line, so that a build is long enough for random moments to hit its work.
 _LINE_SECS = 0.002
 
@@ -47,12 +49,12 @@ class Ending:
 
 
 ENDINGS = (
-    Ending(signal=signal.SIGTERM, to="the launcher", code=143, words="Run the same command again to resume"),
-    Ending(signal=signal.SIGINT, to="the launcher", code=130, words="Run the same command again to resume"),
-    Ending(signal=signal.SIGTERM, to="all processes", code=143, words="Run the same command again to resume"),
+    Ending(signal=signal.SIGTERM, to="the launcher", code=143, words=_STOPPED),
+    Ending(signal=signal.SIGINT, to="the launcher", code=130, words=_STOPPED),
+    Ending(signal=signal.SIGTERM, to="all processes", code=143, words=_STOPPED),
     Ending(signal=signal.SIGKILL, to="the launcher", code=-signal.SIGKILL),
-    Ending(signal=signal.SIGKILL, to="a worker", code=None, words="Run the build again to go on"),
-    Ending(signal=signal.SIGKILL, to="the starter of workers", code=None, words="Run the build again to go on"),
+    Ending(signal=signal.SIGKILL, to="a worker", code=None, words=_WORKERS_LOST),
+    Ending(signal=signal.SIGKILL, to="the starter of workers", code=None, words=_WORKERS_LOST),
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import beam_pipes
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader
 from beam_pipes.runners.build import build
@@ -79,6 +80,23 @@ def test_the_kill_campaign_notices_a_step_that_is_never_reached_and_a_record_tha
         assert list(scene.final_problems()) == ["left behind: ['.tmp-left']"]
     finally:
         scene.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (endings._FINISHED, "commands/build.py"),
+        (endings._STOPPED, "cli.py"),
+        (endings._WORKERS_LOST, "building/workers/tasks.py"),
+        (endings._WORKERS_LOST, "building/workers/fork_server.py"),
+    ],
+)
+def test_the_campaign_of_endings_waits_for_words_that_are_printed(words: str, file: str) -> None:
+    """It waited for other ones: every build that lost its workers was a problem, whatever became of it."""
+    source = (Path(beam_pipes.__file__).parent / file).read_text(encoding="utf-8")
+    literals = re.sub(r'"\s+f?"', "", source)  # as one, where a message is written on several lines
+
+    assert words.lower() in literals.lower()
 
 
 def test_commands_that_are_ended_say_so_leave_nothing_and_go_on(
