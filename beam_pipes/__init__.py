@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from beam_pipes.building import Asset as Asset
     from beam_pipes.building import Declaration as Declaration
     from beam_pipes.cache import Cache as Cache
     from beam_pipes.cache import FeatureSpec as FeatureSpec
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOM_OF_NAME = {
+    "Asset": "building",
     "Cache": "cache",
     "DAGPipeline": "typed",
     "DataLoader": "on_device",

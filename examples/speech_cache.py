@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.building import Declaration
+from beam_pipes.building import Asset, Declaration
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.identity.canonical import Asset
 from beam_pipes.loader import random_access
 from beam_pipes.map_style import (
     BatchSampler,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import types
+from pathlib import Path
 
 import pytest
 
 import beam_pipes
+import beam_pipes.building
+import beam_pipes.identity.canonical
 import beam_pipes.typed
 
 TYPED = """
@@ -21,8 +24,8 @@ count drop file_iterator load_pipeline log_statistics_list make_sequence_example
 run_pipeline_serial stage tf_record_iterator
 """
 ROOT = """
-Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__ build count declare drop
-observe stage write_cache
+Asset Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__ build count declare
+drop observe stage write_cache
 """
 
 
@@ -41,10 +44,16 @@ def test_beam_pipes_offers_exactly_these_names() -> None:
 
 def test_names_that_are_not_offered_are_answered_with_those_that_are() -> None:
     with pytest.raises(
-        AttributeError, match="module 'beam_pipes' has no attribute 'Pipelin'; it offers __version__, C"
+        AttributeError, match="module 'beam_pipes' has no attribute 'Pipelin'; it offers __version__, A"
     ):
         beam_pipes.Pipelin  # noqa: B018
     assert beam_pipes.Pipeline is beam_pipes.typed.Pipeline
+
+
+def test_what_the_pages_wrap_files_in_has_a_public_name() -> None:
+    assert beam_pipes.Asset is beam_pipes.building.Asset is beam_pipes.identity.canonical.Asset
+    pages = [page for page in (Path(__file__).parents[1] / "docs").rglob("*.md") if page.parent.name != "api"]
+    assert not [page for page in pages if "identity.canonical import" in page.read_text(encoding="utf-8")]
 
 
 PACKAGES = sorted(found.name for found in pkgutil.walk_packages(beam_pipes.__path__, "beam_pipes.") if found.ispkg)

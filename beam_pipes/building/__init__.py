@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from beam_pipes.building.declaration import Declaration as Declaration
     from beam_pipes.building.expectation import expect as expect
     from beam_pipes.building.references import load_declaration as load_declaration
+    from beam_pipes.identity.canonical import Asset as Asset
 
 # Programs that only look at a cache need none of them.
 __getattr__, __dir__ = loaded_on_first_use(
     __name__,
     {
+        "beam_pipes.identity.canonical": "Asset",
         "declaration": "Declaration",
         "expectation": "expect",
         "references": "load_declaration",

@@ -375,7 +375,7 @@ def _assign_sound_files(
             )
         return None
     code, _ = found
-    module.use("beam_pipes.identity.canonical", "Asset")
+    module.use("beam_pipes", "Asset")
     if ".rglob(" in code.text:
         module.use("pathlib", "Path")
     module.assign("transcripts", code, "beam_pipes.transforms.audio")
