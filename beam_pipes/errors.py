@@ -288,6 +288,10 @@ class CacheNotFoundError(CacheError, FileNotFoundError):
     """There is no published snapshot, no such split or no such feature."""
 
 
+class SplitNotFoundError(CacheNotFoundError, KeyError):
+    """The published snapshot has no split of this name; the message lists those that it has."""
+
+
 class TaskNotCachedError(CacheNotFoundError, AssertionError):
     """No global cache directory has a finished cache of the task."""
 

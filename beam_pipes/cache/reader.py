@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, ShardStore, store_for
 from beam_pipes.cache.split import Split
 from beam_pipes.cache.verify import VerifyReport, verify_snapshot
-from beam_pipes.errors import CacheNotFoundError
+from beam_pipes.errors import CacheNotFoundError, SplitNotFoundError
 from beam_pipes.extras import require
 from beam_pipes.format.framing import read_records
 from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter, Lineage
@@ -150,11 +150,11 @@ class Cache:
         return split in self.manifest.splits
 
     def __getitem__(self, split: str) -> Split:
-        """Raises `CacheNotFoundError` if there is no such split."""
+        """Raises `SplitNotFoundError`, a `KeyError` too, if there is no such split."""
         found = self._open.get(split)
         if found is None:
             if split not in self.manifest.splits:
-                raise CacheNotFoundError(
+                raise SplitNotFoundError(
                     f"{self.path}: expected one of the splits {list(self.splits)}, got {split!r}",
                     path=self.path,
                     split=split,
@@ -263,7 +263,8 @@ def open_split(path: str | os.PathLike[str], split: str | None = None) -> Split:
         if isinstance(above, Cache):
             listed = ", ".join(repr(_joined(parent, each)) for each in above.splits)
             message = f"{root}: the cache {parent or '.'!r} has no split {name!r}. Choose one of: {listed}."
-        elif above is not None and parent:
+            raise SplitNotFoundError(message, path=root, split=name) from error
+        if above is not None and parent:
             message = f"{root}: expected a split of a cache, or a cache. {above}"
         else:
             raise

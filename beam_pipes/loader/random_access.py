@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from beam_pipes.cache import Cache, Split, Storage
-from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.errors import LoaderError, SplitNotFoundError
 from beam_pipes.format.spec import DecodedExample, Record
 from beam_pipes.loader.row_source import one_split
 from beam_pipes.loader.state import Identity
@@ -107,5 +107,5 @@ def open_remote(
     """
     cache = Cache.open(path, local_directory=local_directory, max_local_bytes=max_bytes, storage=storage)
     if split not in cache.splits:
-        raise CacheNotFoundError(f"{path} has no split {split!r}; it has: {', '.join(cache.splits)}", path=path)
+        raise SplitNotFoundError(f"{path} has no split {split!r}; it has: {', '.join(cache.splits)}", path=path)
     return cache[split]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from beam_pipes.cache import (
     snapshot_directory,
     storage_for,
 )
-from beam_pipes.errors import CacheError, CacheNotFoundError, StaleCacheError
+from beam_pipes.errors import CacheError, CacheNotFoundError, SplitNotFoundError, StaleCacheError
 from beam_pipes.format.messages import SequenceExample
 from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.storage.local import TEMPORARY_PREFIX
@@ -145,8 +146,10 @@ def test_unknown_splits_and_assets_are_named_with_those_there_are(tmp_path: Path
     assert Path(cache.asset_path("v")).read_text() == "x" and cache.asset_path("assets/v") == cache.asset_path("v")
     with pytest.raises(CacheNotFoundError, match=r"expected one of the assets \['assets/v'\], got 'w'"):
         cache.asset_path("w")
-    with pytest.raises(CacheNotFoundError, match=r"expected one of the splits \[\], got 'train'"):
+    with pytest.raises(SplitNotFoundError, match=r"expected one of the splits \[\], got 'train'") as caught:
         cache["train"]
+    assert isinstance(caught.value, KeyError) and isinstance(caught.value, CacheNotFoundError)
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), KeyError)
 
 
 def test_a_split_of_protos_is_read_with_its_class(tmp_path: Path) -> None:

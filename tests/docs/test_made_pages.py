@@ -76,9 +76,10 @@ class TestTheErrorPage:
 
     def test_the_tree_hangs_each_class_from_its_base(self) -> None:
         drawn = list(error_page.tree(errors.CacheError))
-        assert drawn[:4] == [
+        assert drawn[:5] == [
             "CacheError (RuntimeError)",
             "├── CacheNotFoundError (FileNotFoundError)",
+            "│   ├── SplitNotFoundError (KeyError)",
             "│   └── TaskNotCachedError (AssertionError)",
             "├── CacheReadError (OSError)",
         ]

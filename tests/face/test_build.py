@@ -312,6 +312,7 @@ def test_paths_of_no_split_say_which_there_are(cache: Path, path: str, message: 
             load(path, batch_size=8)  # type: ignore[operator]
 
         assert str(caught.value) == message
+        assert isinstance(caught.value, KeyError) == ("has no split" in message)
 
 
 def test_a_split_in_the_place_of_a_cache_is_told_by_name(cache: Path) -> None:

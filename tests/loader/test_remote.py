@@ -17,7 +17,7 @@ from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.cache import LocalStorage, local_copies
 from beam_pipes.cache.local_copies import ShardStore
-from beam_pipes.errors import CacheNotFoundError, CacheReadError, CorruptRecordError, ExampleIndexError, LoaderError
+from beam_pipes.errors import CacheReadError, CorruptRecordError, ExampleIndexError, LoaderError, SplitNotFoundError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote, pack
 from beam_pipes.loader.order import BlockOrder
 from beam_pipes.storage.local import storage_for
@@ -151,7 +151,7 @@ def test_a_directory_too_small_for_two_windows_is_refused(far, tmp_path):
         next(iter(Loader(remote, batch_size=4, shuffle=BlockShuffle(window=4))))
     with pytest.raises(LoaderError, match="the largest shard of split 'train' has .* raise max_bytes"):
         open_remote(path, "train", local_directory=tmp_path, max_bytes=10, storage=FarStorage())
-    with pytest.raises(CacheNotFoundError, match="has no split 'test'; it has: train"):
+    with pytest.raises(SplitNotFoundError, match="has no split 'test'; it has: train"):
         open_remote(path, "test", local_directory=tmp_path, max_bytes=10**6)
 
 
