@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -117,6 +119,15 @@ def test_a_subclass_without_a_conversion_is_refused_when_it_is_made():
     with pytest.raises(IncompleteConverterError, match=r"Nothing must override _convert_example \(or _convert_feat"):
         Nothing(pack=False)
     assert issubclass(IncompleteConverterError, TypeError)
+
+
+def test_the_abstract_class_is_made_where_its_abstract_methods_are_patched_away():
+    """As tests of SeqIO and of its users do, to try what the base class checks."""
+    tables = {"TASK_FEATURES": {}, "MODEL_FEATURES": {}, "PACKING_FEATURE_DTYPES": {}, "__abstractmethods__": set()}
+    with mock.patch.multiple(FeatureConverter, create=True, **tables):
+        assert FeatureConverter().pack
+    with pytest.raises(TypeError, match="abstract"):
+        FeatureConverter()
 
 
 def test_a_subclass_for_datasets_only_says_so_when_asked_for_rows():

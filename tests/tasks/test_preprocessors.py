@@ -253,6 +253,18 @@ def draw_twice(example, seeds):
     return tf.random.stateless_uniform((), seeds[0], 0, 9, tf.int32) * 0 + tf.shape(seeds)[0]
 
 
+def draw_pair(example, seeds):
+    first, second = seeds
+    return tf.stack([tf.random.stateless_uniform((), seed, 0, 1 << 30, tf.int32) for seed in (first, second)])
+
+
+def test_several_seeds_are_a_tuple_as_in_seqio() -> None:
+    drawing = map_over_dataset(tf.autograph.experimental.do_not_convert(draw_pair), num_seeds=2)
+
+    for first, second in drawing(tf.data.Dataset.range(4)):
+        assert first != second
+
+
 def test_seeds_come_from_the_active_manager() -> None:
     numbers = tf.data.Dataset.range(4)
 

@@ -407,8 +407,10 @@ def test_requests_that_a_task_does_not_allow_are_refused() -> None:
         cached.get_dataset(shuffle=False)
     with pytest.raises(CacheNotFoundError, match="'t' does not exist in any of the task cache directories"):
         cached.get_dataset(use_cached=True)
-    with pytest.raises(TaskError, match="Shuffling is disallowed for Task 't' since its `shuffle_buffer_size`"):
-        declared(shuffle_buffer_size=None).get_dataset()
+    forbidden = declared(shuffle_buffer_size=None)
+    for refused in (forbidden.get_dataset, lambda: forbidden.get_dataset(shuffle_buffer_size=100)):
+        with pytest.raises(TaskError, match="Shuffling is disallowed for Task 't' since its `shuffle_buffer_size`"):
+            refused()
     with pytest.raises(TaskError, match="Task 't' has no split 'nosplit'; it has: train, test"):
         declared().get_dataset(split="nosplit")
     for ask in (declared().get_dataset, declared().examples):

@@ -331,7 +331,7 @@ class Task(DatasetProviderBase):
             split: name of the split.
             use_cached: read the cache, and apply only the steps after the cut.
             shuffle: shuffle files, and examples in a buffer.
-            shuffle_buffer_size: size of the buffer; None for the task's.
+            shuffle_buffer_size: size of the buffer; None for the task's. Does not allow what the task forbids.
             seed: same seed, same order and same draws; None for others every time.
             shard_info: this host's share. Every example goes to exactly one share, however many files there are.
             num_epochs: passes over the source; None for no end. Steps after the cut draw again in every pass.

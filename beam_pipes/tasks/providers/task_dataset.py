@@ -88,14 +88,13 @@ def empty_dataset(features: Mapping[str, Feature], *, name: str) -> TfDataset:
 
 def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int:
     """Size of the buffer that shuffles examples; raises if shuffling is requested and the task does not allow it."""
-    size = options.shuffle_buffer_size or task.shuffle_buffer_size
-    if options.shuffle and size is None:
+    if options.shuffle and task.shuffle_buffer_size is None:
         raise TaskError(
             f"Shuffling is disallowed for Task '{task.name}' since its `shuffle_buffer_size` was set to `None` on "
             "construction.",
             task=task.name,
         )
-    return size or 0
+    return options.shuffle_buffer_size or task.shuffle_buffer_size or 0
 
 
 def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:

@@ -94,8 +94,8 @@ def map_over_dataset(
 
     Args:
         fn: the function.
-        num_seeds: number of stateless seeds (int64 `[2]`) to pass, as `seed` for one and `seeds`, `[num_seeds, 2]`, for
-            several. They come from the active seed manager.
+        num_seeds: number of stateless seeds (int64 `[2]`) to pass, as `seed` for one and `seeds`, a tuple, for several:
+            `first, second = seeds`. They come from the active seed manager.
         num_parallel_calls: examples mapped at a time; None lets tf.data choose.
 
     Raises:
@@ -116,7 +116,7 @@ def map_over_dataset(
         name = "seed" if num_seeds == 1 else "seeds"
 
         def with_seeds(position: object, example: object) -> object:
-            seeds = example_seeds(step, example, position, num_seeds)
+            seeds = tuple(tensorflow("map_over_dataset").unstack(example_seeds(step, example, position, num_seeds)))
             return function(example, *args, **kwargs, **{name: seeds[0] if num_seeds == 1 else seeds})
 
         return dataset.enumerate().map(with_seeds, num_parallel_calls=calls)
