@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import DatasetError, UnknownNameError
+from beam_pipes.errors import DatasetError, UnboundedLoaderError, UnknownNameError
 from beam_pipes.loader.world import TENSORFLOW, known_world
 from beam_pipes.map_style.protocol import Dataset
 from beam_pipes.map_style.sampler import (
@@ -47,7 +47,13 @@ class BatchSampler(Sampler):
       drop_last: leave out the last list if it is shorter (here 4). If the sampler shuffles, the examples left out
         differ by epoch.
       seed: for `shuffle`; a sampler has its own seed and epoch.
+
+    A subclass that makes its batches itself defines `__iter__`, and `__len__` if it is asked for; it need not call
+    `super().__init__`, as in Paddle.
     """
+
+    #: None in a subclass that makes its batches itself.
+    sampler: Iterable[int] | None = None
 
     def __init__(
         self,
@@ -72,25 +78,33 @@ class BatchSampler(Sampler):
                 f"got {type(sampler).__name__}"
             )
         super().__init__(seed=getattr(sampler, "seed", 0), epoch=getattr(sampler, "epoch", 0))
-        self.sampler: Iterable[int] = sampler
+        self.sampler = sampler
         self.batch_size = check_count(batch_size, "batch_size", "BatchSampler")
         self.drop_last = drop_last
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
-        if hasattr(self.sampler, "set_epoch"):
+        if self.sampler is not None and hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
+        if self.sampler is None:  # a TypeError, as of what has no length: list() goes on without
+            raise UnboundedLoaderError(
+                f"{type(self).__name__} makes its batches itself and defines no __len__, so their number is unknown"
+            )
         size = len(self.sampler)  # type: ignore[arg-type]  # checked at construction
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         if isinstance(self.sampler, IndexSampler):
             return self._from_array(self.sampler.order(self.sampler.epoch))
+        if self.sampler is None:
+            return super().__iter__()  # type: ignore[return-value]  # which says what to define
         return self._from_iterator(iter(self.sampler))
 
     def describe(self) -> dict[str, object]:
+        if self.sampler is None:
+            return super().describe()
         return {
             "sampler": "BatchSampler",
             "batch_size": self.batch_size,

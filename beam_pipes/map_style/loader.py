@@ -387,11 +387,14 @@ def _is_dealt_out(sampler: object) -> bool:
     return type(sampler) is DistributedSampler or type(sampler) not in SAMPLERS.values()
 
 
+_SINGLE = "one that gives single indices is a sampler="
+
+
 def _checked_batch(batch: Iterable[SupportsIndex]) -> list[int]:
     try:
         return [operator.index(index) for index in batch]
     except TypeError as error:
+        what = "give the positions of these in the dataset" if hasattr(batch, "__iter__") else _SINGLE
         raise DatasetError(
-            f"DataLoader needs a batch_sampler that gives lists of indices, got {batch!r}; "
-            "one that gives single indices is a sampler="
+            f"DataLoader needs a batch_sampler that gives lists of indices, got {batch!r}; {what}"
         ) from error

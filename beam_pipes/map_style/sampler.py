@@ -24,8 +24,12 @@ class Sampler:
     """Base class of samplers; `IndexSampler` yields indices, batch samplers yield lists of them.
 
     Subclass it for your own order: define `__iter__` as a function of `self.seed` and `self.epoch`, `__len__`,
-    and `describe`, the facts that the order depends on; a `DataLoader` compares them before it resumes.
+    and `describe`, the facts that the order depends on; a `DataLoader` compares them before it resumes. A subclass that
+    does not call `super().__init__`, as one written for Paddle need not, has seed and epoch 0.
     """
+
+    seed: int = 0
+    epoch: int = 0
 
     def __init__(self, *, seed: int = 0, epoch: int = 0) -> None:
         self.seed = check_count(seed, "seed", type(self).__name__, at_least=0)

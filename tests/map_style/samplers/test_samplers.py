@@ -14,6 +14,7 @@ from beam_pipes.errors import DatasetError, UnknownNameError
 from beam_pipes.map_style import (
     SAMPLERS,
     BatchSampler,
+    DataLoader,
     DistributedSampler,
     PartialyRandomizedSimilarTimeLengthSampler,
     RandomSampler,
@@ -45,6 +46,51 @@ def shuffling_samplers(size, **options):
         SimilarLengthBatchSampler(lengths, 4, **options),
         BatchSampler(RandomSampler(size, **options), 4),
     ]
+
+
+class PairsOfSpeakers(BatchSampler):
+    """Makes batches itself, and does not call the constructor of its base: so does GE2E's sampler in Parakeet."""
+
+    def __init__(self, utterances):
+        self.utterances = utterances
+
+    def __iter__(self):
+        return iter([[2 * self.utterances[0], 1], [3, 0]])
+
+
+class Backwards(Sampler):
+    """A sampler over another one, written for Paddle."""
+
+    def __init__(self, of):
+        self.of = of
+
+    def __iter__(self):
+        return reversed(list(self.of))
+
+    def __len__(self):
+        return len(self.of)
+
+
+def test_a_batch_sampler_need_not_call_the_constructor_of_its_base():
+    speakers = PairsOfSpeakers([1])
+    loader = DataLoader(["a", "b", "c", "d"], batch_sampler=speakers, collate_fn="".join)
+
+    assert [list(loader), list(loader)] == [["cb", "da"]] * 2 and loader.epoch == 2
+    other = DataLoader(["a", "b", "c", "d"], batch_sampler=PairsOfSpeakers([1]), collate_fn="".join)
+    other.load_state_dict(loader.state_dict())
+    assert other.epoch == 2 and "PairsOfSpeakers(seed=0, epoch=" in repr(speakers)
+    with pytest.raises(TypeError, match="PairsOfSpeakers makes its batches itself and defines no __len__, so"):
+        len(speakers)
+    with pytest.raises(DatasetError, match=r"lists of indices, got \['a'\]; give the positions of these in the data"):
+        next(iter(DataLoader(["a"], batch_sampler=[["a"]])))
+
+
+def test_a_sampler_over_a_sampler_need_not_call_the_constructor_of_its_base():
+    batches = BatchSampler(Backwards(SequentialSampler(5)), 2)
+    batches.set_epoch(3)
+
+    assert list(batches) == [[4, 3], [2, 1], [0]] and batches.epoch == 3
+    assert batches.describe()["of"] == {"sampler": "Backwards", "seed": 0}
 
 
 def test_an_epoch_repeats_itself_and_the_next_one_differs():
