@@ -147,7 +147,25 @@ def _classes(messages: Messages, module: str) -> dict[str, type[Message]]:
     for name in messages:
         classes[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
         classes[name].__module__ = module
+        _compare_with_tensorflow(classes[name])
     return classes
+
+
+def _compare_with_tensorflow(cls: type[Message]) -> None:
+    """Makes `==` hold for TensorFlow's message of the same content too: on either side, as theirs leaves it to ours."""
+    from google.protobuf.message import Message
+
+    as_ours = cls.__eq__
+
+    def equal(self: Message, other: object) -> bool:
+        same = as_message_of(other, cls) if isinstance(other, Message) else None
+        return as_ours(self, other if same is None else same)
+
+    def unequal(self: Message, other: object) -> bool:
+        same = equal(self, other)
+        return same if same is NotImplemented else not same
+
+    cls.__eq__, cls.__ne__ = equal, unequal  # type: ignore[method-assign]
 
 
 def find_message_class(full_name: str) -> type[Message] | None:

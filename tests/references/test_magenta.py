@@ -43,7 +43,7 @@ DIFFERENT = {
     "file_iterator": "files in the order of their names",
     "load_pipeline": "a single output type gives a list; the statistics come along",
     "make_sequence_example": "a message of the same bytes that needs no TensorFlow; it passes where "
-    "`tf.train.SequenceExample` is declared",
+    "`tf.train.SequenceExample` is declared, and equals one of the same content",
     "merge_statistics": "its arguments stay as they are",
     "run_pipeline_serial": "a single output type is a file of the pipeline's name; files appear when all is written; "
     "the statistics are returned",

@@ -52,6 +52,16 @@ def test_tensorflow_parses_every_sequence(tmp_path: Path) -> None:
     assert parsed[0]["inputs"].numpy().tolist() == [[0.5, 1.0], [1.0, 1.0], [1.5, 1.0]]
 
 
+def test_the_proto_equals_tensorflows_on_either_side() -> None:
+    ours, other = make_sequence_example([[0.0, 1.0]], [7]), make_sequence_example([[0.0, 1.0]], [8])
+    theirs = tf.train.SequenceExample.FromString(ours.SerializeToString())
+
+    assert ours == theirs and theirs == ours and ours in [theirs]
+    assert not ours != theirs and not theirs != ours
+    assert other != theirs and theirs != other and ours != theirs.feature_lists and ours != 1
+    assert ours.feature_lists == theirs.feature_lists and ours == make_sequence_example([[0.0, 1.0]], [7])
+
+
 def test_the_proto_is_tensorflows(tmp_path: Path) -> None:
     ours = make_sequence_example([[0.0, 1.0]], [7])
     theirs = tf.train.SequenceExample.FromString(ours.SerializeToString())
