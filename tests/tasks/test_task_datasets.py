@@ -411,6 +411,10 @@ def test_requests_that_a_task_does_not_allow_are_refused() -> None:
     for refused in (forbidden.get_dataset, lambda: forbidden.get_dataset(shuffle_buffer_size=100)):
         with pytest.raises(TaskError, match="Shuffling is disallowed for Task 't' since its `shuffle_buffer_size`"):
             refused()
+    shuffles_itself = FunctionDataSource(numbers, splits=["train"])
+    shuffles_itself._performs_internal_shuffling = True
+    allowed = declared(shuffle_buffer_size=None, source=shuffles_itself)
+    assert len(list(allowed.get_dataset(shuffle_buffer_size=9))) == len(list(allowed.examples(shuffle=True))) == 1
     with pytest.raises(TaskError, match="Task 't' has no split 'nosplit'; it has: train, test"):
         declared().get_dataset(split="nosplit")
     for ask in (declared().get_dataset, declared().examples):

@@ -60,7 +60,7 @@ def load_dataset(task: DeclaredTask, options: LoadOptions) -> TfDataset:
     check_promises(task, dataset)
     if lengths:
         dataset = trim_dataset(dataset, lengths, task.output_features)
-    if options.shuffle:
+    if options.shuffle and buffer_size is not None:
         seed = None if options.seed is None else fold(options.seed, task.name, "shuffle")
         dataset = dataset.shuffle(buffer_size, seed=seed)
     return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
@@ -86,15 +86,18 @@ def empty_dataset(features: Mapping[str, Feature], *, name: str) -> TfDataset:
     )
 
 
-def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int:
-    """Size of the buffer that shuffles examples; raises if shuffling is requested and the task does not allow it."""
-    if options.shuffle and task.shuffle_buffer_size is None:
+def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int | None:
+    """Size of the buffer that shuffles examples, None without one; raises if shuffling is requested and the task does
+    not allow it."""
+    if task.shuffle_buffer_size is None:
+        if not options.shuffle or getattr(task.source, "performs_internal_shuffling", False):
+            return None
         raise TaskError(
             f"Shuffling is disallowed for Task '{task.name}' since its `shuffle_buffer_size` was set to `None` on "
             "construction.",
             task=task.name,
         )
-    return options.shuffle_buffer_size or task.shuffle_buffer_size or 0
+    return options.shuffle_buffer_size or task.shuffle_buffer_size
 
 
 def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:

@@ -69,7 +69,7 @@ def iterate_examples(task: DeclaredTask, options: LoadOptions) -> Iterator[OwnEx
     with map_seed_manager(task_seed, shard_info=options.shard_info):
         stream.apply(task.online_steps(), task.step_context(options.sequence_length))
     examples = _checked(task, stream.examples(), lengths)
-    if not options.shuffle:
+    if not options.shuffle or buffer_size is None:
         return examples
     generator = np.random.default_rng(None if task_seed is None else fold(task_seed, "shuffle"))
     return shuffled(examples, buffer_size, generator)
