@@ -57,7 +57,8 @@ def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[
     if bad is not None:
         error = bad if isinstance(bad, SourceError) else bad.error
         why = f" The first invalid one, {getattr(bad, 'record_id', bad)!r}: {error}."
-    raise DeclarationError(f"there are no rows to infer the column types from. Give files with rows.{why}")
+    files = ", ".join(repr(file.name) for file in files_of(data).files[:3])
+    raise DeclarationError(f"there are no rows to infer the column types from in {files}. Give files with rows.{why}")
 
 
 def infer_types(rows: Iterable[Mapping[str, object]], *, is_text: bool = True) -> dict[str, str]:

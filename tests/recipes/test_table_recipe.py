@@ -375,10 +375,12 @@ def test_a_column_called_label_is_in_the_way_of_a_label() -> None:
         table("a.csv", label="kind")
     assert set(table("a.csv", label="kind", types={"label": "skip"}).declaration().features) == {"label"}
     Path("b.csv").write_text("label,kind\n")
-    with pytest.raises(
-        DeclarationError, match="there are no rows to infer the column types from. Give files with rows."
-    ):
+    Path("c.csv").write_text("label,kind\n")
+    words = r"there are no rows to infer the column types from in 'b\.csv'{}\. Give files with rows\.$"
+    with pytest.raises(DeclarationError, match=words.format("")):
         table("b.csv")
+    with pytest.raises(DeclarationError, match=words.format(", 'c.csv'")):
+        table(["b.csv", "c.csv"])
 
 
 # Files of other writers.
