@@ -86,7 +86,9 @@ class Transcripts:
     def fingerprint_config(self) -> Mapping[str, object]:
         """Everything the texts depend on, as JSON."""
         digests = [file.digest() for file in self.files]
-        told = {"files": digests, "audio_field": self.audio_field, "text_field": self.text_field}
+        told: dict[str, object] = {"files": digests, "audio_field": self.audio_field, "text_field": self.text_field}
+        if any(os.path.basename(file) in KALDI for file in self.files):
+            told["kaldi"] = 2  # 1 split its lines at blanks only, not at tabs
         return told if self.root is None else {**told, "folders": list(map(self._folder, self.files))}
 
     def rows(self, path: str) -> list[Row]:
@@ -346,8 +348,8 @@ def _kaldi_rows(path: str) -> Iterator[Row]:
         if not os.path.exists(found):
             return {}
         with open(found, encoding="utf-8") as lines:
-            split = ((f"{found}:{number}", *line.strip().partition(" ")) for number, line in enumerate(lines, start=1))
-            return {first: (place, rest.strip()) for place, first, _, rest in split if first}
+            split = ((f"{found}:{number}", line.split(maxsplit=1)) for number, line in enumerate(lines, start=1))
+            return {words[0]: (place, "".join(words[1:]).strip()) for place, words in split if words}
 
     segments, texts, speakers, recordings = map(table, KALDI)
     for id_, (place, told) in (segments or recordings).items():

@@ -277,6 +277,16 @@ def test_the_directory_of_kaldi_has_pieces_of_recordings_or_whole_ones() -> None
     assert list(rows_of_manifest("d/text")) == []
 
 
+def test_lines_of_kaldi_are_split_at_tabs_too() -> None:
+    kaldi(segments=True)
+    with_blanks = [row.fields for row in rows_of_manifest("d/wav.scp")]
+    for file in Path("d").iterdir():
+        file.write_text(file.read_text().replace(" ", "\t", 1) + "\n")
+
+    assert [row.fields for row in rows_of_manifest("d/wav.scp")] == with_blanks
+    assert Transcripts(files=[Asset("d/wav.scp")]).fingerprint_config()["kaldi"] == 2
+
+
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
