@@ -33,10 +33,11 @@ def codec_of(name: str) -> str | None:
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
+#: How files in UTF-16 begin.
+UTF_16 = b"\xff\xfe", b"\xfe\xff"
 # How files that are not UTF-8 begin, what they are, and the suffix by which they are decompressed, if any.
-_BEGINNINGS = {
-    b"\xff\xfe": ("UTF-16", None),
-    b"\xfe\xff": ("UTF-16", None),
+_BEGINNINGS: dict[bytes, tuple[str, str | None]] = {
+    **dict.fromkeys(UTF_16, ("UTF-16", None)),
     b"\x1f\x8b": ("gzip", ".gz"),
     b"BZh": ("bzip2", ".bz2"),
     b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),

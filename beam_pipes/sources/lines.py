@@ -24,6 +24,7 @@ from beam_pipes.format.spec import Record
 from beam_pipes.lineage.lineage import DIGEST_BYTES
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
+    UTF_16,
     Frame,
     advice_if_not_utf8,
     codec_of,
@@ -364,7 +365,8 @@ class TextLines(LineSource):
     A file holding `b"one\\r\\n\\ntwo"` → `"one"`, `""`, `"two"`.
 
     Lines end with LF or CRLF; a final newline may be missing; empty lines are kept; a byte order mark at a file's start
-    is dropped. Large files are split; compressed ones where they consist of frames (bgzip, several zstd frames).
+    is dropped, and a file in UTF-16 refused. Large files are split; compressed ones where they consist of frames
+    (bgzip, several zstd frames).
 
     `errors`: a line that is not UTF-8 is a bad record (`"dead_letter"`), or has U+FFFD in place of invalid bytes
     (`"replace"`). `strip_newline=False`: lines keep their LF or CRLF.
@@ -387,8 +389,10 @@ class TextLines(LineSource):
         piece = LinePiece(
             file=file, first_ordinal=batcher.next_ordinal, block=block, with_terminator=not self.strip_newline
         )
-        if block.offset == 0 and data.startswith(BOM):
-            data = data[len(BOM) :]
+        if block.offset == 0:
+            if data.startswith(UTF_16):  # other lines of it would be UTF-8, with a NUL beside each letter
+                raise SourceError(f"input {file} is not UTF-8{advice_if_not_utf8(data)}", file=file, offset=0)
+            data = data.removeprefix(BOM)
         if self.strip_newline and b"\r" in data:  # searching for one byte is 20 times faster than for two
             data = data.replace(b"\r\n", b"\n")
         try:

@@ -87,6 +87,14 @@ def test_a_line_that_is_not_utf8_is_a_bad_record_at_its_place(tmp_path):
     assert (batch.first_ordinal, batch.num_records, len(batch)) == (0, 4, 2)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("errors", ["dead_letter", "replace"])
+def test_a_file_in_utf16_is_refused_as_a_whole(tmp_path, encoding, errors):
+    """All lines but the first would be UTF-8, with a NUL beside each letter."""
+    with pytest.raises(SourceError, match="input a.txt is not UTF-8. It begins as UTF-16 does: convert it to UTF-8"):
+        read(tmp_path / "a.txt", "\ufeffa\nb\nc\n".encode(encoding), errors=errors)
+
+
 def test_bad_lines_end_up_in_the_batch_that_holds_their_place(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"".join(b"\xff\n" if n % 3 == 0 else b"%d\n" % n for n in range(10)))
