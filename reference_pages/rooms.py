@@ -111,7 +111,7 @@ ROOMS: dict[str, Room] = {
         2, 2750, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 15850, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 15860, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 100, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(

@@ -33,15 +33,15 @@ AUDIO_SUFFIXES = (".aif", ".aifc", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".o
 #: Sound that libsndfile does not decode.
 UNREAD_SUFFIXES = (".aac", ".amr", ".ape", ".m4a", ".mka", ".mp4", ".webm", ".wma", ".wv")
 
-# First bytes of files that libsndfile does not decode, whatever their names.
-_UNREAD_KINDS = {
+#: First bytes of files that libsndfile does not decode, whatever their names.
+UNREAD_KINDS = {
     b"\x1aE\xdf\xa3": "WebM or Matroska",
     b"0&\xb2u": "WMA",
     b"#!AMR": "AMR",
     b"wvpk": "WavPack",
     b"MAC ": "Monkey's Audio",
 }
-_UNREAD = re.compile(b"|".join([*map(re.escape, _UNREAD_KINDS), rb"....ftyp", rb"\xff[\xf0\xf1\xf8\xf9]"]), re.DOTALL)
+_UNREAD = re.compile(b"|".join([*map(re.escape, UNREAD_KINDS), rb"....ftyp", rb"\xff[\xf0\xf1\xf8\xf9]"]), re.DOTALL)
 # Programs that write to a pipe do not know the length, and state an impossible one or none.
 _NO_LENGTH = 0x7FFF_0000
 _UNKNOWN_FRAMES = 1 << 62
@@ -164,7 +164,7 @@ def _if_unread(content: bytes, name: str) -> str:
     found = _UNREAD.match(content)
     if found is None:
         return ""
-    kind = next((kind for magic, kind in _UNREAD_KINDS.items() if content.startswith(magic)), "MPEG-4 or AAC")
+    kind = next((kind for magic, kind in UNREAD_KINDS.items() if content.startswith(magic)), "MPEG-4 or AAC")
     return f" It is {kind}, which libsndfile does not decode. {convert(name if ' bytes' not in name else 'clip.m4a')}"
 
 
@@ -328,6 +328,12 @@ def _check_pages(content: bytes, name: str) -> None:
         # The checksum of OGG is that of zlib with mirrored bits, and without the inversions.
         crc = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_MIRRORED), 0xFFFF_FFFF) ^ 0xFFFF_FFFF
         serial, number = page[14:18], int.from_bytes(page[18:22], "little")
+        if page[5] & 2 and numbers and not open_streams:
+            raise DatasetError(
+                f"the OGG file {name} has several streams one after the other, of which libsndfile reads the first. "
+                f"Make one of them: ffmpeg -i {name} new.flac",
+                source=name,
+            )
         is_next = page[5] & 2 or serial not in numbers or number == numbers[serial] + 1
         if page[22:26] != crc.to_bytes(4, "big").translate(_MIRRORED) or not is_next:
             raise DatasetError(

@@ -126,6 +126,15 @@ def test_damage_that_libsndfile_does_not_tell_is_refused() -> None:
         decoded(ogg[: pages[2]] + ogg[pages[3] :], name="a")
 
 
+@pytest.mark.parametrize("kind", ["ogg", "opus"])
+def test_streams_of_ogg_that_libsndfile_would_leave_out_are_refused(kind: str) -> None:
+    content = sound(kind)
+
+    assert len(read(content + content)) == len(read(content))
+    with pytest.raises(DatasetError, match="the OGG file a has several streams one after the other, of which libsndf"):
+        decoded(content + content, name="a")
+
+
 def test_mp3_files_of_which_libsndfile_would_read_a_part_are_refused() -> None:
     variable, constant = sound("mp3"), sound("mp3", bitrate_mode="CONSTANT", compression_level=0.5)
     without_header = [content[content.index(content[:4], 4) :] for content in (variable, constant)]
