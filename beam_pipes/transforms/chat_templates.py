@@ -164,7 +164,7 @@ Message: TypeAlias = Mapping[str, object]
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 #: Keys of a record of another shape → its name, and the `jq` program that converts it to messages.
-_OTHER_SHAPES: Mapping[frozenset[str], tuple[str, str]] = {
+OTHER_SHAPES: Mapping[frozenset[str], tuple[str, str]] = {
     frozenset({"instruction", "output"}): (
         "instructions (Alpaca)",
         '{messages: [{role: "user", content: ([.instruction, .input // ""] | map(select(. != "")) | join("\\n\\n"))}, '
@@ -189,7 +189,7 @@ def refuse_other_shapes(record: object, field: str) -> None:
     """Raises `TaskError` for a record that lacks the field but has the keys of another kind of training data."""
     if not isinstance(record, Mapping) or field in record or "." in field:
         return
-    for keys, (name, program) in _OTHER_SHAPES.items():
+    for keys, (name, program) in OTHER_SHAPES.items():
         if keys <= record.keys():
             raise TaskError(
                 f"a record should have the field {field!r} with messages, and is one of {name}: it has "
