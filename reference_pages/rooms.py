@@ -108,7 +108,7 @@ ROOMS: dict[str, Room] = {
     ),
     "evaluation": Room(2, 2200, "evaluator, metrics, loggers", {"tasks"} | CACHE),
     "map_style": Room(
-        2, 2750, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
+        2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
         2, 15860, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}

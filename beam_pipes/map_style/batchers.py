@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Literal, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from beam_pipes.map_style.batching import Batched, Minibatch, pad_into_batch
+from beam_pipes.format.dtypes import Array
+from beam_pipes.map_style.batching import Batched, Lengths, Minibatch, pad_into_batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,26 @@ class _Batcher:
         return self._batch(minibatch, **vars(self))
 
 
+@overload
+def batch_spec(
+    minibatch: Minibatch,
+    pad_value: float = ...,
+    time_major: bool = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[False] = ...,
+) -> Array: ...
+@overload
+def batch_spec(
+    minibatch: Minibatch,
+    pad_value: float = ...,
+    time_major: bool = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[True],
+) -> tuple[Array, Lengths]: ...
 def batch_spec(
     minibatch: Minibatch,
     pad_value: float = 0.0,
@@ -65,6 +86,24 @@ class SpecBatcher(_Batcher):
     dtype: DTypeLike = np.float32
 
 
+@overload
+def batch_text_id(
+    minibatch: Minibatch,
+    pad_id: int = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[False] = ...,
+) -> Array: ...
+@overload
+def batch_text_id(
+    minibatch: Minibatch,
+    pad_id: int = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[True],
+) -> tuple[Array, Lengths]: ...
 def batch_text_id(
     minibatch: Minibatch,
     pad_id: int = 0,
@@ -99,6 +138,24 @@ class TextIDBatcher(_Batcher):
     dtype: DTypeLike = np.int64
 
 
+@overload
+def batch_wav(
+    minibatch: Minibatch,
+    pad_value: float = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[False] = ...,
+) -> Array: ...
+@overload
+def batch_wav(
+    minibatch: Minibatch,
+    pad_value: float = ...,
+    dtype: DTypeLike = ...,
+    *,
+    length: int | None = ...,
+    return_lengths: Literal[True],
+) -> tuple[Array, Lengths]: ...
 def batch_wav(
     minibatch: Minibatch,
     pad_value: float = 0.0,

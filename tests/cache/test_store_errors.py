@@ -13,8 +13,6 @@ from beam_pipes.storage.s3 import S3Options, S3Storage
 @pytest.mark.parametrize("name", sorted(EXCEPTIONS))
 def test_the_table_names_exceptions_by_the_module_that_they_say_they_are_of(name: str) -> None:
     module, _, cls = name.rpartition(".")
-    if module.startswith("httpx"):  # one or the other comes with huggingface_hub
-        pytest.importorskip(module)
 
     found = getattr(importlib.import_module(module), cls)
 

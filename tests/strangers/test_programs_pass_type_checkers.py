@@ -112,6 +112,7 @@ MISTAKES = [
     "Mixture([(cache, 1)])",
     "pack(7, sequence_length=64)",
     'Cache.open("cache", proto="tensorflow.Example")',
+    "batch_text_id([[5]]).append(1)",
     "batch_text_id([[5]], padd_id=1)",
     'write_cache("by_hand", {"train": [7]})',
     "from beam_pipes import Mixtures",

@@ -26,6 +26,7 @@ class Drawing(Operator):
     inputs: ClassVar[tuple[str, ...]] = ("shape_like",)
     optional_inputs = 1
     shape = Argument("ints", default=None, doc="the shape of each sample; a scalar by default", least=0)
+    dtype: np.dtype[Any]  # a constant of each operator: their defaults differ
 
     def shape_spec(self, like: TensorSpec | None) -> tuple[int | None, ...] | None:
         """The known shape of the samples."""
@@ -36,6 +37,9 @@ class Drawing(Operator):
                 raise self.refuse("give one of shape and an input whose shape is taken")
             return tuple(int(extent) for extent in self.constants["shape"])
         return () if like is None else like.shape
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
 
     def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]], **arguments: object) -> dict[str, Array]:
         """The draws for a device, made on the host: the same numbers."""
@@ -87,9 +91,6 @@ class Uniform(Drawing):
         if self.constants.get("values") is not None and not len(self.constants["values"]):
             raise self.argument_error("values should hold at least one number.")
 
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
-
     def run_batch(
         self,
         samples: Samples,
@@ -129,9 +130,6 @@ class Normal(Drawing):
     stddev = Argument("float", default=1.0, doc="the standard deviation", least=0)
     dtype = Constant("dtype", default="float32", doc="the dtype of the output; integers are rounded")
 
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
-
     def run_batch(
         self,
         samples: Samples,
@@ -167,9 +165,6 @@ class Beta(Drawing):
     beta = Argument("float", default=1.0, doc="the second parameter: the larger, the nearer to 0", above=0)
     dtype = Constant("dtype", default="float32", doc="the dtype of what is given", choices=("float32", "float64"))
 
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
-
     def run_batch(
         self,
         samples: Samples,
@@ -198,9 +193,6 @@ class CoinFlip(Drawing):
 
     probability = Argument("float", default=0.5, doc="probability of 1, from 0 to 1", least=0, most=1)
     dtype = Constant("dtype", default="int32", doc="the dtype of the output")
-
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return TensorSpec(self.dtype, self.shape_spec(inputs[0] if inputs else None))
 
     def run_batch(
         self,
