@@ -8,20 +8,27 @@ Each returns the checked value, or raises with what was expected, what was found
 `what` is the subject of the sentence, with its place in front (`what=f"declaration {name!r}: on_error"`). `error` is
 the exception's class, or a function that makes or raises it. `advice` is a sentence that follows, and further keywords
 become facts of the exception (`stage=name`).
+
+`takes` gives a method the fields of a dataclass as its arguments, so that they are declared and checked in one place.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import inspect
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from beam_pipes.errors import DeclarationError
 
 T = TypeVar("T")
 N = TypeVar("N", bound=float)
+P = ParamSpec("P")
+Self = TypeVar("Self")
+Options = TypeVar("Options")
 #: Makes an exception from a message and facts, or raises it.
 Failing = Callable[..., Exception]
 
@@ -153,6 +160,27 @@ def instance(
         words = expected or " or ".join(_with_article(one.__name__) for one in classes)
         _fail(f"{what} should be {words}, got {type(value).__name__} {brief(value)}.", error, advice, facts)
     return value
+
+
+def takes(
+    options: Callable[P, Options],
+) -> Callable[[Callable[[Self, Options], T]], Callable[Concatenate[Self, P], T]]:
+    """Turns a method that takes one options object into one called with the fields of its dataclass."""
+
+    def decorate(method: Callable[[Self, Options], T]) -> Callable[Concatenate[Self, P], T]:
+        @functools.wraps(method)
+        def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return method(self, options(*args, **kwargs))
+
+        # Missing or unknown arguments raise as in a call of the method itself.
+        options.__init__.__qualname__ = method.__qualname__
+        declared = inspect.signature(method)
+        own = next(iter(declared.parameters.values()))
+        fields = inspect.signature(options).parameters.values()
+        call.__dict__["__signature__"] = declared.replace(parameters=[own, *fields])
+        return call
+
+    return decorate
 
 
 def is_integer(value: object) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from beam_pipes.checks import takes
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
@@ -23,7 +24,7 @@ from beam_pipes.loader.epochs import shuffle_label
 from beam_pipes.loader.iterator import NOT_BY_INDEX, LoaderIterator, Progress, warn_of_repeated_order
 from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.mixture import Mixture, RowSource
-from beam_pipes.loader.options import LoaderOptions, check_batch_size, takes
+from beam_pipes.loader.options import LoaderOptions, check_batch_size
 from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import opened

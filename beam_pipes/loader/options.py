@@ -13,9 +13,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 
@@ -42,28 +41,6 @@ from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import EVERYTHING, HostSlice
 from beam_pipes.publication.publish import manifest_with_id
 from beam_pipes.storage.local import storage_for
-
-P = ParamSpec("P")
-Made = TypeVar("Made")
-Options = TypeVar("Options")
-
-
-def takes(
-    options: Callable[P, Options],
-) -> Callable[[Callable[[Made, Options], None]], Callable[Concatenate[Made, P], None]]:
-    """Gives an `__init__` of one options object the parameters of its dataclass, for type checkers and `help`."""
-
-    def with_parameters(init: Callable[[Made, Options], None]) -> Callable[Concatenate[Made, P], None]:
-        def __init__(self: Made, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            init(self, options(*args, **kwargs))
-
-        # Missing or unknown arguments raise as in a call of the class.
-        __init__.__qualname__ = options.__init__.__qualname__ = init.__qualname__
-        __init__.__doc__ = init.__doc__
-        __init__.__signature__ = inspect.signature(options.__init__)  # type: ignore[attr-defined]
-        return __init__
-
-    return with_parameters
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

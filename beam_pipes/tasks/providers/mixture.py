@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 
+from beam_pipes.checks import takes
 from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
-from beam_pipes.tasks.providers.options import Exhaustion, LoadOptions, MixtureOptions, checked_exhaustion, takes
+from beam_pipes.tasks.providers.options import Exhaustion, LoadOptions, MixtureOptions, checked_exhaustion
 from beam_pipes.tasks.providers.registry import DatasetProviderRegistry, TaskRegistry, caller, did_you_mean
 from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.providers.task_dataset import empty_dataset, load_dataset

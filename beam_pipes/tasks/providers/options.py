@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import operator
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, SupportsIndex, TypeVar, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.steps.features import SequenceLength, ShardInfo
 
 if TYPE_CHECKING:
-    from typing import Concatenate, ParamSpec, TypedDict
-
-    P = ParamSpec("P")
+    from typing import TypedDict
 
     class Reading(TypedDict, total=False):
         """Arguments of `examples` besides the lengths, the split, the cache and shuffling; see `Task.get_dataset`."""
@@ -25,10 +21,6 @@ if TYPE_CHECKING:
         num_epochs: int | None
         trim_output_features: bool
 
-
-Self = TypeVar("Self")
-Options = TypeVar("Options")
-R = TypeVar("R")
 
 #: What happens when a task has given all of its examples; see `Mixture`.
 Exhaustion = Literal["drop", "stop", "repeat"]
@@ -87,30 +79,6 @@ class MixtureOptions:
         shared = (field.name for field in dataclasses.fields(LoadOptions) if hasattr(self, field.name))
         options = LoadOptions(**{name: getattr(self, name) for name in shared})
         return dataclasses.replace(options, num_epochs=None) if self.exhaustion == "repeat" else options
-
-
-def takes(
-    options: Callable[P, Options],
-) -> Callable[[Callable[[Self, Options], R]], Callable[Concatenate[Self, P], R]]:
-    """Turns a method that takes an options object into one called with the object's fields."""
-
-    def decorate(method: Callable[[Self, Options], R]) -> Callable[Concatenate[Self, P], R]:
-        @functools.wraps(method)
-        def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                made = options(*args, **kwargs)
-            except TypeError as error:  # for an unknown argument; names the options class
-                _, _, problem = str(error).partition("()")
-                raise TypeError(f"{method.__qualname__}(){problem}") from None
-            return method(self, made)
-
-        declared = inspect.signature(method)
-        own = next(iter(declared.parameters.values()))
-        fields = inspect.signature(options).parameters.values()
-        call.__dict__["__signature__"] = declared.replace(parameters=[own, *fields])
-        return call
-
-    return decorate
 
 
 def is_whole(value: SupportsIndex) -> bool:

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from beam_pipes.checks import takes
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, TfTensor
-from beam_pipes.tasks.providers.options import LoadOptions, takes
+from beam_pipes.tasks.providers.options import LoadOptions
 from beam_pipes.tasks.steps.examples import ExampleValue, OwnExample
 from beam_pipes.tasks.steps.features import (
     DatasetProviderBase,
