@@ -122,7 +122,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        2921,
+        2971,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +25,13 @@ from beam_pipes.extras import require
 from beam_pipes.format.dtypes import FLOATS, INTEGERS
 from beam_pipes.recipes.written import Code, call
 from beam_pipes.sources import CSV, TSV, JSONLines, Tar
-from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range
+from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range, refuse_unless_text
 from beam_pipes.sources.delimited import Dialect, allow_fields_of, unique_names
 from beam_pipes.sources.record_batch import BadRecord
-from beam_pipes.sources.selection import FoundFile, Paths, matcher, select
+from beam_pipes.sources.selection import FoundFile, FoundFiles, Paths, matcher, select
 from beam_pipes.sources.tables import opened_parquet, partitions_of
 from beam_pipes.sources.tar import has_field
+from beam_pipes.storage.local import is_remote, storage_for
 
 #: Suffix of a file, without compression → its format.
 FORMAT_OF_SUFFIX = {
@@ -61,6 +63,17 @@ _LOOKED_AT_IN_ALL = 16 * LOOKED_AT
 # Files that Spark and Hadoop write beside the data, and their readers skip.
 _MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "_temporary", "_spark_metadata")
 
+# Tables that keep older versions of rows in files beside the current ones: where the log is that tells them apart, and
+# what exports the current rows.
+_LOGS = {"Delta": "_delta_log", "Hudi": ".hoodie", "Iceberg": "metadata"}
+_EXPORTS = {
+    "Delta": "deltalake: DeltaTable(PATH).to_pyarrow_dataset() and pyarrow.dataset.write_dataset",
+    "Hudi": 'Spark: spark.read.format("hudi").load(PATH).write.parquet(NEW)',
+    "Iceberg": "pyiceberg: catalog.load_table(NAME).scan().to_arrow() and pyarrow.parquet.write_table",
+}
+# Id of a file group, token of a write, instant of a commit.
+_HUDI_FILE = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}-[0-9]+_[0-9]+-[0-9]+-[0-9]+_[0-9]{14,17}\.parquet$")
+
 
 @dataclass
 class RowFiles:
@@ -79,23 +92,19 @@ class RowFiles:
 def files_of(data: Paths | RowFiles) -> RowFiles:
     """The files of an input, searched once.
 
-    Raises `DeclarationError` for a Delta Lake table, whose files alone do not define its content.
+    Raises `DeclarationError` for a table of Delta Lake, Hudi or Iceberg, whose files alone do not define its content.
     """
     if isinstance(data, RowFiles):
         return data
     is_mark = matcher(_MARKS)
     files, left_out = list[FoundFile](), Counter[str]()
-    for file in select(data).find():
+    found = select(data).find()
+    _refuse_versioned(found)
+    for file in found:
         if "/_" not in f"/{file.name}":  # true for nearly all of a million files
             files.append(file)
             continue
-        parts = file.name.split("/")
-        if "_delta_log" in parts:
-            raise DeclarationError(
-                f"{file.name!r} is of a Delta table, whose log says which of the files count. Export the table first, "
-                "such as with deltalake: DeltaTable(PATH).to_pyarrow_dataset() and pyarrow.dataset.write_dataset."
-            )
-        mark = next(filter(is_mark, parts), None)
+        mark = next(filter(is_mark, file.name.split("/")), None)
         if mark is None:
             files.append(file)
         else:
@@ -105,6 +114,41 @@ def files_of(data: Paths | RowFiles) -> RowFiles:
             f"there are only marks of Spark, no data: {', '.join(left_out)}. Name a folder with files."
         )
     return RowFiles(data, files, left_out)
+
+
+def _refuse_versioned(found: FoundFiles) -> None:
+    """Raises `DeclarationError` for files of a table that keeps older versions of its rows beside the current ones.
+
+    The log may be hidden, or beside the named files: the directories above the first and the last Parquet file are
+    searched for it.
+    """
+    named = next((name for name in found.names if "_delta_log/" in name), None)
+    if named is not None:
+        raise _versioned(named, "Delta")
+    parquet = [name for name in found.names if name.endswith(".parquet")]
+    storage, done = storage_for(found.top), set[str]()
+    for name in dict.fromkeys([*parquet[:1], *parquet[-1:]]):
+        if _HUDI_FILE.search(name):
+            raise _versioned(name, "Hudi")
+        above = (found.top + name).rpartition("/")[0]
+        # Above what was named, a store is asked nothing: each question is a request.
+        while above and above not in done and (not is_remote(found.top) or f"{above}/".startswith(found.top)):
+            done.add(above)
+            for table, mark in _LOGS.items():
+                if storage.is_directory(f"{above}/{mark}") and (
+                    table != "Iceberg"
+                    or any(each.endswith(".metadata.json") for each in storage.list(f"{above}/{mark}"))
+                ):
+                    raise _versioned(name, table)
+            above = above.rpartition("/")[0]
+
+
+def _versioned(name: str, table: str) -> DeclarationError:
+    article = "an" if table == "Iceberg" else "a"
+    return DeclarationError(
+        f"{name!r} is of {article} {table} table, whose log says which of the files count: others hold older versions "
+        f"of its rows. Export the table first, such as with {_EXPORTS[table]}."
+    )
 
 
 def format_of(data: Paths | RowFiles, format: str | None) -> str:
@@ -282,6 +326,8 @@ def _head(file: FoundFile, *, is_lines: bool = True) -> bytes:
     head = b""
     for chunk in chunks:
         head += chunk
+        if is_lines:
+            refuse_unless_text(file.name, head)
         if len(head) >= LOOKED_AT:
             return (head[: head.rfind(b"\n", 0, LOOKED_AT) + 1] if is_lines else b"") or head
     return head

@@ -135,14 +135,18 @@ def _text(record: object, field: str | None) -> str:
     if value is None:
         return ""
     if isinstance(value, bytes):
+        found = "NUL beside each letter"
         try:
-            return value.decode("utf-8-sig")
+            text = value.decode("utf-8-sig")
+            if "\0" not in text[:64] or not advice_if_not_utf8(value):
+                return text
         except UnicodeDecodeError as error:
-            where = "the file" if field is None else f"the field {field!r}"
-            raise TaskError(
-                f"expected {where} to hold text in UTF-8, found byte 0x{value[error.start]:02x} at byte {error.start}"
-                f"{advice_if_not_utf8(value)}. Convert it, or drop such records (--on-error drop)."
-            ) from None
+            found = f"byte 0x{value[error.start]:02x} at byte {error.start}"
+        where = "the file" if field is None else f"the field {field!r}"
+        raise TaskError(
+            f"expected {where} to hold text in UTF-8, found {found}{advice_if_not_utf8(value)}. Convert it, or drop "
+            "such records (--on-error drop)."
+        )
     if not isinstance(value, str):
         where = "" if field is None else f"the field {field!r} "
         named = f"a key of it, such as {field}.text," if isinstance(value, Mapping) else "another field"

@@ -7,6 +7,7 @@ bgzip, or several zstd frames. `frames_of` finds them, so that such a file can b
 from __future__ import annotations
 
 import bz2
+import codecs
 import contextlib
 import errno
 import hashlib
@@ -33,11 +34,8 @@ def codec_of(name: str) -> str | None:
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
-#: How files in UTF-16 begin.
-UTF_16 = b"\xff\xfe", b"\xfe\xff"
 # How files that are not UTF-8 begin, what they are, and the suffix by which they are decompressed, if any.
 _BEGINNINGS: dict[bytes, tuple[str, str | None]] = {
-    **dict.fromkeys(UTF_16, ("UTF-16", None)),
     b"\x1f\x8b": ("gzip", ".gz"),
     b"BZh": ("bzip2", ".bz2"),
     b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
@@ -53,13 +51,44 @@ def advice_if_not_utf8(beginning: bytes) -> str:
 
     `b"\\x1f\\x8b…"` → `". It begins as gzip data do: …"`; nothing for other bytes.
     """
+    if (encoding := _utf_16(beginning)) is not None:
+        return f". It begins as UTF-16 does: convert it to UTF-8 (iconv -f {encoding} -t UTF-8 FILE > NEW)"
     for magic, (codec, suffix) in _BEGINNINGS.items():
         if beginning.startswith(magic):
-            if codec == "UTF-16":
-                return ". It begins as UTF-16 does: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8 FILE > NEW)"
             what = f"give the file a name that ends in {suffix}" if suffix else "no source decompresses it: do so first"
             return f". It begins as {codec} data do: {what}"
     return ""
+
+
+def _utf_16(beginning: bytes) -> str | None:
+    """The name of the encoding of text in UTF-16; without a byte order mark, where every second byte is NUL."""
+    if beginning.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    head = beginning[: min(len(beginning), 64) & ~1]
+    low, high = head[::2], head[1::2]
+    if len(head) < 6 or 0 not in head:
+        return None
+    # Nearly every: letters of other alphabets have a byte there.
+    nearly_all = len(low) * 3 // 4
+    if 0 not in low and high.count(0) > nearly_all:
+        return "UTF-16LE"
+    return "UTF-16BE" if 0 not in high and low.count(0) > nearly_all else None
+
+
+def refuse_unless_text(file: str, beginning: bytes) -> None:
+    """Raises `SourceError` for a file in UTF-16, or compressed without a suffix that says so.
+
+    Some of its lines would pass for UTF-8: those of UTF-16 have a NUL beside each letter.
+    """
+    if not (advice := advice_if_not_utf8(beginning)):
+        return
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(beginning[:4096])  # does not mind a character that is cut
+        is_text = b"\0" not in beginning[:64]
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        raise SourceError(f"input {file} is not text in UTF-8{advice}", file=file, offset=0)
 
 
 def open_input(path: str) -> IO[bytes]:

@@ -17,6 +17,7 @@ from beam_pipes.sources.byte_stream import (
     hash_range,
     read_error,
     read_range,
+    refuse_unless_text,
     slice_chunks,
 )
 from beam_pipes.sources.delimited import Dialect, Rows, Stray, allow_fields_of, unique_names
@@ -153,6 +154,8 @@ class CSV(LineSource):
             rows.use_columns(self.columns_in(prefix, part.file))
         chunks = slice_chunks(path, part, size=min(LINE_READ_BYTES, batcher.batch_bytes), prefix=prefix)
         for block in line_blocks(chunks, offset=part.start, max_line_bytes=self.max_line_bytes):
+            if block.offset == 0:
+                refuse_unless_text(part.file, block.data)
             if block.is_overlong:
                 yield from rows.finish()
                 yield from self._add_overlong(batcher, part.file, block)

@@ -24,7 +24,6 @@ from beam_pipes.format.spec import Record
 from beam_pipes.lineage.lineage import DIGEST_BYTES
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
-    UTF_16,
     Frame,
     advice_if_not_utf8,
     codec_of,
@@ -32,6 +31,7 @@ from beam_pipes.sources.byte_stream import (
     frames_of,
     open_input,
     read_error,
+    refuse_unless_text,
     slice_chunks,
 )
 from beam_pipes.sources.file_source import FileSource, Range, even_cuts
@@ -320,6 +320,8 @@ class LineSource(FileSource):
     def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
         chunks = slice_chunks(path, part, size=min(LINE_READ_BYTES, batcher.batch_bytes))
         for block in line_blocks(chunks, offset=part.start, max_line_bytes=self.max_line_bytes):
+            if block.offset == 0:
+                refuse_unless_text(part.file, block.data)
             if block.is_overlong:
                 yield from self._add_overlong(batcher, part.file, block)
             else:
@@ -390,8 +392,6 @@ class TextLines(LineSource):
             file=file, first_ordinal=batcher.next_ordinal, block=block, with_terminator=not self.strip_newline
         )
         if block.offset == 0:
-            if data.startswith(UTF_16):  # other lines of it would be UTF-8, with a NUL beside each letter
-                raise SourceError(f"input {file} is not UTF-8{advice_if_not_utf8(data)}", file=file, offset=0)
             data = data.removeprefix(BOM)
         if self.strip_newline and b"\r" in data:  # searching for one byte is 20 times faster than for two
             data = data.replace(b"\r\n", b"\n")

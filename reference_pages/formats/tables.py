@@ -195,6 +195,11 @@ CSV_ROWS = [
     Row("CSV", "CR alone", text("a.csv", N.replace("\n", "\r")), read_csv, Refused("found CR alone")),
     Row("CSV", "UTF-16", text("a.csv", N.encode("utf-16")), read_csv, Refused(
         "It begins as UTF-16 does: convert it to UTF-8")),
+    *(Row(name, "UTF-16 without a byte order mark", text(file, content.encode("utf-16-be")), read, Refused(
+          "iconv -f UTF-16BE -t UTF-8"))
+      for name, file, content, read in (("CSV", "a.csv", "n,m\n1,2\n", read_csv),
+                                        ("TSV", "a.tsv", "n\tm\n1\t2\n", read_tsv),
+                                        ("JSON Lines", "a.jsonl", '{"a": 1}\n', read_json))),
     Row("CSV", "a row that is not UTF-8", text("a.csv", b"n\n1\n\xff\n2\n"), read_csv,
         BadRecord("expected UTF-8, found byte 0xff in field 1", column("n", "1", "2", of="–"))),
     Row("CSV", "a row of another number of fields", text("a.csv", N + "3,4\n"), read_csv,
@@ -315,8 +320,10 @@ PARQUET_ROWS = [
         typed(), Read(column("n", 1, of="–"), "hidden files are not read")),
     Row("Delta Lake", "all", several(parquet(_one), text("_delta_log/0.json", "{}")), typed(),
         Refused("is of a Delta table, whose log says which of the files count")),
+    Row("Hudi", "all", several(parquet(_one), text(".hoodie/hoodie.properties", "")), typed(),
+        Refused("is of a Hudi table, whose log says which of the files count")),
     Row("Iceberg", "all", several(parquet(_one, "data/a.parquet"), text("metadata/v1.metadata.json", "{}")), typed(),
-        Refused("expected files of one format, found parquet")),
+        Refused("is of an Iceberg table, whose log says which of the files count")),
     Row("Arrow", "streams, as `save_to_disk` writes them", arrow("stream"), read_arrow, Read(BY_IPC)),
     *(Row("Arrow", f"compressed by {codec}", arrow("stream", compression=codec), read_arrow, Read(BY_IPC))
       for codec in ("lz4", "zstd")),

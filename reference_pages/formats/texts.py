@@ -205,10 +205,11 @@ ROWS = [
           functools.partial(_cut_short, suffix=suffix), read_lines,
           Refused(f"is damaged: {codec} data breaks off or is invalid"))
       for suffix, codec in CODEC_OF_SUFFIX.items()),
-    _line("compressed, and the name does not say so", gzip.compress(b"a"), BadRecord(
-        "It begins as gzip data do: give the file a name that ends in .gz", stated("–"))),
-    _line("xz, whatever the name", lzma.compress(b"a"), BadRecord(
-        "It begins as xz data do: no source decompresses it: do so first", stated("–"))),
+    _line("UTF-16 without one", "a\nb\nc\n".encode("utf-16-le"), Refused("iconv -f UTF-16LE -t UTF-8")),
+    _line("compressed, and the name does not say so", gzip.compress(b"a"), Refused(
+        "It begins as gzip data do: give the file a name that ends in .gz")),
+    _line("xz, whatever the name", lzma.compress(b"a"), Refused(
+        "It begins as xz data do: no source decompresses it: do so first")),
     Row("lines", "`.xz` and other suffixes", text("a.txt.xz", lzma.compress(b"a")),
         of_recipe(lambda path: tokens(str(path), tokenizer="bytes")),
         Refused("'a.txt.xz' has an unknown suffix")),

@@ -282,8 +282,13 @@ def test_other_delimiters_are_named_or_asked_for(name: str) -> None:
 
 def test_messages_name_the_file_whose_rows_were_sampled() -> None:
     Path("wide.csv").write_bytes("a,b\r\n1,2\r\n".encode("utf-16"))
-    with pytest.raises(SourceError, match="the header of wide.csv cannot be parsed.* begins as UTF-16 does"):
+    with pytest.raises(SourceError, match="input wide.csv is not text in UTF-8. It begins as UTF-16 does"):
         table("wide.csv")
+    Path("wide.jsonl").write_bytes('{"a": 1}\n'.encode("utf-16-be"))
+    with pytest.raises(
+        SourceError, match="input wide.jsonl is not .*: convert it to UTF-8 .iconv -f UTF-16BE -t UTF-8"
+    ):
+        table("wide.jsonl")
     Path("a.json").write_text('[{"a": 1}]\n')
     words = r"there are no rows to infer .* The first invalid one, 'a.json@0': .* is a JSON array, .*jq -c '.\[\]'"
     with pytest.raises(DeclarationError, match=words):
@@ -524,10 +529,29 @@ def test_marks_of_spark_are_passed_over_and_partitions_are_columns() -> None:
     rows = [row for split in cache.splits for row in cache[split]]
     assert sorted((row["n"], row["day"], row["hour"]) for row in rows) == [(0, "2024-01-01", 7), (1, "2024-01-02", 8)]
     assert recipe.left_out == {"_SUCCESS": 2, "_committed": 1}
-    Path("out/_delta_log").mkdir()
-    Path("out/_delta_log/0.json").write_text("{}")
-    with pytest.raises(DeclarationError, match="is of a Delta table, whose log says which of the files count"):
-        table("out")
+
+
+@pytest.mark.parametrize(
+    ("name", "log", "kind"),
+    [
+        ("t/a.parquet", "t/_delta_log/0.json", "Delta"),
+        ("t/city=Bonn/a.parquet", "t/.hoodie/hoodie.properties", "Hudi"),
+        ("t/1b2c3d4e-0a1b-4c5d-8e9f-0123456789ab-0_0-21-25_20240102030405678.parquet", "other/log", "Hudi"),
+        ("t/data/a.parquet", "t/metadata/v1.metadata.json", "Iceberg"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_tables_that_keep_older_versions_of_rows_are_refused(name: str, log: str, kind: str, inside: bool) -> None:
+    """Also if what is named is a part of the table, without its log."""
+    Path(name).parent.mkdir(parents=True)
+    pyarrow.parquet.write_table(pa.table({"n": [1]}), name)
+    if kind != "Hudi" or ".hoodie" in log:
+        assert len(built(table(name), to="before")["train"]) == 1
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    Path(log).write_text("{}")
+
+    with pytest.raises(DeclarationError, match=f"is of an? {kind} table, whose log says which of the files count"):
+        table(name if inside else "t")
 
 
 def test_headers_of_pandas_are_named_as_it_names_them() -> None:

@@ -91,8 +91,16 @@ def test_a_line_that_is_not_utf8_is_a_bad_record_at_its_place(tmp_path):
 @pytest.mark.parametrize("errors", ["dead_letter", "replace"])
 def test_a_file_in_utf16_is_refused_as_a_whole(tmp_path, encoding, errors):
     """All lines but the first would be UTF-8, with a NUL beside each letter."""
-    with pytest.raises(SourceError, match="input a.txt is not UTF-8. It begins as UTF-16 does: convert it to UTF-8"):
+    with pytest.raises(
+        SourceError, match="input a.txt is not text in UTF-8. It begins as UTF-16 does: convert it to UTF-8"
+    ):
         read(tmp_path / "a.txt", "\ufeffa\nb\nc\n".encode(encoding), errors=errors)
+    # Without a byte order mark every line would be a record.
+    with pytest.raises(
+        SourceError, match=f"begins as UTF-16 does: .*iconv -f {encoding.upper().replace('16-', '16')} "
+    ):
+        read(tmp_path / "a.txt", "Käse\nb\n".encode(encoding), errors=errors)
+    assert read(tmp_path / "a.txt", b"a\0b\0\nc\n", errors=errors)
 
 
 def test_bad_lines_end_up_in_the_batch_that_holds_their_place(tmp_path):
