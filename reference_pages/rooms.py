@@ -96,7 +96,7 @@ ROOMS: dict[str, Room] = {
     "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
     "graph": Room(
         2,
-        7720,
+        7930,
         "declaring by a graph of operators; running it",
         ENGINE | SOURCES | {"typed", "loader", "building", "on_device"},
     ),
@@ -111,7 +111,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 15860, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 15900, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 100, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(

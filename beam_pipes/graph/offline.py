@@ -66,11 +66,8 @@ class NumberedSource(Source):
 
     @functools.cached_property
     def _numbers(self) -> Mapping[str, int]:
-        store = self.reader.open()
-        try:
-            return {name: number for number, name in enumerate(store.record_ids(np.arange(len(store))))}
-        finally:
-            store.close()
+        store = self.reader.shared_store
+        return {name: number for number, name in enumerate(store.record_ids(np.arange(len(store))))}
 
     def __getstate__(self) -> dict[str, object]:
         return {"reader": self.reader, "beside": self.beside}

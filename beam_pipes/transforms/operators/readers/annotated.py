@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant
-from beam_pipes.graph.reader import Reader, RecordStore
+from beam_pipes.graph.reader import MadeFrom, Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array
 from beam_pipes.sources.tar import SoundInfo, breaks_off
@@ -93,7 +93,11 @@ class Webdataset(Reader):
             raw = [np.array(archives[number][first : first + size]) for first, size in bounds]
             return [one.view(dtype) for one, dtype in zip(raw, self._dtypes, strict=True)]
 
-        return Described(names, _by_name(self.paths), load)
+        def made_from(index: int) -> MadeFrom:
+            number, files = found[index]
+            return MadeFrom([self.paths[number]], sorted(files.items()))
+
+        return Described(names, _by_name(self.paths), load, made_from)
 
     def _cased(self, extension: str) -> str:
         return extension if self.case_sensitive_extensions else extension.lower()
@@ -193,7 +197,13 @@ class COCO(Reader):
             made += [_labels_of_pixels(found, labels, image)] if self.pixelwise_masks else []
             return [*made, *([np.array([image["id"]], np.int32)] if self.image_ids else [])]
 
-        return Described([f"{one['file_name']}@0" for one in chosen], _by_name([self.annotations_file, *paths]), load)
+        def made_from(index: int) -> MadeFrom:
+            told = boxes.get(chosen[index]["id"], [])
+            labels = [ids.get(one["category_id"]) for one in told]
+            return MadeFrom([paths[index]], [chosen[index], told, labels], is_whole_file=True)
+
+        names = [f"{one['file_name']}@0" for one in chosen]
+        return Described(names, _by_name([self.annotations_file, *paths]), load, made_from)
 
 
 def _polygons(found: Sequence[JsonObject], size: Array) -> list[Array]:
@@ -294,5 +304,9 @@ class NemoAsr(Reader):
             others = [made[1], text, np.array([number], np.int64)]
             return [made[0], *(one for one, is_read in zip(others, self._reads, strict=True) if is_read)]
 
+        def made_from(index: int) -> MadeFrom:
+            number, path, duration, offset, row = kept[index]
+            return MadeFrom([path], [number, duration, offset, row.fields.get("text")])
+
         names = [f"{os.path.basename(path)}@{number}" for number, path, *_ in kept]
-        return Described(names, _by_name(self.manifest_filepaths), load)
+        return Described(names, _by_name(self.manifest_filepaths), load, made_from)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 
 from beam_pipes.graph.operator import Constant
-from beam_pipes.graph.reader import Indices, Reader, RecordStore
+from beam_pipes.graph.reader import Indices, MadeFrom, Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.sources.file_source import FileContent, Files
@@ -185,10 +185,10 @@ class FileReader(Reader):
         root: str | None = os.path.dirname(self.file_list) if is_of_list else self.file_root
         return root
 
-    def _root_of_source(self) -> str:
-        if self.file_root is None or self.files is not None or self.file_list is not None:
-            raise self.argument_error("before a cut it reads a directory: give file_root instead of a list of files.")
-        return str(self.file_root)
+    @property
+    def _reads_directory(self) -> bool:
+        """Whether the files are those below `file_root`: a job then reads them as `Files`."""
+        return self.file_root is not None and self.files is None and self.file_list is None
 
 
 class File(FileReader):
@@ -252,14 +252,17 @@ class File(FileReader):
         return Classes(root=self.file_root, globs=self.dir_filters, case_sensitive=self.case_sensitive_filter)
 
     def source(self) -> Source:
-        root = self._root_of_source()
+        if not self._reads_directory:
+            return super().source()
         vars(self).pop("_classes", None)  # a declaration covers the directories that exist when it is created
         globs = [one if self.case_sensitive_filter else in_any_case(one) for one in self.file_filters]
         classes = ["*"] if self.dir_filters is None else [escaped(one) for one in self._classes.labels]
         pattern = [f"{name}/{glob}" for name in classes for glob in globs]
-        return ClassedFiles(root=root, pattern=pattern, classes=self._classes)
+        return ClassedFiles(root=self.file_root, pattern=pattern, classes=self._classes)
 
-    def from_source(self, value: FileContent) -> Sequence[Array]:
+    def from_source(self, value: FileContent | int) -> Sequence[Array]:
+        if isinstance(value, int):
+            return super().from_source(value)
         return [np.frombuffer(value.content, np.uint8), np.array([self._classes.label_of(value.path)], np.int32)]
 
 
@@ -282,6 +285,9 @@ class FileStore(RecordStore):
         if 0 in outputs:
             contents = TensorList([np.fromfile(self._paths[index], np.uint8) for index in indices])
         return [contents, TensorList(self._labels[indices, None])]
+
+    def made_from(self, index: int) -> MadeFrom:
+        return MadeFrom([self._paths[index]], int(self._labels[index]), is_whole_file=True)
 
     def identity(self) -> Mapping[str, object]:
         return self._identity
@@ -306,7 +312,12 @@ class Numpy(FileReader):
         if not names:
             raise self.argument_error(f"no file fits {self.file_filter!r} in {self.file_root!r}.")
         files = dict(zip(names, paths, strict=True))
-        return Described([f"{name}@0" for name in names], files, lambda at: [np.load(paths[at], allow_pickle=False)])
+        return Described(
+            [f"{name}@0" for name in names],
+            files,
+            lambda at: [np.load(paths[at], allow_pickle=False)],
+            lambda at: MadeFrom([paths[at]], is_whole_file=True),
+        )
 
     def _found(self) -> tuple[list[str], list[str]]:
         root = self._root() or ""
@@ -325,17 +336,28 @@ class Numpy(FileReader):
         return names, [os.path.join(root, *name.split("/")) if root else name for name in names]
 
     def source(self) -> Source:
-        return Files(self._root_of_source(), pattern=f"**/{self.file_filter}")
+        return Files(self.file_root, pattern=f"**/{self.file_filter}") if self._reads_directory else super().source()
 
-    def from_source(self, value: FileContent) -> Sequence[Array]:
+    def from_source(self, value: FileContent | int) -> Sequence[Array]:
+        if isinstance(value, int):
+            return super().from_source(value)
         return [np.load(io.BytesIO(value.content), allow_pickle=False)]
 
 
 class Described(RecordStore):
-    """Records by number with unique names; `load` returns the samples of one. `files`: name → path."""
+    """Records by number with unique names; `load` returns the samples of one, `made_from` what they depend on.
 
-    def __init__(self, names: Sequence[str], files: Mapping[str, str], load: Callable[[int], Sequence[Array]]) -> None:
-        self._names, self._files, self._load = names, files, load
+    `files`: name → path.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        files: Mapping[str, str],
+        load: Callable[[int], Sequence[Array]],
+        made_from: Callable[[int], MadeFrom],
+    ) -> None:
+        self._names, self._files, self._load, self._made_from = names, files, load, made_from
 
     def __len__(self) -> int:
         return len(self._names)
@@ -345,6 +367,9 @@ class Described(RecordStore):
 
     def read(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
         return [TensorList(list(column)) for column in zip(*map(self._load, indices.tolist()), strict=True)]
+
+    def made_from(self, index: int) -> MadeFrom:
+        return self._made_from(index)
 
     def identity(self) -> Mapping[str, object]:
         return self._identity

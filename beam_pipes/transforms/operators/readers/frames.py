@@ -12,7 +12,7 @@ import numpy as np
 from beam_pipes.checks import exclusive
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant
-from beam_pipes.graph.reader import Reader, RecordStore
+from beam_pipes.graph.reader import MadeFrom, Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array
 from beam_pipes.graph.types import DALIImageType
@@ -71,7 +71,7 @@ class Sequence(Reader):
         def load(index: int) -> list[Array]:
             return [np.stack([decode(np.fromfile(path, np.uint8).data) for path in sequences[index]])]
 
-        return Described(names, files, load)
+        return Described(names, files, load, lambda index: MadeFrom(sequences[index]))
 
 
 #: Names of files that `readers.video` takes below `file_root`.
@@ -270,7 +270,9 @@ class Video(Reader):
         """Names, paths and labels."""
         if self.filenames is not None:
             labels = [0] * len(self.filenames) if self.labels is None else self.labels.tolist()
-            return [os.path.basename(path) for path in self.filenames], list(self.filenames), labels
+            top = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in self.filenames])
+            names = [os.path.relpath(path, top).replace(os.sep, "/") for path in self.filenames]
+            return names, list(self.filenames), labels
         given = {"file_root": self.file_root, "file_filters": VIDEO_FILTERS}
         return File(given, name=self.name)._found()
 
@@ -289,7 +291,12 @@ class Video(Reader):
             return self._sequence(videos[at], start, labels[at])
 
         files = {f"{at} {name}": path for at, (name, path) in enumerate(zip(names, paths, strict=True))}
-        return Described([f"{names[at]}@{start}" for at, start in records], files, load)
+
+        def made_from(index: int) -> MadeFrom:
+            at, start = records[index]
+            return MadeFrom([paths[at]], [start, labels[at]])
+
+        return Described([f"{names[at]}@{start}" for at, start in records], files, load, made_from)
 
     def _starts(self, count: int) -> list[int]:
         """The starts of the sequences of a file: complete ones, and with `pad_mode` an incomplete one."""

@@ -25,7 +25,7 @@ from beam_pipes.format.framing import (
 )
 from beam_pipes.graph.functions import TFRecordFeature, string
 from beam_pipes.graph.operator import Constant, Node
-from beam_pipes.graph.reader import Indices, Reader, RecordStore
+from beam_pipes.graph.reader import Indices, MadeFrom, Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.sources.source import Source
@@ -92,11 +92,11 @@ class TFRecord(Reader):
         return [by_path[os.path.abspath(path)] for path in self.path]
 
     def source(self) -> Source:
-        if sorted(self.path) != list(self.path):
-            raise self.argument_error("before a cut, files are read in the order of their names: sort path.")
-        return TFRecords(list(self.path))
+        return TFRecords(list(self.path)) if sorted(self.path) == list(self.path) else super().source()
 
-    def from_source(self, value: bytes) -> Sequence[Array]:
+    def from_source(self, value: bytes | int) -> Sequence[Array]:
+        if isinstance(value, int):
+            return super().from_source(value)
         return ExampleColumns(self.features).parse(value, range(len(self.features)))
 
 
@@ -188,6 +188,10 @@ class TFRecordStore(RecordStore):
                 samples = [sample for part in parts if part is not None for sample in part]
                 made.append(TensorList([samples[at] for at in back]))
         return made
+
+    def made_from(self, index: int) -> MadeFrom:
+        file = int(np.searchsorted(self._first, index, side="right")) - 1
+        return MadeFrom([self._paths[file]], int(self._offsets[index]))
 
     def _check(self, index: int) -> None:
         """Raises `CorruptRecordError` if a checksum is wrong, or the index does not lead to a record."""
