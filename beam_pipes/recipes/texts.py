@@ -29,7 +29,7 @@ from beam_pipes.recipes.row_files import (
     type_of_text,
 )
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
-from beam_pipes.sources.byte_stream import advice_if_not_utf8
+from beam_pipes.sources.byte_stream import text_of as text_of_bytes
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
@@ -135,18 +135,14 @@ def _text(record: object, field: str | None) -> str:
     if value is None:
         return ""
     if isinstance(value, bytes):
-        found = "NUL beside each letter"
         try:
-            text = value.decode("utf-8-sig")
-            if "\0" not in text[:64] or not advice_if_not_utf8(value):
-                return text
-        except UnicodeDecodeError as error:
-            found = f"byte 0x{value[error.start]:02x} at byte {error.start}"
-        where = "the file" if field is None else f"the field {field!r}"
-        raise TaskError(
-            f"expected {where} to hold text in UTF-8, found {found}{advice_if_not_utf8(value)}. Convert it, or drop "
-            "such records (--on-error drop)."
-        )
+            return text_of_bytes(value)
+        except ValueError as error:
+            where = "the file" if field is None else f"the field {field!r}"
+            told = str(error).removeprefix("expected ")
+            raise TaskError(
+                f"expected {where} to hold {told}. Convert it, or drop such records (--on-error drop)."
+            ) from None
     if not isinstance(value, str):
         where = "" if field is None else f"the field {field!r} "
         named = f"a key of it, such as {field}.text," if isinstance(value, Mapping) else "another field"

@@ -7,11 +7,11 @@ bgzip, or several zstd frames. `frames_of` finds them, so that such a file can b
 from __future__ import annotations
 
 import bz2
-import codecs
 import contextlib
 import errno
 import hashlib
 import os
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -34,61 +34,86 @@ def codec_of(name: str) -> str | None:
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
-# How files that are not UTF-8 begin, what they are, and the suffix by which they are decompressed, if any.
-_BEGINNINGS: dict[bytes, tuple[str, str | None]] = {
-    b"\x1f\x8b": ("gzip", ".gz"),
-    b"BZh": ("bzip2", ".bz2"),
-    b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
-    b"\xfd7zXZ\0": ("xz", None),
-    b"PK\x03\x04": ("zip", None),
-    b"\x04\x22\x4d\x18": ("lz4", None),
-}
+# How files that are not UTF-8 begin: what they are, and what to do with them.
+_SUFFIX = "give the file a name that ends in "
+_NONE_READS = "no source decompresses it: do so first"
+_BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
+    (re.compile(pattern, re.DOTALL), what, remedy)
+    for pattern, what, remedy in (
+        (rb"\x1f\x8b", "gzip data do", f"{_SUFFIX}.gz"),
+        (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "bzip2 data do", f"{_SUFFIX}.bz2"),
+        (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zstd data do", f"{_SUFFIX}.zst"),
+        (rb"\xfd7zXZ\0", "xz data do", _NONE_READS),
+        (rb"PK\x03\x04", "zip data do", _NONE_READS),
+        (rb"\x04\x22\x4d\x18", "lz4 data do", _NONE_READS),
+        (rb"7z\xbc\xaf\x27\x1c", "7z data do", _NONE_READS),
+        (rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-32 does", "convert it to UTF-8 (iconv -f UTF-32 -t UTF-8 FILE > NEW)"),
+        (rb"\xff\xfe|\xfe\xff", "UTF-16 does", "convert it to UTF-8 (iconv -f UTF-16 -t UTF-8 FILE > NEW)"),
+    )
+)
+# Bytes at the beginning of a text in which NULs are looked for.
+_LOOKED_AT = 4096
 
 
 def advice_if_not_utf8(beginning: bytes) -> str:
-    """What to add to a message about a file that cannot be read, because it is compressed and its name does not say so,
-    or because it is UTF-16.
+    """What to add to a message about a file that is not UTF-8 text: it is compressed and its name does not say so, or
+    it is UTF-16 or UTF-32, with a byte order mark or without one.
 
     `b"\\x1f\\x8b…"` → `". It begins as gzip data do: …"`; nothing for other bytes.
     """
-    if (encoding := _utf_16(beginning)) is not None:
-        return f". It begins as UTF-16 does: convert it to UTF-8 (iconv -f {encoding} -t UTF-8 FILE > NEW)"
-    for magic, (codec, suffix) in _BEGINNINGS.items():
-        if beginning.startswith(magic):
-            what = f"give the file a name that ends in {suffix}" if suffix else "no source decompresses it: do so first"
-            return f". It begins as {codec} data do: {what}"
-    return ""
+    for pattern, what, remedy in _BEGINNINGS:
+        if pattern.match(beginning):
+            return f". It begins as {what}: {remedy}"
+    wide = _wide_encoding(beginning[:_LOOKED_AT]) if 0 in beginning[:_LOOKED_AT] else None
+    if wide is None:
+        return ""
+    advice = f"convert it to UTF-8 (iconv -f {wide} -t UTF-8 FILE > NEW)"
+    return f". It begins as {wide} does, without a byte order mark: {advice}"
 
 
-def _utf_16(beginning: bytes) -> str | None:
-    """The name of the encoding of text in UTF-16; without a byte order mark, where every second byte is NUL."""
-    if beginning.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16"
-    head = beginning[: min(len(beginning), 64) & ~1]
-    low, high = head[::2], head[1::2]
-    if len(head) < 6 or 0 not in head:
+def _wide_encoding(beginning: bytes) -> str | None:
+    """The encoding of text in UTF-16 or UTF-32 without a byte order mark.
+
+    Its NULs beside letters, digits, blanks and newlines are all at the same place of two bytes, or of four; and every
+    newline is such a pair. Text of UTF-8 that has NULs has them elsewhere.
+    """
+    if beginning.count(0) * 16 < len(beginning):
         return None
-    # Nearly every: letters of other alphabets have a byte there.
-    nearly_all = len(low) * 3 // 4
-    if 0 not in low and high.count(0) > nearly_all:
-        return "UTF-16LE"
-    return "UTF-16BE" if 0 not in high and low.count(0) > nearly_all else None
+    for width, codec in ((4, "UTF-32LE"), (4, "UTF-32BE"), (2, "UTF-16LE"), (2, "UTF-16BE")):
+        empty = width - 1 if codec.endswith("LE") else 0
+        whole = beginning[: len(beginning) // width * width]
+        if len(whole) < 2 * width or (width == 2 and whole.count(0) != whole[empty::2].count(0)):
+            continue
+        text = whole.decode(codec, "replace")
+        is_text = "\ufffd" not in text[:-1] and not any(c < " " and c not in "\t\n\r\f" for c in text)
+        if is_text and text.count("\n") == whole.count(b"\n"):
+            return codec
+    return None
 
 
 def refuse_unless_text(file: str, beginning: bytes) -> None:
-    """Raises `SourceError` for a file in UTF-16, or compressed without a suffix that says so.
+    """Raises `SourceError` for a file that begins as no text in UTF-8 does.
 
-    Some of its lines would pass for UTF-8: those of UTF-16 have a NUL beside each letter.
+    The file as a whole is refused, not its lines: some of them would be valid by chance.
     """
-    if not (advice := advice_if_not_utf8(beginning)):
-        return
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(beginning[:4096])  # does not mind a character that is cut
-        is_text = b"\0" not in beginning[:64]
-    except UnicodeDecodeError:
-        is_text = False
-    if not is_text:
+    if advice := advice_if_not_utf8(beginning):
         raise SourceError(f"input {file} is not text in UTF-8{advice}", file=file, offset=0)
+
+
+def text_of(content: bytes) -> str:
+    """The text of a whole file or member in UTF-8, without a byte order mark.
+
+    Raises `ValueError` that says which byte is wrong, or what the content is instead.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+        wrong = ""
+    except UnicodeDecodeError as error:
+        wrong = f", found byte 0x{content[error.start]:02x} at byte {error.start}"
+    advice = advice_if_not_utf8(content)
+    if wrong or advice:
+        raise ValueError(f"expected text in UTF-8{wrong}{advice}")
+    return text
 
 
 def open_input(path: str) -> IO[bytes]:

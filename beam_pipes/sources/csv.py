@@ -11,20 +11,17 @@ from beam_pipes.checks import integer
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
-    advice_if_not_utf8,
     codec_of,
     decompressed,
     hash_range,
     read_error,
     read_range,
     refuse_unless_text,
-    slice_chunks,
 )
 from beam_pipes.sources.delimited import Dialect, Rows, Stray, allow_fields_of, unique_names
 from beam_pipes.sources.file_source import Range
 from beam_pipes.sources.lines import (
     BOM,
-    LINE_READ_BYTES,
     OVERLONG_KEPT_BYTES,
     LineBlock,
     LineSource,
@@ -152,10 +149,7 @@ class CSV(LineSource):
             rows.use_columns(tuple(self.columns or ()))
         elif part.start:
             rows.use_columns(self.columns_in(prefix, part.file))
-        chunks = slice_chunks(path, part, size=min(LINE_READ_BYTES, batcher.batch_bytes), prefix=prefix)
-        for block in line_blocks(chunks, offset=part.start, max_line_bytes=self.max_line_bytes):
-            if block.offset == 0:
-                refuse_unless_text(part.file, block.data)
+        for block in self._blocks(batcher, part, path, prefix=prefix):
             if block.is_overlong:
                 yield from rows.finish()
                 yield from self._add_overlong(batcher, part.file, block)
@@ -172,8 +166,7 @@ class CSV(LineSource):
         """The columns that a header names, checked against those declared."""
         fields = self.dialect.row(header)
         if isinstance(fields, str):
-            advice = advice_if_not_utf8(header)
-            raise SourceError(f"the header of {file} cannot be parsed: {fields}{advice}", file=file, offset=0)
+            raise SourceError(f"the header of {file} cannot be parsed: {fields}", file=file, offset=0)
         found = tuple(fields)
         if self.columns is not None and len(found) == len(self.columns):
             # Names that a header leaves out, such as that of an index, or repeats, are taken from the declared ones.
@@ -388,6 +381,8 @@ def _first_row(path: str, file: str, source: CSV) -> tuple[bytes, int]:
         raise read_error(file, error, offset=0) from error
     chunks = decompressed(read_range(path, file, 0, size), codec=codec_of(file), file=file, size=READ_BYTES)
     for block in line_blocks(chunks, offset=0, max_line_bytes=source.max_line_bytes):
+        if block.offset == 0:
+            refuse_unless_text(file, block.data)
         start = len(BOM) if block.data.startswith(BOM) else 0
         rows = source.dialect.rows(block.data, start, is_last=True)
         if rows.spans:

@@ -25,7 +25,6 @@ from beam_pipes.lineage.lineage import DIGEST_BYTES
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
     Frame,
-    advice_if_not_utf8,
     codec_of,
     frame_chunks,
     frames_of,
@@ -318,14 +317,19 @@ class LineSource(FileSource):
         )
 
     def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
-        chunks = slice_chunks(path, part, size=min(LINE_READ_BYTES, batcher.batch_bytes))
-        for block in line_blocks(chunks, offset=part.start, max_line_bytes=self.max_line_bytes):
-            if block.offset == 0:
-                refuse_unless_text(part.file, block.data)
+        for block in self._blocks(batcher, part, path):
             if block.is_overlong:
                 yield from self._add_overlong(batcher, part.file, block)
             else:
                 yield from self._add(batcher, part.file, block)
+
+    def _blocks(self, batcher: Batcher, part: Slice, path: str, *, prefix: bytes = b"") -> Iterator[LineBlock]:
+        """The lines of a slice. Raises `SourceError` for a file that begins as no text in UTF-8 does."""
+        chunks = slice_chunks(path, part, size=min(LINE_READ_BYTES, batcher.batch_bytes), prefix=prefix)
+        for block in line_blocks(chunks, offset=part.start, max_line_bytes=self.max_line_bytes):
+            if block.offset == 0:
+                refuse_unless_text(part.file, block.data)
+            yield block
 
     @abstractmethod
     def _add(self, batcher: Batcher, file: str, block: LineBlock) -> Iterator[RecordBatch]:
@@ -350,8 +354,7 @@ def decoded(raw: bytes, *, file: str, position: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}"
-            + (advice_if_not_utf8(raw) if position == 0 else ""),
+            f"expected UTF-8, found byte 0x{raw[error.start]:02x} at byte {error.start} of the record: {error.reason}",
             file=file,
             offset=position,
         ) from error
@@ -367,8 +370,8 @@ class TextLines(LineSource):
     A file holding `b"one\\r\\n\\ntwo"` → `"one"`, `""`, `"two"`.
 
     Lines end with LF or CRLF; a final newline may be missing; empty lines are kept; a byte order mark at a file's start
-    is dropped, and a file in UTF-16 refused. Large files are split; compressed ones where they consist of frames
-    (bgzip, several zstd frames).
+    is dropped. A file in UTF-16, or compressed without a name that says so, is refused as a whole. Large files are
+    split; compressed ones where they consist of frames (bgzip, several zstd frames).
 
     `errors`: a line that is not UTF-8 is a bad record (`"dead_letter"`), or has U+FFFD in place of invalid bytes
     (`"replace"`). `strip_newline=False`: lines keep their LF or CRLF.

@@ -26,7 +26,7 @@ import stat
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -97,6 +97,10 @@ def _strings(option: str, values: Sequence[str | os.PathLike[str]]) -> tuple[str
     return tuple(strings)
 
 
+#: Suffixes of compressed files, those that sources decompress and others.
+_COMPRESSED = (".bz2", ".gz", ".lz4", ".xz", ".zip", ".zst", ".zstd")
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The selected files and their names; checked and normalised by `select`."""
@@ -144,10 +148,28 @@ class Selection:
                 f"no file matches: looked in {', '.join(map(repr, self.entries))} for pattern "
                 f"{' or '.join(map(repr, self.patterns))}"
                 + (f", excluding {', '.join(map(repr, self.exclude))}" if self.exclude else "")
-                + ("; hidden files are left out (pass hidden=True to take them)" if not self.hidden else ""),
+                + ("; hidden files are left out (pass hidden=True to take them)" if not self.hidden else "")
+                + self._compressed(),
                 inputs=self.entries,
             )
         return found.in_order()
+
+    def _compressed(self) -> str:
+        """What to add to a message about files that are not there, if they are there with a suffix of compression."""
+        names = [entry for entry in self.entries if WILDCARD.search(entry)] or self.patterns
+        if any(name.endswith(_COMPRESSED) for name in names) or any(map(is_remote, self.entries)):
+            return ""
+        longer = tuple(f"{name}{suffix}" for name in names for suffix in _COMPRESSED)
+        try:
+            is_glob = names is not self.patterns
+            found = (replace(self, entries=longer) if is_glob else replace(self, patterns=longer)).find()
+        except SourceError:
+            return ""
+        name = next(iter(found)).name
+        return (
+            f"; {len(found):,} that match but for their suffix are compressed ({name!r}): name them with it if this "
+            "source decompresses them (.gz, .bz2, .zst), else decompress them first"
+        )
 
     def _find_local(self, entry: str, base: str, found: FoundFiles, helpers: Helpers | None) -> None:
         path, patterns = os.path.abspath(entry), self.patterns

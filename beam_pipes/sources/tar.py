@@ -32,6 +32,7 @@ from beam_pipes.sources.byte_stream import (
     read_error,
     read_range,
     slice_chunks,
+    text_of,
 )
 from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
@@ -62,14 +63,10 @@ KEY = "__key__"
 _BLOCK = tarfile.BLOCKSIZE
 
 
-def _text(content: bytes) -> str:
-    return content.decode("utf-8-sig")
-
-
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {
     "json": functools.partial(json.loads, parse_float=number_of_json),
-    "txt": _text,
-    "text": _text,
+    "txt": text_of,
+    "text": text_of,
     "cls": lambda content: int(content.decode("ascii")),
 }
 

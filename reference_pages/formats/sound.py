@@ -165,6 +165,11 @@ def with_bytes_behind(content: bytes) -> bytes:
     return content + b"what another program has added"
 
 
+def with_two_chunks(content: bytes) -> bytes:
+    return content[:4] + (len(content) - 8 + len(content[36:])).to_bytes(4, "little") + content[8:] + content[36:]
+
+
+SEVERAL = "is several recordings one after the other, of which libsndfile reads the first at most"
 SHORT = "as its header says, but the file ends after"
 ROWS = [
     Row("all", "several channels", sound("WAV", "PCM_16"), wave_of, Read(
@@ -200,6 +205,10 @@ ROWS = [
     Row("WAV", "no length, as programs write it to a pipe", sound("WAV", "PCM_16", without_length), decode,
         Read(as_whole("the same file with it", "WAV", "PCM_16"), "read to the end of the file")),
     Row("WAV", "cut short", sound("WAV", "PCM_16", cut), decode, Refused(SHORT)),
+    Row("WAV", "several chunks of samples", sound("WAV", "PCM_16", with_two_chunks), decode, Refused(SEVERAL)),
+    *(Row(container, "several files in one", sound(container.replace("SPHERE", "NIST"), "PCM_16", twice,
+          name=f"a.{container.lower()}"), decode, Refused(SEVERAL))
+      for container in ("WAV", "RF64", "W64", "AU", "CAF", "SPHERE", "AIFF", "FLAC")),
     Row("RF64", "integers of 16 bits", sound("RF64", "PCM_16"), decode, Read(SOUNDFILE)),
     Row("RF64", "cut short", sound("RF64", "PCM_16", cut), decode, Refused(SHORT)),
     Row("W64", "called `.wav`", sound("W64", "PCM_16"), decode, Read(SOUNDFILE)),

@@ -218,6 +218,8 @@ ROWS = [
     Row("files", "a byte order mark", text("a.md", "\ufeffa"), read_file, Read(stated("–", "a"), "ignored")),
     Row("files", "text that is not UTF-8", text("a.md", b"caf\xe9"), read_file,
         Refused("expected the file to hold text in UTF-8, found byte 0xe9 at byte 3")),
+    Row("files", "UTF-16 without a byte order mark", text("a.md", "caf\xe9\n".encode("utf-16-be")), read_file,
+        Refused("It begins as UTF-16BE does, without a byte order mark: convert it to UTF-8")),
     Row("`tokenizer.json`", "BPE; special tokens that a text spells are text", tokenizer,
         ids_of("tokenizer.json"), Read(TOKENIZERS)),
     Row("`tokenizer.json`", "its directory", tokenizer, ids_of(), Read(TOKENIZERS)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,21 @@ def test_sound_is_resampled() -> None:
     assert abs(len(wave[0]) - 1600) <= 1 and float(rate[0]) == 16000.0
     middle = slice(200, 1400)
     np.testing.assert_allclose(wave[0][middle, 0], np.sin(np.arange(1600) * 0.05)[middle] * 0.5, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda content: content[: len(content) // 2], "should have 3,200 bytes of samples, .* ends after 1,578"),
+        (lambda content: content * 2, "is several recordings one after the other"),
+    ],
+)
+def test_sound_that_is_cut_or_joined_is_refused_as_the_recipe_refuses_it(
+    change: Callable[[bytes], bytes], words: str
+) -> None:
+    data = np.frombuffer(change(sound(STEREO, 8000, subtype="PCM_16").tobytes()), np.uint8)
+    with pytest.raises(OperatorError, match=words):
+        run(lambda x: fn.decoders.audio(x), [data])
 
 
 def test_damaged_sound_names_the_sample() -> None:

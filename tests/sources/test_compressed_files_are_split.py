@@ -231,6 +231,33 @@ def test_a_file_whose_name_does_not_say_that_it_is_compressed(
             raise batch.bad[0].error
 
 
+@pytest.mark.parametrize("text", ["to be\n", "\u0431\u044b\u0442\u044c \u0438\u043b\u0438\r\n" * 3, "caf\xe9"])
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+def test_wide_text_is_known_with_and_without_a_byte_order_mark(text: str, encoding: str) -> None:
+    wide = f"begins as {encoding} does, without a byte order mark: convert it to UTF-8 (iconv -f {encoding} -t UTF-8"
+    assert wide in advice_if_not_utf8(text.encode(encoding))
+    assert f"begins as {encoding[:6]} does: convert it" in advice_if_not_utf8(("\ufeff" + text).encode(encoding))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"to be\n",
+        b"",
+        b"\0",
+        b"\0\0\0\0",
+        b"a\0b\n",
+        b"k\0v\n" * 9,
+        b"ab\0cd\0" * 9,
+        b"BZh is how a text may begin",
+        b"(\xc2\xb5)",
+        bytes(9) + b"tail\n",
+    ],
+)
+def test_text_with_nuls_and_other_beginnings_is_given_no_advice(content: bytes) -> None:
+    assert advice_if_not_utf8(content) == ""
+
+
 def test_a_damaged_file_without_a_known_beginning_is_given_no_advice() -> None:
     assert advice_if_not_utf8(b"\x1fno") == advice_if_not_utf8(b"") == ""
 

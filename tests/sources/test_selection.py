@@ -156,6 +156,13 @@ def test_no_match_says_what_was_looked_for(tree):
         names(tree, pattern="*.csv", exclude="x")
 
 
+@pytest.mark.parametrize(("path", "pattern"), [("", "*.mds"), ("*.mds", "**/*")])
+def test_no_match_names_compressed_files_that_would_match(tree, path, pattern):
+    (tree / "shard.0.mds.zstd").touch()
+    with pytest.raises(SourceError, match=r"; 1 that match but for their suffix are compressed \('shard.0.mds.zstd'\)"):
+        names(tree / path, pattern=pattern)
+
+
 def test_a_link_to_nothing_is_an_error(tree):
     (tree / "dangling.txt").symlink_to(tree / "gone")
 

@@ -4,9 +4,10 @@
     decoded(…).wave(sample_rate=16000)             →  float32 (80000,), channels averaged
     read_wav("a.flac", sample_rate=16000)          →  the same wave, and 16000
 
-A truncated file decodes silently to what is left of it. So the facts that a format states about its completeness are
-compared with the content (`_check_whole`): bytes of samples (WAV, RF64, AIFF), number of samples (FLAC, SPHERE), MD5
-(FLAC), number of frames (MP3), pages and the end of the stream (OGG).
+A truncated file decodes silently to what is left of it, and several files that were joined to the first of them. So the
+facts that a format states about its completeness are compared with the content (`check_whole`): bytes of samples (WAV,
+RF64, AIFF), number of samples (FLAC, SPHERE), MD5 (FLAC), number of frames (MP3), pages and the end of the stream
+(OGG); and a second beginning is looked for (`check_single`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import itertools
 import os
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -47,6 +50,8 @@ _NO_LENGTH = 0x7FFF_0000
 _UNKNOWN_FRAMES = 1 << 62
 # libsndfile's log messages about files that end early.
 _SHOULD_BE = re.compile(r"^ *(?:riff|data|Data Size) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
+#: Files of chunks.
+_CHUNKED = (b"RIFF", b"RIFX", b"RF64", b"BW64", b"FORM")
 _REMEDY = "Copy the file again, or leave such files out (--on-error drop)."
 
 
@@ -86,6 +91,7 @@ def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
     `int16_at`: a file of integers with one channel and this sample rate gives them as int16, as libsndfile reads them.
     """
     soundfile = require("soundfile", purpose="sound files")
+    check_single(content, name)
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
             exact = file.channels == 1 and file.samplerate == int16_at
@@ -95,7 +101,7 @@ def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
             else:
                 file.seek(0)  # as `soundfile.read` does: the MP3 decoder rounds differently after a seek
                 samples = file.read(dtype="int16" if exact and not is_float else "float32", always_2d=True)
-            _check_whole(content, file, len(samples), name)
+            check_whole(content, file, len(samples), name)
             rate, subtype = int(file.samplerate), str(file.subtype)
     except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
         # The text without an object's address, which differs between runs.
@@ -168,14 +174,49 @@ def _if_unread(content: bytes, name: str) -> str:
     return f" It is {kind}, which libsndfile does not decode. {convert(name if ' bytes' not in name else 'clip.m4a')}"
 
 
-# Whether a file is whole.
+# Whether a file is whole, and one file.
+
+# How files of a kind begin: first four bytes → bytes that follow, and where.
+_SIGNATURES: dict[bytes, list[tuple[int, bytes]]] = {
+    **dict.fromkeys((b"RIFF", b"RIFX", b"RF64", b"BW64"), [(8, b"WAVE")]),
+    b"FORM": [(8, b"AIFF"), (8, b"AIFC")],
+    b"fLaC": [(4, b"\0\0\0\x22"), (4, b"\x80\0\0\x22")],
+    b"riff": [(4, b"\x2e\x91\xcf\x11\xa5\xd6\x28\xdb")],
+    b"caff": [(4, b"\0\1\0\0desc")],
+    b"NIST": [(4, b"_1A\n   1024\n")],
+}
 
 
-def _check_whole(content: bytes, file: Any, num_read: int, name: str) -> None:
+def _after_id3(content: bytes) -> int:
+    """Where the sound begins: behind a tag of ID3, if the file has one."""
+    return 10 + sum((content[6 + k] & 0x7F) << 7 * (3 - k) for k in range(4)) if content[:3] == b"ID3" else 0
+
+
+def check_single(content: bytes, name: str) -> None:
+    """Raises `DatasetError` for several files one after the other (`cat a.wav b.wav`), and for several chunks of
+    samples in one: libsndfile reads the first of them, or takes the headers of the others for samples.
+    """
+    at = first = _after_id3(content)
+    kind = content[at : at + 4]
+    signatures = [(4, content[4:8]), (12, content[12:24])] if kind == b".snd" else _SIGNATURES.get(kind, ())
+    matches = all if kind == b".snd" else any  # of AU, the offset of the samples, and their kind, rate and channels
+    several = _has_two_chunks_of_samples(content)
+    while signatures and not several and 0 <= (at := content.find(kind, at + 4)):
+        several = matches(content.startswith(follows, at + offset) for offset, follows in signatures)
+    if several:
+        raise DatasetError(
+            f"the sound in {name} is several recordings one after the other, of which libsndfile reads the first at "
+            f"most{f' (another one begins at byte {at:,})' if at > first else ''}. Join recordings with a "
+            "program that knows their format, such as sox a.wav b.wav joined.wav, or leave such files out (--on-error "
+            "drop).",
+            source=name,
+        )
+
+
+def check_whole(content: bytes, file: Any, num_read: int, name: str) -> None:
     """Raises `DatasetError` for a file that holds less than it states."""
     stated: tuple[int, int, str] | None = None
-    kind = content[:4]
-    if kind in (b"RIFF", b"RIFX", b"RF64", b"BW64", b"FORM"):
+    if content[:4] in _CHUNKED:
         stated = _bytes_of_samples(content)
     elif content[:7] == b"NIST_1A" and (count := re.search(rb"\nsample_count -i (\d+)", content[:1024])):
         stated = int(count[1]), num_read, "samples"
@@ -195,8 +236,10 @@ def _check_whole(content: bytes, file: Any, num_read: int, name: str) -> None:
         )
 
 
-def _bytes_of_samples(content: bytes) -> tuple[int, int, str] | None:
-    """For WAV, RF64 and AIFF: the stated and the actual number of bytes of samples."""
+def _chunks_of_samples(content: bytes) -> Iterator[tuple[int, int]]:
+    """For WAV, RF64 and AIFF: where the samples of each chunk of them begin, and their stated number of bytes, 0 if
+    none is stated.
+    """
     is_aiff = content[:4] == b"FORM"
     order: Literal["big", "little"] = "big" if is_aiff or content[:4] == b"RIFX" else "little"
     at, long_size = 12, 0
@@ -206,8 +249,20 @@ def _bytes_of_samples(content: bytes) -> tuple[int, int, str] | None:
             long_size = int.from_bytes(content[at + 16 : at + 24], "little")
         elif content[at : at + 4] == (b"SSND" if is_aiff else b"data"):
             size = long_size if size == 0xFFFF_FFFF else size if size < _NO_LENGTH else 0
-            return size, len(content) - at - 8, "bytes of samples"
+            yield at + 8, size
+            if not size:
+                return
         at += 8 + size + size % 2
+
+
+def _has_two_chunks_of_samples(content: bytes) -> bool:
+    return content[:4] in _CHUNKED and len(list(itertools.islice(_chunks_of_samples(content), 2))) > 1
+
+
+def _bytes_of_samples(content: bytes) -> tuple[int, int, str] | None:
+    """For WAV, RF64 and AIFF: the stated and the actual number of bytes of samples."""
+    for at, size in _chunks_of_samples(content):
+        return size, len(content) - at, "bytes of samples"
     return None
 
 
@@ -283,7 +338,7 @@ def _frames_of_mp3(content: bytes, file: Any, name: str) -> tuple[int, int, str]
 
     libsndfile reads as many samples as the header states, or an estimate without one; the rest is lost.
     """
-    at = 10 + sum((content[6 + k] & 0x7F) << 7 * (3 - k) for k in range(4)) if content[:3] == b"ID3" else 0
+    at = _after_id3(content)
     count = samples = 0
     stated: int | None = None
     in_step = is_cut = False

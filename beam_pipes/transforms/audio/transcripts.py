@@ -26,6 +26,7 @@ from typing import NamedTuple, TextIO
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.identity.canonical import Asset
+from beam_pipes.sources.byte_stream import advice_if_not_utf8
 from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, UNREAD_SUFFIXES, convert
 
 AUDIO_FIELDS = (
@@ -274,6 +275,8 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
     name = path.removesuffix(".gz")
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
+            if advice := advice_if_not_utf8(lines.buffer.peek(1)):  # type: ignore[attr-defined]  # of files and gzip
+                raise UnicodeError(advice.removeprefix(". "))
             if name.endswith((".jsonl", ".json")):
                 yield from json_rows(path, lines)
             elif name.endswith(".trans.txt"):
@@ -289,7 +292,7 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
                 yield Row(path, {"audio": os.path.basename(name).removesuffix(ending), "text": lines.read().strip()})
             else:
                 yield from _csv_rows(path, lines)
-    except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
         raise DatasetError(
             f"{place}: expected a manifest, which is UTF-8 text (.jsonl, .csv or .tsv, one row for each sound file): "
             f"{error}. Name the manifest or the directory of the sound files, or convert the file to UTF-8."
