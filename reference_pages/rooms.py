@@ -47,12 +47,12 @@ ROOMS: dict[str, Room] = {
         1, 1000, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 3800, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "cache": Room(1, 3820, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1805, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6190, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 400, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 8750, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 9340, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         3900,

@@ -229,6 +229,44 @@ class ColumnReader:
             values = values.reshape(-1, *rest)
         return values if field.kind == "text" else restored(feature, spec, values, copy=False), lengths
 
+    def entries(self, feature: str, places: RecordAddresses, starts: Array, count: int) -> Array:
+        """(n, k, count, *rest): of record i, `count` entries of the leading dimension from each of `starts[i]` on.
+
+        `starts` is (n, k). Only these bytes are read, unless the feature has to be parsed. Raises `SpecError` for
+        entries outside of a record.
+        """
+        spec, field = self.spec(feature), self._fields[feature]
+        if not field.direct:
+            return self._parsed_entries(feature, places, starts, count)
+        lengths, rest, storage = self.lengths(feature, places), self._known(spec)[1:], dtypes.numpy_dtype(field.dtype)
+        self._check_entries(feature, places, lengths, starts, count)
+        entry_bytes = storage.itemsize * math.prod(rest)
+        shape = (*starts.shape, count, *rest)
+        if not math.prod(shape):
+            return np.empty(shape, spec.numpy_dtype)
+        addresses = self._addresses(field, places)
+        self._files.check_inside(places, addresses, lengths * entry_bytes)
+        wanted = (addresses[:, None] + starts * entry_bytes).reshape(-1)
+        made = self._files.data.rows(wanted, count * entry_bytes).view(storage).reshape(shape)
+        return made if storage == spec.numpy_dtype else restored(feature, spec, made)
+
+    def _parsed_entries(self, feature: str, places: RecordAddresses, starts: Array, count: int) -> Array:
+        values, lengths = self.runs(feature, places)
+        self._check_entries(feature, places, lengths, starts, count)
+        first = (np.cumsum(lengths) - lengths)[:, None] + starts
+        made: Array = values[first[..., None] + np.arange(count)]
+        return made
+
+    def _check_entries(self, feature: str, places: RecordAddresses, lengths: Array, starts: Array, count: int) -> None:
+        outside = (starts < 0) | (starts + count > lengths[:, None])
+        if outside.any():
+            row, column = np.argwhere(outside)[0].tolist()
+            raise SpecError(
+                f"feature {feature!r} of record {int(places.indices[row])} has {int(lengths[row])} entries; expected "
+                f"entries inside of it, got {count} from entry {int(starts[row, column])} on",
+                feature=feature,
+            )
+
     def texts(self, feature: str, places: RecordAddresses) -> Array:
         """(n,) objects: the bytes or str of a scalar text feature."""
         spec = self.spec(feature)
@@ -450,3 +488,6 @@ class DecodedColumns(ColumnReader):
         made = np.empty(len(places), object)
         made[:] = self._values(feature, places)
         return made
+
+    def entries(self, feature: str, places: RecordAddresses, starts: Array, count: int) -> Array:
+        return self._parsed_entries(feature, places, starts, count)

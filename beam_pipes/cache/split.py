@@ -98,8 +98,7 @@ class Split:
         self._store = store_for(directory, storage=self._storage) if store is None else store
         self._copies: LocalCopies | None = None
         if self._store is not None:
-            key = manifest.id[:16]
-            self._copies = LocalCopies(self._store, directory, key, manifest.name, name, self._shards)
+            self._copies = LocalCopies(self._store, directory, manifest.id[:16], manifest.name, name, self._shards)
         self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec, self._copies, mmap=mmap)
         self._takedowns = takedowns
         self._decode = decode
@@ -150,12 +149,9 @@ class Split:
 
         Raises `SpecError` if the records are examples already, or other messages than `decode` reads.
         """
-        if self.kind == "example" or self._decode is not None:
-            raise SpecError(
-                f"split {self.name!r} of {self._root!r} holds examples, which need no decode. Leave it out; "
-                "features=[…] chooses some."
-            )
         where = f"split {self.name!r} of {self._root!r}"
+        if self.kind == "example" or self._decode is not None:
+            raise SpecError(f"{where} holds examples, which need no decode. Leave it out; features=[…] chooses some.")
         decoder = message_decoder(decode).of_records(self.kind, self._shards.proto, where=where)
         return self._copy(_decode=decoder)
 
@@ -193,11 +189,10 @@ class Split:
         parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
         records = len(self) if chosen is None else chosen.rows
         rows = rows_where(parsed, self._columns, records, self._files.place)
-        if chosen is None:
-            return self._copy(choice=Choice(rows=rows, total=self._files.num_records, condition=condition))
-        both = f"({chosen.condition}) and ({condition})" if chosen.condition else condition
-        made = self._copy(choice=Choice(rows=rows, total=self._files.num_records, condition=both, part=chosen.part))
-        return made if chosen.older is None else made._as_of(chosen.older)
+        before, part = ("", "") if chosen is None else (chosen.condition, chosen.part)
+        both = f"({before}) and ({condition})" if before else condition
+        made = self._copy(choice=Choice(rows=rows, total=self._files.num_records, condition=both, part=part))
+        return made if chosen is None or chosen.older is None else made._as_of(chosen.older)
 
     def as_of(self, older: Split | str) -> Split:
         """The records that this split had in an older snapshot, to which files were added since; read from this one.
@@ -220,19 +215,16 @@ class Split:
         Raises what `as_of` raises.
         """
         shards = self._shards_of(older)
-        part = f"added since manifest {shards.manifest_id[:16]}"
-        return self._part(part, rows_since, shards)
+        return self._part(f"added since manifest {shards.manifest_id[:16]}", rows_since, shards)
 
     def _as_of(self, shards: OlderShards) -> Split:
-        part = f"as of manifest {shards.manifest_id[:16]}"
-        return self._part(part, rows_of_older, shards)
+        return self._part(f"as of manifest {shards.manifest_id[:16]}", rows_of_older, shards)
 
     def _part(self, part: str, find: FindRows, shards: OlderShards) -> Split:
         chosen, condition = (None, "") if self.choice is None else (self.choice.rows, self.choice.condition)
         rows, stored = find(chosen, self._bounds, shards)
-        return self._copy(
-            choice=Choice(rows=rows, total=self._files.num_records, condition=condition, part=part, stored=stored)
-        )
+        total = self._files.num_records
+        return self._copy(choice=Choice(rows=rows, total=total, condition=condition, part=part, stored=stored))
 
     def _shards_of(self, older: Split | str) -> OlderShards:
         if isinstance(older, str):
@@ -323,17 +315,12 @@ class Split:
         if self.choice is not None:
             return self._files.payload(int(self.choice.rows[self.stand_ins([index])[0]]))
         if self._takedowns is not None and self._takedowns.overlay().takedowns and len(self.removed_rows):
-            shard, position = self._files.place_one(index)
-            row = int(self._files.begins[shard]) + position
-            index = int(self._stand_ins([row], self.removed_rows)[0])
+            index = int(self.stand_ins([index])[0])
         return self._files.payload(index)
 
     @property
     def removed_rows(self) -> Array:
-        """(k,) int64: the records that are taken down at this moment, ascending.
-
-        Reading one of them gives its stand-in: a record that is not removed, drawn for this one.
-        """
+        """(k,) int64, ascending: the records that are taken down now. Each is read as another, drawn for it."""
         if self._takedowns is None:
             return np.empty(0, np.int64)
         removed = self._takedowns.of_split(self.name, self._files.num_records)
@@ -442,6 +429,21 @@ class Split:
         """
         return self._columns.runs(feature, self._place(indices))
 
+    def gather_entries(self, feature: str, indices: Sequence[int] | Array, starts: Array, *, count: int = 1) -> Array:
+        """(n, k, count, *rest): of record i, `count` entries of a feature from each of `starts[i]` on, and no others.
+
+            gather_entries("tokens", [1], np.array([[0, 2]]), count=3)  →  array([[[5, 6, 7], [7, 8, 9]]])
+
+        Raises `SpecError` for entries outside of a record.
+        """
+        return self._columns.entries(feature, self._place(indices), np.asarray(starts, np.int64), count)
+
+    def stored(self, feature: str, first: int, last: int) -> Array:
+        """A scalar feature of records `first` to `last` - 1 as it is stored, also of those that are taken down."""
+        places = self._files.place(np.arange(first, last) if self.choice is None else self.choice.rows[first:last])
+        stacked = self._columns.stacked(feature, places)
+        return self._columns.texts(feature, places) if stacked is None else stacked
+
     def gather(
         self,
         indices: Sequence[int] | Array,
@@ -461,15 +463,13 @@ class Split:
         - `ragged="values"`: `name` holds the values one after the other, `name/lengths` the leading dimensions, and
           where more dimensions vary the values are one-dimensional and `name/shape` holds the shapes, (n, rank).
 
-        Raises:
-            ExampleIndexError: an index lies outside the split.
-            SpecError: a record is longer than `pad_to`, a dimension that `pad_to` names does not vary and has another
-                size, or the dtype does not hold the pad value (floats round it).
+        Raises `ExampleIndexError` for an index outside the split, and `SpecError` if a record is longer than `pad_to`,
+        a dimension that `pad_to` names does not vary and has another size, or the dtype does not hold the pad value
+        (floats round it).
         """
         if ragged not in ("pad", "values"):
             raise SpecError(f'ragged should be "pad" or "values", got {ragged!r}')
-        columns = self._columns
-        places = self._place(indices)
+        columns, places = self._columns, self._place(indices)
         batch: dict[str, Array] = {}
         for name in self._names if features is None else features:
             spec = columns.spec(name)
@@ -523,7 +523,6 @@ class Split:
         """
         if self.choice is not None:
             raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
-        columns = self._columns
         if self._files.layout is None:
             raise CacheError(
                 f"split {self.name!r}: views need records of one layout, but these differ in size. Use gather."
@@ -537,7 +536,7 @@ class Split:
                 f"split {self.name!r}: views show the file itself, and {removed[1] - removed[0]} records of shard "
                 f"{shard} are taken down. Use gather."
             )
-        return {name: columns.view(name, shard) for name in self.spec}
+        return {name: self._columns.view(name, shard) for name in self.spec}
 
     def _examples(self) -> ExampleCodec:
         if not isinstance(self._codec, ExampleCodec):

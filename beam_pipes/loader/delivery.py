@@ -32,6 +32,7 @@ from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.rows import Rows, SplitRows
 from beam_pipes.loader.steps import RowPlace, Run, Steps
 from beam_pipes.loader.stream import Places, Stream
+from beam_pipes.loader.windows import WindowRows
 from beam_pipes.storage.local import read_error
 
 # Entries of a packing plan that are searched at once.
@@ -80,11 +81,16 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
         segments, row, records = _records_of(rows_of_source, row)
         ids = split.record_ids(records)
         removed = is_removed(records, split.removed_rows)
+        if isinstance(rows_of_source, WindowRows):  # replaced as a whole
+            removed = np.broadcast_to(rows_of_source.is_gone(np.array([row])), records.shape)
         for segment, record, record_id, gone in zip(segments, records.tolist(), ids, removed.tolist(), strict=True):
             stand_in = None
             if gone and segment is None:
-                read = stream.stand_ins_in(steps.epoch, source, np.array([record]))
-                stand_in = split.record_ids(read)[0]
+                if isinstance(rows_of_source, WindowRows):
+                    read = rows_of_source.records_of(int(rows_of_source.stand_ins(np.array([row]))[0]))
+                else:
+                    read = stream.stand_ins_in(steps.epoch, source, np.array([record]))
+                stand_in = split.record_ids(read[:1])[0]
             found.append(
                 Delivery(
                     epoch=steps.epoch,
@@ -222,6 +228,8 @@ def _record_in_words(
     source, row = (int(numbers[0]) for numbers in stream.rows_at(place))
     rows = stream.sources[source]
     split = split_of(rows)
+    if isinstance(rows, WindowRows):
+        row = int(rows.stand_ins(np.array([row]))[0])
     _, row, records = _records_of(rows, row)
     record = int(_failing_record(rows, records))
     facts: dict[str, object] = {"split": str(split.name), "record": record}
@@ -281,6 +289,9 @@ def _records_of(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
 
     Rows that are redrawn in each epoch are counted on from epoch to epoch.
     """
+    if isinstance(rows, WindowRows):
+        records = rows.records_of(row)
+        return [None] * len(records), row, records
     if not isinstance(rows, PackedRows):
         row %= max(1, rows.size)
         return [None], row, np.array([row], np.int64)
@@ -291,6 +302,10 @@ def _records_of(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
 
 def _rows_with(rows: Rows, records: Indices, hidden: set[int], epoch: int) -> Iterator[tuple[int, bool]]:
     """The rows that hold any of these records (ascending), each once; and whether all their content is hidden."""
+    if isinstance(rows, WindowRows):
+        found_rows = rows.rows_with(records)
+        yield from zip(found_rows.tolist(), rows.is_gone(found_rows).tolist(), strict=True)
+        return
     if not isinstance(rows, PackedRows):
         yield from ((record, record in hidden) for record in records.tolist())
         return
@@ -312,6 +327,12 @@ def _stood_in_for(
     split = split_of(rows)
     if isinstance(rows, PackedRows) or not len(removed) or len(removed) >= len(split):
         return  # a packed row closes up after a record that is gone
+    if isinstance(rows, WindowRows):
+        hidden = rows.removed
+        stood_in = hidden[np.isin(rows.stand_ins(hidden), rows.rows_with(records))]
+        for row in stood_in.tolist():
+            yield row, split.record_ids(rows.records_of(row)[:1])[0]
+        return
     read = stream.stand_ins_in(epoch, source, removed)
     stood_in_for = removed[np.isin(read, records) & (read != removed)]
     yield from zip(stood_in_for.tolist(), split.record_ids(stood_in_for), strict=True)

@@ -26,6 +26,7 @@ from beam_pipes.loader.epochs import shuffle_label
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit
+from beam_pipes.loader.windows import Windows
 from beam_pipes.loader.world import ranges_in_words
 
 if TYPE_CHECKING:
@@ -91,12 +92,23 @@ def _source(source: object, rates: Sequence[int] | None = None) -> Description:
         return Description(
             f"{len(source):,} rows, padded: {lengths}; overlong={source.overlong!r}", [_source(source.split)]
         )
+    if isinstance(source, Windows):
+        stepped = [f"{each.name} {_offsets(each.offsets.tolist())}, ends={each.ends!r}" for each in source.features]
+        return Description(
+            f"{len(source):,} windows of {len(source.index.lengths):,} sequences, {source.label}: {'; '.join(stepped)}",
+            [_source(source.source)],
+        )
     if isinstance(source, Split):
         if source.choice is None:
             return _split(source)
         return Description(f"{len(source):,} records {source.choice.in_words}", [_split(source.whole)])
     stored = stored_split(source)  # inside the steps of a task, several splits side by side, or another wrapper
     return Description(repr(source), [] if stored is source else [_source(stored)])
+
+
+def _offsets(offsets: Sequence[int]) -> str:
+    consecutive = list(offsets) == list(range(offsets[0], offsets[0] + len(offsets)))
+    return f"{offsets[0]} to {offsets[-1]}" if consecutive else str(list(offsets))
 
 
 def _mixture(mixture: Mixture, rates: Sequence[int]) -> Description:

@@ -42,7 +42,7 @@ class Loader(Stateful):
 
     Args:
       source: a split by its path (`"cache/train"`, `"gs://bucket/cache/train"`), `Cache.open("cache")["train"]`,
-        `pack(cache["train"], …)`, or `Mixture([(source, rate), …])`.
+        `pack(cache["train"], …)`, `Windows(cache["train"], …)`, or `Mixture([(source, rate), …])`.
       batch_size: rows of a *global* batch, over all hosts; this host gets `host_batch_size` of them. The sequence of
         global batches does not depend on the number of hosts. `TokenBatches(max_tokens=…)` for batches of rows of
         similar length, as many as fit a budget of tokens; `loader.batch_size` is then the largest number of rows.

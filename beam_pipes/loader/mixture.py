@@ -33,6 +33,7 @@ from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit, opened
 from beam_pipes.loader.state import MOST_PERIOD, Segment
+from beam_pipes.loader.windows import Windows
 
 _SEARCHED_PERIOD = 1 << 18  # a period above MOST_PERIOD is approximated by one up to here
 
@@ -252,8 +253,8 @@ class Stretch:
         return self.start + periods * self.period + self._turns.slot_of(source, item)
 
 
-#: One source of rows: a split or its path, a packing plan, or records padded one by one.
-RowSource: TypeAlias = "str | os.PathLike[str] | ReadSplit | PackingPlan | PaddedSplit"
+#: One source of rows: a split or its path, a packing plan, windows, or records padded one by one.
+RowSource: TypeAlias = "str | os.PathLike[str] | ReadSplit | PackingPlan | PaddedSplit | Windows"
 Rates: TypeAlias = "Sequence[float | int | Fraction]"
 Unit = Literal["steps", "rows", "tokens"]
 Interpolation = Literal["constant", "linear"]

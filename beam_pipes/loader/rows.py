@@ -19,8 +19,7 @@ from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.loader.batches import LENGTHS, SHAPE, Batch, Fills, PadValue, fills_of
 from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.order import Indices
-from beam_pipes.loader.row_source import MeasuredSplit, ReadSplit
-from beam_pipes.loader.state import Identity
+from beam_pipes.loader.row_source import Identity, MeasuredSplit, ReadSplit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@
 than about 30 sources were changed during the run, because it then holds the position of each, or if records were added
 to the source more than ten times, because each addition takes some 40 bytes. It does not hold the batch
 size, the number of hosts, workers or epochs, nor the choice of features: those may change between saving and restoring,
-but the order of the rows may not. `Identity` names the data, so that a state or a plan of other data is refused.
+but the order of the rows may not. It names the data, so that a state of other data is refused.
 `Stateful` offers it in the forms of checkpoints: torch's, Grain's, and TensorFlow's, which is imported only then.
 """
 
@@ -21,30 +21,7 @@ import numpy as np
 
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.extras import require
-from beam_pipes.loader.row_source import SplitLike
 from beam_pipes.storage.checked_json import JsonObject, JsonValue
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Identity:
-    """A split of one snapshot: the id of its manifest, its name, its number of records."""
-
-    manifest: str
-    split: str
-    rows: int
-
-    @classmethod
-    def of_split(cls, split: SplitLike) -> Identity:
-        try:
-            return cls(manifest=str(split.manifest_id), split=str(split.name), rows=len(split))
-        except (AttributeError, TypeError) as error:
-            raise LoaderError(
-                f"expected a split of a cache (Cache.open(path)['train']), got {type(split).__name__}"
-            ) from error
-
-    def __str__(self) -> str:
-        return f"split {self.split!r} of manifest {self.manifest} ({self.rows} records)"
-
 
 STATE_VERSION = 1
 MOST_PERIOD = 1 << 20  # the rates of a mixture add up to at most this

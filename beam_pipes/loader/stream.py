@@ -38,9 +38,10 @@ from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit
 from beam_pipes.loader.rows import GatherOptions, InMemory, Rows, Shapes, SplitRows, columns_in_common, row_bytes
 from beam_pipes.loader.state import Addition, LoaderState, Segment, check_same_sequence
+from beam_pipes.loader.windows import WindowRows, Windows
 
 #: What an open source is, other than a mixture.
-OpenSource: TypeAlias = "ReadSplit | PackingPlan | PaddedSplit"
+OpenSource: TypeAlias = "ReadSplit | PackingPlan | PaddedSplit | Windows"
 
 Places = npt.NDArray[np.int64]
 
@@ -71,9 +72,11 @@ class Progress(NamedTuple):
 
 
 def open_rows(source: OpenSource, options: GatherOptions) -> Rows:
-    """Rows of a split, of a packing plan, or of records padded one by one."""
+    """Rows of a split, of a packing plan, of windows, or of records padded one by one."""
     if isinstance(source, PackingPlan):
         return PackedRows(source, options)
+    if isinstance(source, Windows):
+        return WindowRows(source, options)
     return PaddedRows(source, options) if isinstance(source, PaddedSplit) else SplitRows(source, options)
 
 

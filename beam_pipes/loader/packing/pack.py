@@ -25,8 +25,7 @@ from beam_pipes.loader.packing.fits import (
     vector_fit,
 )
 from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, PackOptions, rounded_up
-from beam_pipes.loader.row_source import MeasuredSplit, one_split
-from beam_pipes.loader.state import Identity
+from beam_pipes.loader.row_source import Identity, MeasuredSplit, one_split
 
 Int64 = npt.NDArray[np.int64]
 

@@ -26,8 +26,7 @@ import numpy.typing as npt
 
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
 from beam_pipes.format.dtypes import Array
-from beam_pipes.loader.row_source import MeasuredSplit
-from beam_pipes.loader.state import Identity
+from beam_pipes.loader.row_source import Identity, MeasuredSplit
 from beam_pipes.storage.checked_json import JsonObject
 
 MAGIC = b"BPPACK01"
