@@ -135,9 +135,9 @@ ROOMS: dict[str, Room] = {
     "export": Room(3, 750, "published snapshots in the formats of others", CACHE),
     "report": Room(
         3,
-        1700,
+        1870,
         "pages about published snapshots, comparisons of two",
-        ENGINE | SOURCES | {"analysis", "building", "loader"},
+        ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),
     "telemetry": Room(
         3, 900, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}

@@ -1,16 +1,19 @@
-"""A few decoded records of a split, with their source records if these are available.
+"""A few decoded records of a split, with their source records if these are available; its pictures and sound.
 
 Source records by id, read again from the input without running any stage.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import html
+import io
 import os
 import re
+import wave
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -19,6 +22,8 @@ from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import BeamPipesError
+from beam_pipes.extras import require
+from beam_pipes.format.spec import FeatureSpec, FeatureValue
 from beam_pipes.lineage.reader import split_id
 from beam_pipes.publication.publish import REPORT
 from beam_pipes.report.shown import shown_bytes, shown_value
@@ -60,13 +65,7 @@ def decoded_examples(
     they come from the report beside the snapshot, if there is one.
     """
     opened = cache[split]
-    rows = np.setdiff1d(np.arange(len(opened)), opened.removed_rows) if len(opened.removed_rows) else None
-    available = len(opened) if rows is None else len(rows)
-    if not available:
-        return []
-    chosen = np.unique(np.linspace(0, available - 1, min(count, available), dtype=np.int64))
-    chosen_rows = (chosen if rows is None else rows[chosen]).tolist()
-    ids = {row: _record_id(opened, row) for row in chosen_rows}
+    ids = {row: _record_id(opened, row) for row in _rows(opened, count)}
     found: dict[str, str] = {}
     if declaration is None:
         found = sources_shown(cache)
@@ -90,13 +89,26 @@ def decoded_examples(
     return made
 
 
+def _rows(opened: Split, count: int) -> list[int]:
+    """`count` rows, spread evenly over a split and not taken down."""
+    rows = np.setdiff1d(np.arange(len(opened)), opened.removed_rows) if len(opened.removed_rows) else None
+    available = len(opened) if rows is None else len(rows)
+    if not available:
+        return []
+    chosen = np.unique(np.linspace(0, available - 1, min(count, available), dtype=np.int64))
+    found: list[int] = (chosen if rows is None else rows[chosen]).tolist()
+    return found
+
+
 def _sources(cache: Cache, declaration: Declaration, record_ids: list[str]) -> dict[str, str]:
     try:
         found = source_records(declaration, record_ids, cache=cache.path)
     except BeamPipesError as error:  # the input has changed or is gone since
         return dict.fromkeys(record_ids, f"(not at hand: {error})"[:300])
     return {
-        record_id: shown_bytes(found[record_id]) if record_id in found else "(not at hand: it is not in the input now)"
+        record_id: _shown_record(found[record_id])
+        if record_id in found
+        else "(not at hand: it is not in the input now)"
         for record_id in record_ids
     }
 
@@ -118,7 +130,7 @@ def sources_shown(cache: Cache) -> dict[str, str]:
 def _features(opened: Split, row: int) -> list[tuple[str, str]]:
     if opened.kind == "example":
         items = list(opened[row].items())
-        shown = [(name, shown_value(value)) for name, value in items[:MAX_FEATURES]]
+        shown = [(name, _shown_file(value) or shown_value(value)) for name, value in items[:MAX_FEATURES]]
         return shown if len(items) <= MAX_FEATURES else [*shown, ("…", f"{len(items) - MAX_FEATURES} more features")]
     try:
         value = opened[row]
@@ -150,7 +162,7 @@ def _way(cache: Cache, declaration: Declaration, record_id: str | None) -> tuple
             if stage.failure is not None:
                 given = f"failed: {stage.failure.error_type}: {stage.failure.message}"[:300]
             stages.append(StageOutput(stage=stage.name, value=given))
-    return shown_bytes(trace.raw), tuple(stages)
+    return _shown_record(trace.raw), tuple(stages)
 
 
 def source_records(
@@ -196,3 +208,153 @@ def _read(declaration: Declaration, shard: SourceShard, wanted: set[tuple[str, i
         if len(found) == len(wanted):
             break
     return found
+
+
+# Pictures and sound.
+
+# How files of these kinds begin, whatever made them.
+_PICTURE = re.compile(
+    rb"\xff\xd8\xff|\x89PNG|GIF8|BM|II\*\0|MM\0\*|RIFF....WEBP|....ftyp(?:avif|avis|heic|heix|mif1)", re.DOTALL
+)
+_SOUND = re.compile(rb"(?:RIFF|RF64)....WAVE|FORM....AIF[FC]|fLaC|OggS|ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]", re.DOTALL)
+#: Features of this name hold waves, if a stage has a `sample_rate`; a wave itself does not say what it is.
+SOUND_FEATURES = ("audio", "samples", "sound", "speech", "wave", "waveform")
+# Side of a thumbnail in pixels; bytes of samples of one sound: 4 s at 16 kHz. Pictures and sounds of a split.
+_SIDE, _WAVE_BYTES, _PICTURES, _SOUNDS = 128, 128_000, 12, 3
+_PREVIEW_HZ = 16_000
+# Larger pictures would take seconds to decode.
+_MOST_PIXELS = 50_000_000
+# Characters of pictures and sound on one page.
+MAX_MEDIA = 1_200_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Medium:
+    """A picture or a sound of a record. `url` holds a file, empty if none is shown, and `about` says what it is or why.
+
+    `kind` is "picture" or "sound"; `caption` is the class and the text of the record.
+    """
+
+    row: int
+    feature: str
+    kind: str
+    url: str
+    about: str
+    caption: str
+
+
+def media_of(cache: Cache, split: str, *, sample_rate: int | None, most: int = MAX_MEDIA) -> list[Medium]:
+    """The pictures and sounds of some records, spread over a split, small enough for a page: `most` characters in all.
+
+        media_of(cache, "train", sample_rate=None)
+        →  [Medium(row=0, feature="image", kind="picture", url="data:image/jpeg;base64,…", caption="cat", …), …]
+
+    Pictures are files of pixels in a feature of bytes, or uint8 of shape (height, width, 1 or 3). Sounds are files, or
+    waves with this sample rate in Hz in one of `SOUND_FEATURES`. Thumbnails have 128 pixels, sounds begin with 4 s.
+    """
+    opened = cache[split]
+    if opened.kind != "example":
+        return []
+    spec: Mapping[str, FeatureSpec] = cache.manifest.splits[split].spec or {}
+    found: list[Medium] = []
+    left = most
+    sounding = {*_rows(opened, _SOUNDS)}
+    for row in sorted({*_rows(opened, _PICTURES), *sounding}):
+        example = opened[row]
+        caption = ", ".join(_captions(example, spec))
+        for feature, value in example.items():
+            kind = _kind_of(feature, value, sample_rate)
+            if kind == "picture" or (kind == "sound" and row in sounding):
+                made = _medium(row, feature, kind, value, sample_rate, caption)
+                left -= len(made.url)
+                if left < 0:  # the rest would be as large
+                    return found
+                found.append(made)
+    return found
+
+
+def _captions(example: Mapping[str, FeatureValue], spec: Mapping[str, FeatureSpec]) -> Iterator[str]:
+    for feature, value in example.items():
+        names = spec[feature].class_names if feature in spec else None
+        if names and np.ndim(value) == 0 and 0 <= int(value) < len(names):
+            yield shown_value(names[int(value)], max_characters=80)
+        elif feature in ("caption", "text") and isinstance(value, str):
+            yield shown_value(value, max_characters=120)
+
+
+def _kind_of(feature: str, value: FeatureValue, rate: int | None) -> str | None:
+    if isinstance(value, bytes):
+        return "picture" if _PICTURE.match(value) else "sound" if _SOUND.match(value) else None
+    if not isinstance(value, np.ndarray):
+        return None
+    is_picture = value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3))
+    if value.dtype == np.uint8 and is_picture and min(value.shape[:2]) >= 8:
+        return "picture"
+    is_wave = value.ndim == 1 and value.dtype in (np.int16, np.float16, np.float32)
+    return "sound" if is_wave and rate is not None and feature in SOUND_FEATURES else None
+
+
+def _shown_file(value: FeatureValue) -> str | None:
+    """A file of pixels or sound in a word, not as its bytes."""
+    kind = _kind_of("", value, None) if isinstance(value, bytes) else None
+    return None if kind is None else f"a {kind}, {len(value):,} bytes"
+
+
+def _shown_record(raw: bytes) -> str:
+    return _shown_file(raw) or shown_bytes(raw)
+
+
+def _medium(row: int, feature: str, kind: str, value: FeatureValue, rate: int | None, caption: str) -> Medium:
+    try:
+        url, about = _picture(value) if kind == "picture" else _sound(value, rate)
+    except (BeamPipesError, ValueError) as error:  # a damaged file, or no library to decode it
+        url, about = "", shown_value(f"not shown: {error}", max_characters=200)
+    return Medium(row=row, feature=feature, kind=kind, url=url, about=about, caption=caption)
+
+
+def _picture(value: FeatureValue) -> tuple[str, str]:
+    from beam_pipes.transforms.image_files import decode
+
+    image = require("PIL.Image", purpose="pictures in reports")
+    pixels = decode(memoryview(value), max_pixels=_MOST_PIXELS) if isinstance(value, bytes) else np.asarray(value)
+    thumbnail = image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels)
+    thumbnail.thumbnail((_SIDE, _SIDE))
+    file = io.BytesIO()
+    is_small = max(pixels.shape[:2]) <= _SIDE // 2  # its pixels can be seen
+    thumbnail.save(file, "PNG" if is_small else "JPEG")
+    height, width = pixels.shape[:2]
+    return _url("image/png" if is_small else "image/jpeg", file.getvalue()), f"{width} × {height}"
+
+
+def _sound(value: FeatureValue, rate: int | None) -> tuple[str, str]:
+    from beam_pipes.transforms.audio.sound_files import decoded
+    from beam_pipes.transforms.audio.spectra import resample
+
+    if isinstance(value, bytes):
+        sound = decoded(value, name="the record")
+        samples, rate = sound.wave(), sound.rate
+    else:
+        samples = np.asarray(value)
+    assert rate is not None
+    preview = min(rate, _PREVIEW_HZ)
+    part = samples[: _WAVE_BYTES // 2 * rate // preview]
+    if part.dtype != np.int16:
+        part = np.nan_to_num(part.astype(np.float32))
+        if preview != rate:
+            part = resample(part, rate, preview)
+        part = np.clip(np.rint(part * 32767), -32768, 32767).astype(np.int16)
+    else:
+        preview = rate
+    file = io.BytesIO()
+    with wave.open(file, "wb") as written:
+        written.setnchannels(1)
+        written.setsampwidth(2)
+        written.setframerate(preview)
+        written.writeframes(part.astype("<i2").tobytes())
+    secs, shown = len(samples) / rate, len(part) / preview
+    more = f", the first {shown:.2f}" if shown < secs - 0.01 else ""
+    return _url("audio/wav", file.getvalue()), f"{secs:.2f} s{more}"
+
+
+def _url(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -29,7 +29,7 @@ from beam_pipes.report.distributions import (
     record_lengths,
     sampled_numbers,
 )
-from beam_pipes.report.examples import decoded_examples
+from beam_pipes.report.examples import MAX_MEDIA, Medium, decoded_examples, media_of
 from beam_pipes.report.language import Tokenizer, language_of, shown_row, token_features
 from beam_pipes.report.shown import Bar, bars_of, bars_of_values, render, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
@@ -61,7 +61,7 @@ class _ValuesShown:
 class _LengthsShown:
     split: str
     feature: str
-    is_text: bool
+    what: str
     records: int
     of: int
     total: int
@@ -158,8 +158,11 @@ def report_html(
         languages = [language_of(opened, split, feature, vocabulary) for split, feature in ids]
     facts = {**_facts(opened, against=against), "examples": examples, "languages": languages}
     html = render(TEMPLATE, facts)
+    if facts["media"] and len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
+        html = render(TEMPLATE, {**facts, "media": {}})
     if len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
-        html = render(TEMPLATE, {**facts, "examples": {}, "statistics": [], "values": [], "languages": [], "cut": True})
+        empty: dict[str, object] = {"examples": {}, "statistics": [], "values": [], "languages": [], "media": {}}
+        html = render(TEMPLATE, {**facts, **empty, "cut": True})
     return html
 
 
@@ -182,6 +185,7 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
         # From an object store, whole shards would be fetched for a few records each.
         "values": None if is_remote(cache.path) else _values(cache),
         "lengths": _lengths(cache),
+        "media": {} if is_remote(cache.path) else _media(cache),
         "dead_letters": _dead_letters(cache),
         "timing": _timing(cache.build_info),
         "build": {**cache.build_info, "options": cache.build_info.get("options", {})},
@@ -189,6 +193,16 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
         "max_rows": _MAX_ROWS,
         "shown": shown_value,
     }
+
+
+def _media(cache: Cache) -> dict[str, list[Medium]]:
+    """Split → pictures and sound of some of its records; for each split an equal part of what a page may have."""
+    made = read_fingerprint(cache.directory)
+    parts = [] if made is None else [item for stage in made.stages.values() for item in stage.parts.items()]
+    rates = {value for name, value in parts if name.endswith(".config.sample_rate") and value.isdigit()}
+    rate = int(rates.pop()) if len(rates) == 1 else None
+    most = MAX_MEDIA // (len(cache.splits) or 1)
+    return {split: media_of(cache, split, sample_rate=rate, most=most) for split in cache.splits}
 
 
 def _values(cache: Cache) -> list[_ValuesShown]:
@@ -224,12 +238,13 @@ def _lengths(cache: Cache) -> list[_LengthsShown]:
             if not len(lengths.values):
                 continue
             is_text = spec is not None and name in spec and spec[name].is_text and not spec[name].shape
+            of = "text" if is_text and spec is not None and spec[name].dtype == "str" else "value"
             quantiles = np.quantile(lengths.values, [0, 0.05, 0.5, 0.95, 1], method="nearest")
             shown.append(
                 _LengthsShown(
                     split=split,
                     feature=name,
-                    is_text=is_text,
+                    what=f"Bytes of the {of}" if is_text else "Leading dimension",
                     records=len(lengths.values),
                     of=lengths.of,
                     total=cache.manifest.splits[split].lengths[name][0],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import html.parser
+import io
 import json
 import os
 import re
@@ -15,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sample_declarations
+import sample_media
+import soundfile
 
 from beam_pipes.building import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
@@ -32,6 +36,7 @@ from beam_pipes.report.distributions import (
     population_stability_index,
     record_lengths,
 )
+from beam_pipes.report.examples import media_of
 from beam_pipes.report.shown import bars_of, bars_of_values, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
 from beam_pipes.runners import LocalOptions, build
@@ -481,3 +486,43 @@ def test_the_page_shows_values_of_numbers_that_no_stage_counts(tmp_path: Path) -
     assert "Smallest 0, p5 2, median 20, mean 19.5, p95 37, greatest 39; 2.50 % are 0." in values
     assert "From 200 values of 200 records that are spread over the split" in values
     assert values.count("<svg") == 2 and re.search(r'text-anchor="middle">\d+</text>', values)
+
+
+def test_pictures_and_sound_are_on_the_page_with_class_and_text(tmp_path: Path) -> None:
+    page = report_html(sample_media.cache(tmp_path / "c"))
+
+    assert page.count('<img src="data:image/jpeg;base64,') == page.count('<img src="data:image/png;base64,') == 2
+    assert page.count('<audio controls preload="none" src="data:audio/wav;base64,') == 2
+    assert "<b>cat, &lt;b&gt;to be&lt;/b&gt;</b>" in page and "row 1, 400 × 200" in page and "row 0, 0.50 s" in page
+    assert "a picture, " in page and "a sound, 8,044 bytes" in page and "\\xff" not in page
+    assert "train: photo</h3>\n<p>Bytes of the value" in page and "train: text</h3>\n<p>Bytes of the text" in page
+
+
+def test_a_picture_that_cannot_be_shown_says_why(tmp_path: Path) -> None:
+    page = report_html(sample_media.cache(tmp_path / "c", picture=sample_media.jpeg(400, 200)[:300]))
+
+    assert '<img src="data:image/jpeg' not in page
+    assert "not shown: the JPEG file of 300 bytes is damaged" in page
+
+
+def test_pictures_and_sound_have_a_part_of_a_page(tmp_path: Path) -> None:
+    cache = sample_media.cache(tmp_path / "c")
+
+    assert [each.kind for each in media_of(cache, "train", sample_rate=None)] == ["picture", "picture", "sound"] * 2
+    assert [each.row for each in media_of(cache, "train", sample_rate=None, most=15_000)] == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("dtype", "rate"), [("float32", 44_100), ("int16", 8_000)])
+def test_waves_play_if_a_stage_has_a_sample_rate(tmp_path: Path, dtype: str, rate: int) -> None:
+    """A preview has 4 s at 16 kHz, and int16 the rate that it has."""
+    wave = (np.sin(np.arange(10 * rate) * 0.1) * (0.5 if dtype == "float32" else 9000)).astype(dtype)
+    write_cache(tmp_path / "c", {"train": [{"audio": wave}]}, features={"audio": FeatureSpec(dtype, shape=(None,))})
+
+    (sound,) = media_of(Cache.open(tmp_path / "c"), "train", sample_rate=rate)
+
+    played, found = soundfile.read(io.BytesIO(base64.b64decode(sound.url.partition(",")[2])), dtype="int16")
+    assert found == min(rate, 16_000) and len(played) == pytest.approx(64_000, abs=2)
+    assert sound.about == f"10.00 s, the first {len(played) / found:.2f}"
+    if dtype == "int16":
+        np.testing.assert_array_equal(played, wave[:64_000])
+    assert media_of(Cache.open(tmp_path / "c"), "train", sample_rate=None) == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import report_browser
 import sample_declarations
+import sample_media
 from report_browser import Browser, installed_browser, opened_browser
 from sample_lines import make_lines
 from selenium.webdriver.common.keys import Keys
@@ -55,18 +56,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
         mixture = Mixture([(split, 3), (split.where("n > 0"), 1)]) if "n" in split.spec else Mixture([(split, 1)])
         loader = base / "loader.html"
         loader.write_text(loader_html(Loader(mixture, batch_size=4, epochs=None)), encoding="utf-8")
-        yield {"first": Path(first), "second": Path(second), "many": Path(many), "loader": loader}
+        media = Path(write_report(sample_media.cache(base / "media").path))
+        made = {"first": first, "second": second, "many": many, "loader": loader, "media": media}
+        yield {name: Path(page) for name, page in made.items()}
 
 
 @pytest.mark.parametrize("width", [320, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["first", "second", "many", "loader"])
+@pytest.mark.parametrize("name", ["first", "second", "many", "loader", "media"])
 def test_a_page_loads_nothing_complains_of_nothing_and_everybody_can_use_it(
     browser: Browser, pages: dict[str, Path], name: str, scheme: str, width: int
 ) -> None:
     browser.show(pages[name], scheme=scheme, width=width)
 
-    assert browser.requests() == [pages[name].as_uri()]
+    assert [each for each in browser.requests() if not each.startswith("data:")] == [pages[name].as_uri()]
     assert browser.complaints() == []
     assert browser.overflow() == 0
     assert browser.violations() == []
@@ -74,6 +77,22 @@ def test_a_page_loads_nothing_complains_of_nothing_and_everybody_can_use_it(
         "const style = getComputedStyle(document.body); return [style.color, style.backgroundColor];"
     )
     assert (sum(brightness(ink)) < sum(brightness(paper))) == (scheme == "light")
+
+
+def test_pictures_are_seen_and_sound_can_be_played(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.show(pages["media"])
+
+    sizes = browser.run(
+        "return [...document.querySelectorAll('img')].map(each => [each.naturalWidth, each.naturalHeight])"
+    )
+    assert sizes == [[128, 64], [30, 20]] * 2
+    seconds = browser.driver.execute_async_script(
+        "const [done] = arguments, sound = document.querySelector('audio');"
+        "sound.onloadedmetadata = () => done(sound.duration); sound.onerror = () => done(sound.error.message);"
+        "sound.load();"
+    )
+    assert seconds == pytest.approx(0.5)
+    assert browser.complaints() == []
 
 
 def brightness(color: str) -> list[int]:
