@@ -69,7 +69,7 @@ from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.checks import integer
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import OnError
-from beam_pipes.errors import CacheBusyError, DeclarationError, ReconciliationError
+from beam_pipes.errors import CacheBusyError, DeclarationError, ReconciliationError, logger
 from beam_pipes.format.codec import IndexRow
 from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.identity.canonical import digest_of
@@ -81,6 +81,8 @@ from beam_pipes.publication.publish import published_id
 from beam_pipes.sources.source import Slice, SourceShard
 from beam_pipes.storage.local import directory_path, storage_for
 from beam_pipes.storage.protocol import in_parallel
+
+_log = logger(__name__)
 
 # Records of a shard that are sorted in memory at once; more go through files. A record takes more memory than its
 # bytes.
@@ -480,4 +482,5 @@ class _Publish(beam.DoFn):  # type: ignore[misc]
         with writing(root), contextlib.suppress(CacheBusyError), build_lock(root):
             remove_temporaries(root)
             if self._keep is not None:
-                collect_while_locked(root, keep=self._keep)
+                for line in collect_while_locked(root, keep=self._keep).held_in_words():
+                    _log.info("%s: %s.", root, line)

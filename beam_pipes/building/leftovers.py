@@ -13,6 +13,7 @@ Leftovers: half-written files of builds that died, and snapshots that are no lon
 
 Only the holder of the build lock removes anything, so nothing is taken from a build that is alive. A job on a
 remote runner holds no lock: directories that it may write to have a record of it (`LAUNCHES`), and are left alone.
+Snapshots that are read are kept too: readers hold a lock on a file system, and leases everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from beam_pipes.building.analysis.stored import (
@@ -40,6 +41,7 @@ from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteErro
 from beam_pipes.publication.manifest import FILE_NAME
 from beam_pipes.publication.publish import SNAPSHOTS, remember_removal, remember_shards, snapshot_directory
 from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.storage.leases import LEASES, leased
 from beam_pipes.storage.local import FULL, directory_path, existing_directory, storage_for
 from beam_pipes.storage.locks import BUILD_LOCK, is_held, this_process
 from beam_pipes.storage.protocol import HeldLock, Storage
@@ -249,9 +251,13 @@ def _is_written_to(directory: str) -> bool:
         return False
 
 
-def _in_use(directory: str) -> bool:
-    """Whether a process writes to a snapshot's directory, or has it open on this machine."""
-    return _is_written_to(directory) or is_held(f"{directory}/{FILE_NAME}")
+def _held_by(directory: str, leases: Sequence[str]) -> tuple[str, ...]:
+    """Who writes to a snapshot's directory, or reads it, in words."""
+    if _is_written_to(directory):
+        return ("what may still write there (beam-pipes jobs)",)
+    if leases:
+        return tuple(leases)
+    return ("a reader on this machine",) if is_held(f"{directory}/{FILE_NAME}") else ()
 
 
 def remove_temporaries(root: str | os.PathLike[str]) -> None:
@@ -262,6 +268,7 @@ def remove_temporaries(root: str | os.PathLike[str]) -> None:
     storage, path = storage_for(root), directory_path(root)
     storage.sweep(path, depth=1)
     storage.sweep(f"{path}/{SNAPSHOTS}", depth=1)
+    storage.sweep(f"{path}/{LEASES}", depth=1)
     for directory in (snapshot_directory(path, name) for name in storage.list(f"{path}/{SNAPSHOTS}")):
         if not _is_written_to(directory):
             storage.sweep(directory, depth=2)  # its files, and those in its directories
@@ -274,7 +281,8 @@ class Collected:
     """What `collect` removed (or would remove) and kept: ids of snapshots, and the bytes that this frees.
 
     A shard that a kept snapshot shares (a hard link) frees nothing and is not counted. `unused` counts the accumulators
-    and results of analyzers that no kept snapshot was built with.
+    and results of analyzers that no kept snapshot was built with. `held` says of each snapshot that would have been
+    removed otherwise who reads it, or writes to it: `{"1f0c…": ("process 4711 on trainer-3, since …, until …",)}`.
     """
 
     published: str | None
@@ -282,16 +290,28 @@ class Collected:
     removed: tuple[str, ...]
     bytes: int
     unused: int = 0
+    held: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def held_in_words(self) -> list[str]:
+        """A line for each snapshot that is kept only because it is in use."""
+        return [
+            f"snapshot {snapshot}: kept for {', and '.join(whose[:3])}"
+            + (f", and {len(whose) - 3} more" if len(whose) > 3 else "")
+            for snapshot, whose in self.held.items()
+        ]
 
 
-def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = False) -> Collected:
+def collect(
+    path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = False, ignore_leases: bool = False
+) -> Collected:
     """Removes the snapshots of a cache directory except the published one and the `keep` most recent others.
 
     Unfinished snapshots count among the others: the work of an interrupted build is kept while it is recent enough.
     What a job on record or a `WriteToCache` may still write to is kept as well, whatever `keep` says (`beam-pipes
-    jobs`), and so is what a reader on this machine has open. Files of analyzers are kept for the snapshots that are
-    kept, and for an unfinished analysis, unless `keep` is 0. A reader on another machine keeps the files that it has
-    mapped, and finds the others gone.
+    jobs`), and so is what a reader has open: on this machine as long as it lives, elsewhere for the time of its lease,
+    an hour after it last renewed it (`BEAM_PIPES_READER_LEASE_SECS`). With `ignore_leases` readers lose it: what they
+    have mapped stays readable, and for other files they raise an error that names this process. Files of analyzers are
+    kept for the snapshots that are kept, and for an unfinished analysis, unless `keep` is 0.
 
     Raises `CacheNotFoundError` if there is no directory, `CacheBusyError` while a build is writing there.
     """
@@ -299,10 +319,10 @@ def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = Fals
     with build_lock(root):
         if not dry_run:
             remove_temporaries(root)
-        return collect_while_locked(root, keep=keep, dry_run=dry_run)
+        return collect_while_locked(root, keep=keep, dry_run=dry_run, ignore_leases=ignore_leases)
 
 
-def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Collected:
+def collect_while_locked(root: str, *, keep: int, dry_run: bool = False, ignore_leases: bool = False) -> Collected:
     """`collect`, for the holder of the build lock."""
     if keep < 0:
         raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
@@ -313,9 +333,16 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Coll
     names = [name for name in storage.list(f"{root}/{SNAPSHOTS}") if name != published]
     written = {name: storage.modified_ns(snapshot_directory(root, name)) for name in names}
     names.sort(key=lambda name: (written[name], name), reverse=True)
-    used = [name for name in names[keep:] if _in_use(snapshot_directory(root, name))]
-    names = [*names[:keep], *used, *(name for name in names[keep:] if name not in used)]
-    keep += len(used)
+    held: dict[str, tuple[str, ...]] = {}
+    if names[keep:]:
+        leases = leased(storage, root, besides=[published or "", *names[:keep]], clean=not dry_run)
+        for name in names[keep:]:
+            directory = snapshot_directory(root, name)
+            if whose := _held_by(directory, leases.get(name, ())):
+                if not ignore_leases or _is_written_to(directory):
+                    held[name] = whose
+    names = [*names[:keep], *held, *(name for name in names[keep:] if name not in held)]
+    keep += len(held)
     removed = names[keep:]
     freed = sum(_freed_bytes(storage, snapshot_directory(root, name)) for name in removed)
     kept = [name for name in (published, *names[:keep]) if name is not None]
@@ -330,7 +357,12 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Coll
         for place in unused:
             discard(place)
     return Collected(
-        published=published, kept=tuple(names[:keep]), removed=tuple(removed), bytes=freed, unused=len(unused)
+        published=published,
+        kept=tuple(names[:keep]),
+        removed=tuple(removed),
+        bytes=freed,
+        unused=len(unused),
+        held=held,
     )
 
 

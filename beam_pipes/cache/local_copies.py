@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import shutil
 import tempfile
@@ -25,11 +26,21 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from beam_pipes.errors import BeamPipesError, CorruptRecordError, LoaderError, OutputError, logger
+from beam_pipes.cache.regions import refuse_removed
+from beam_pipes.errors import (
+    BeamPipesError,
+    CacheNotFoundError,
+    CorruptRecordError,
+    LoaderError,
+    OutputError,
+    StaleCacheError,
+    logger,
+)
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.index import index_path, index_trailer
-from beam_pipes.publication.manifest import SplitManifest
-from beam_pipes.storage.local import FULL, read_error
+from beam_pipes.publication.manifest import Manifest, SplitManifest
+from beam_pipes.publication.publish import read_manifest, snapshot_directory
+from beam_pipes.storage.local import FULL, read_error, storage_for
 from beam_pipes.storage.locks import try_lock
 from beam_pipes.storage.protocol import Storage, write_all
 
@@ -136,6 +147,9 @@ class ShardStore:
             with self._storage.open_read(remote) as source:
                 while chunk := source.read(_CHUNK_BYTES):
                     yield chunk
+        except CacheNotFoundError as error:
+            refuse_removed(remote, error)
+            raise
         except BeamPipesError:
             raise
         except OSError as error:
@@ -397,6 +411,27 @@ def store_for(
     if local_directory == _OF_THE_MACHINE:
         return _store_of_the_machine(max_bytes=max_local_bytes, storage=storage)
     return ShardStore(local_directory, max_bytes=max_local_bytes, storage=storage)
+
+
+@functools.lru_cache(maxsize=8)
+def reopened_snapshot(
+    path: str, snapshot: str, manifest_id: str, place: tuple[str, int] | None
+) -> tuple[Manifest, ShardStore | None]:
+    """A manifest and the copies of its shards, shared by all splits that this process unpickles.
+
+    Raises `StaleCacheError` if the snapshot holds other data by now.
+    """
+    storage = storage_for(path)
+    manifest = read_manifest(path, snapshot, storage=storage)
+    if manifest.id != manifest_id:
+        raise StaleCacheError(
+            f"{path}: expected manifest {manifest_id} of snapshot {snapshot}, found {manifest.id}: the snapshot was "
+            "deleted and rebuilt. Open the cache again.",
+            path=path,
+            expected=manifest_id,
+            found=manifest.id,
+        )
+    return manifest, store_for(snapshot_directory(path, snapshot), *(place or ()), storage=storage)
 
 
 def temporary_store(*, max_bytes: int, storage: Storage) -> ShardStore:

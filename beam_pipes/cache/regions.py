@@ -441,20 +441,25 @@ class ReadFiles(Region):
         return file
 
 
+def refuse_removed(path: str, error: BaseException) -> None:
+    """Raises `CacheNotFoundError`, naming who removed it, if a missing file is one of a snapshot that was removed."""
+    from beam_pipes.publication.publish import removal_of  # what publishes reads caches, with regions
+
+    removed = removal_of(path)
+    if removed is not None:
+        raise CacheNotFoundError(
+            f"{path}: {removed}. Open the cache again to read what is published now. A build keeps more old snapshots "
+            "with --keep, and those on which readers have a lease (not with gc --ignore-leases).",
+            path=path,
+        ) from error
+
+
 def _open_checked(path: str, size: int) -> int:
     """A descriptor of a file of exactly `size` bytes: reading a map beyond the end of its file kills the process."""
     try:
         descriptor = open_regular(path)
     except FileNotFoundError as error:
-        from beam_pipes.publication.publish import removal_of  # what publishes reads caches, with regions
-
-        removed = removal_of(path)
-        if removed is not None:
-            raise CacheNotFoundError(
-                f"{path}: {removed}. Open the cache again to read what is published now. A build keeps more old "
-                "snapshots with --keep, and those that readers on its own machine have open.",
-                path=path,
-            ) from error
+        refuse_removed(path, error)
         raise CacheNotFoundError(
             f"{path}: expected a file of {size} bytes, as the manifest says, but there is none. Copy the whole "
             "snapshot, or rebuild the cache.",

@@ -30,7 +30,10 @@ from beam_pipes.format.index import (
     index_positions,
 )
 from beam_pipes.publication.manifest import FILE_NAME, SplitManifest
+from beam_pipes.storage.leases import ReaderLease, lease
+from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.locks import Hold, hold
+from beam_pipes.storage.protocol import Storage
 
 _INT64 = np.dtype(np.int64)
 
@@ -84,8 +87,11 @@ class ShardFiles:
         copies: LocalCopies | None = None,
         *,
         mmap: bool = True,
+        storage: Storage | None = None,
     ) -> None:
         self._directory = directory
+        self._storage = storage_for(directory) if storage is None else storage
+        self._lease: ReaderLease | None = None
         self._mmap = mmap
         self._copies = copies
         self._name = name
@@ -108,6 +114,12 @@ class ShardFiles:
         if self._held is None:
             self._held = hold(os.path.join(self._directory, FILE_NAME))
 
+    def lease(self) -> ReaderLease | None:
+        """Takes the lease that keeps builds on any machine from removing the snapshot, until `close`."""
+        if self._lease is None:
+            self._lease = lease(self._storage, self._directory)
+        return self._lease
+
     def path(self, shard: int) -> str:
         return os.path.join(self._directory, self._manifest.file_name(self._name, self._split, shard))
 
@@ -123,6 +135,7 @@ class ShardFiles:
     @functools.cached_property
     def data(self) -> Region:
         self.hold()
+        self.lease()
         if self._copies is not None:
             return open_region(self._copies.data, self._manifest.bytes, max_bytes=self._copies.max_bytes)
         return open_region(self.path, self._manifest.bytes, mmap=self._mmap)
@@ -140,6 +153,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _index(self) -> Region:
+        self.lease()
         sizes = self._positions[1].tolist()
         if self._copies is not None:
             paths, most = self._copies.index, self._copies.max_bytes
@@ -254,7 +268,7 @@ class ShardFiles:
         """Releases the mapped files: they are unmapped when no array uses them; the next read maps them again."""
         for name in ("data", "_index", "_origins"):
             self.__dict__.pop(name, None)
-        self._held = None
+        self._held = self._lease = None
         self._column_starts.clear()
 
     def check_inside(
@@ -304,5 +318,6 @@ class ShardFiles:
 
     def payloads(self) -> Iterator[bytes]:
         """The payloads of all records in order, read as a stream; checksums and numbers are checked."""
+        self.lease()
         for shard in np.flatnonzero(self._file_bytes).tolist():
             yield from read_records(self.path(shard))

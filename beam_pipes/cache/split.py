@@ -20,10 +20,10 @@ from beam_pipes.cache.filtered import (
     rows_since,
     rows_where,
 )
-from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
+from beam_pipes.cache.local_copies import LocalCopies, ShardStore, reopened_snapshot, store_for
 from beam_pipes.cache.regions import ArenaValues
 from beam_pipes.cache.shard_files import RecordAddresses, ShardFiles
-from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
+from beam_pipes.errors import CacheError, RecordRemovedError, SpecError
 from beam_pipes.format.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.index import ORDINAL
@@ -35,7 +35,6 @@ from beam_pipes.publication.manifest import Manifest
 from beam_pipes.publication.publish import (
     OlderShards,
     manifest_with_id,
-    read_manifest,
     shards_of_older,
     snapshot_directory,
 )
@@ -65,6 +64,9 @@ class Split:
 
     #: Which records of the files these are; None for all of them.
     choice: Choice | None = None
+
+    #: Whether a state of an older snapshot moves a loader there: it was given a path, so nobody chose a snapshot.
+    follows_states = False
 
     def __init__(
         self,
@@ -99,7 +101,9 @@ class Split:
         self._copies: LocalCopies | None = None
         if self._store is not None:
             self._copies = LocalCopies(self._store, directory, manifest.id[:16], manifest.name, name, self._shards)
-        self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec, self._copies, mmap=mmap)
+        self._files = ShardFiles(
+            directory, manifest.name, name, self._shards, self._codec, self._copies, mmap=mmap, storage=self._storage
+        )
         self._takedowns = takedowns
         self._decode = decode
 
@@ -128,9 +132,16 @@ class Split:
         return f"<Split {self.name!r} of {self._root!r}: {len(self)} records in {self.num_shards} shards>"
 
     def __reduce__(self) -> tuple[object, ...]:
+        return reopen_split, (self._manifest.snapshot, self._manifest.id, *self._how_opened, self.choice)
+
+    @property
+    def _how_opened(self) -> tuple[str, str, type[Message] | None, tuple[str, int] | None, MessageDecoder | None, bool]:
         place = None if self._store is None else self._store.place
-        known = (self._root, self._manifest.snapshot, self._manifest.id, self.name, self._proto, place, self._decode)
-        return reopen_split, (*known, self._mmap, self.choice)
+        return self._root, self.name, self._proto, place, self._decode, self._mmap
+
+    def in_snapshot(self, snapshot: str, manifest_id: str) -> Split:
+        """All records of this split in another snapshot, opened in the same way."""
+        return reopen_split(snapshot, manifest_id, *self._how_opened)
 
     def _decoded_record(self, payload: bytes) -> Record:
         return self._codec.decode(payload) if self._decode is None else self._decode.decode(payload, self._codec.decode)
@@ -237,6 +248,11 @@ class Split:
     def _bounds(self) -> Array:
         """(num_shards + 1,) int64: the first record of each shard, then the number of all records."""
         return np.append(self._files.begins, self._files.num_records)
+
+    def stay_for_states(self) -> None:
+        """Keeps the lease on this snapshot for its time if this process ends: a state names the snapshot."""
+        if (lease := self._files.lease()) is not None:
+            lease.stay()
 
     @property
     def path(self) -> str:
@@ -558,18 +574,10 @@ class Split:
         return ColumnReader(self._files, self._examples())
 
 
-@functools.lru_cache(maxsize=8)
-def _reopened(path: str, snapshot: str, place: tuple[str, int] | None) -> tuple[Manifest, ShardStore | None]:
-    """A manifest and the copies of its shards, shared by all splits that this process unpickles."""
-    storage = storage_for(path)
-    manifest = read_manifest(path, snapshot, storage=storage)
-    return manifest, store_for(snapshot_directory(path, snapshot), *(place or ()), storage=storage)
-
-
 def reopen_split(
-    path: str,
     snapshot: str,
     manifest_id: str,
+    path: str,
     split: str,
     proto: type[Message] | None,
     place: tuple[str, int] | None = None,
@@ -581,18 +589,7 @@ def reopen_split(
 
     Raises `StaleCacheError` if the snapshot holds other data by now.
     """
-    manifest, store = _reopened(path, snapshot, place)
-    if manifest.id != manifest_id:
-        _reopened.cache_clear()
-        manifest, store = _reopened(path, snapshot, place)
-    if manifest.id != manifest_id:
-        raise StaleCacheError(
-            f"{path}: expected manifest {manifest_id} of snapshot {snapshot}, found {manifest.id}: the snapshot was "
-            "deleted and rebuilt. Open the cache again.",
-            path=path,
-            expected=manifest_id,
-            found=manifest.id,
-        )
+    manifest, store = reopened_snapshot(path, snapshot, manifest_id, place)
     takedowns = RemovedRows(path, snapshot)
     directory = snapshot_directory(path, snapshot)
     made = Split(path, directory, manifest, split, proto, takedowns, store=store, decode=decode, mmap=mmap)

@@ -157,6 +157,8 @@ def build_and_show(
     _say(f"The cache is in {result.path} (snapshot {result.snapshot}).")
     if result.removed:
         _say(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
+    for line in result.held:
+        _say(f"Old {line}.")
     if wants_report(building.report, result.path):
         declared = load_declaration(declaration, beam_steps=True) if isinstance(declaration, str) else declaration
         show_report(result.path, declaration=declared if declared.beam_steps is None else None)

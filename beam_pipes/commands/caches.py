@@ -229,18 +229,23 @@ def gc_command(
         int, typer.Option("--keep", help="number of recent snapshots to keep besides the published one")
     ] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be removed without removing it")] = False,
+    ignore_leases: Annotated[
+        bool, typer.Option("--ignore-leases", help="also remove snapshots that are being read: their readers will fail")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Remove old and unfinished snapshots and leftovers of dead builds; never while a build is writing.
 
     Example: beam-pipes gc .demo/python_source --keep 0
     """
-    collected = collect(path, keep=keep, dry_run=dry_run)
+    collected = collect(path, keep=keep, dry_run=dry_run, ignore_leases=ignore_leases)
     if as_json:
         console.print_json(strict_json(dataclasses.asdict(collected)))
         return
     for snapshot in collected.removed:
         console.print(f"snapshot {snapshot}: {'would be removed' if dry_run else 'removed'}.", markup=False)
+    for line in collected.held_in_words():
+        console.print(f"{line}.", markup=False, soft_wrap=True)
     if collected.unused:
         removed = "would be removed" if dry_run else "removed"
         console.print(f"{collected.unused} results and accumulators of analyzers: {removed}.")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from beam_pipes.checks import takes
-from beam_pipes.errors import LoaderError
+from beam_pipes.errors import LoaderError, logger
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
@@ -33,6 +33,8 @@ from beam_pipes.loader.state import LoaderState, Stateful
 from beam_pipes.loader.steps import Cursor, RowPlace, Run
 from beam_pipes.loader.stream import EffectiveRate, Stream
 from beam_pipes.loader.world import HostSlice
+
+_log = logger(__name__)
 
 
 class Loader(Stateful):
@@ -391,6 +393,10 @@ class Loader(Stateful):
     def state(self) -> LoaderState:
         """The loader's position: after the last returned batch, regardless of prefetched ones."""
         epoch, position = self._cursor  # in one read: another thread may be iterating
+        splits = splits_of(self._reader.stream)
+        for split in splits:
+            if hasattr(split, "stay_for_states"):
+                split.stay_for_states()
         return LoaderState(
             source=self._reader.stream.identity(),
             order_version=ORDER_VERSION,
@@ -398,7 +404,7 @@ class Loader(Stateful):
             shuffle=self._options.order_label,
             epoch=epoch,
             position=position,
-            takedown=takedown_revision(splits_of(self._reader.stream)),
+            takedown=takedown_revision(splits),
             segment=self._reader.stream.stated_segment(epoch),
             appended=self._reader.stream.additions,
         )
@@ -409,11 +415,18 @@ class Loader(Stateful):
         Batch size, hosts, workers, features and epochs may differ from those it was saved with. If no batch is
         left, as at the end of the run, the next loop is empty; `reset()` starts the run again.
 
+        A loader that was given the path of a split moves to the snapshot that the state names, if that is still there:
+        the run continues over its own data, whatever was published since. With `appended` it reads the newer one. One
+        that was given a split stays there.
+
         previous: what the state was saved over, if this loader reads a mixture of other sources: sources in both
             continue where they are, in the same order; new ones start.
 
         Raises `StateMismatchError`, listing the differences, if it belongs to another sequence of rows.
         """
+        if previous is None and (older := self._options.over_snapshot_of(state)) is not None:
+            self._move_to(older, state)
+            return
         stream = self._reader.stream
         epoch, position = state.epoch, state.position
         if previous is None:
@@ -429,6 +442,19 @@ class Loader(Stateful):
         if rows is not None and position > rows:
             raise LoaderError(f"position {position} is outside an epoch of {rows} rows", position=position)
         self._move(Cursor(epoch, position), stream)
+        self._restored = self._cursor
+
+    def _move_to(self, options: LoaderOptions, state: LoaderState) -> None:
+        other = type(self)(**vars(options))
+        other.take_share(self.share)
+        other.restore(state)
+        _log.warning(
+            "%r: continues over the snapshot of the state, %s; another one has been published since.",
+            options.source,
+            str(state.source.get("manifest"))[:16],
+        )
+        self._options, self._steps, self._features = other._options, other._steps, other._features
+        self._move(other._cursor, other._reader.stream)
         self._restored = self._cursor
 
     def reset(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, cast, get_args
 
@@ -21,7 +22,7 @@ import numpy as np
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
-from beam_pipes.errors import BeamPipesError, LoaderError, StateMismatchError
+from beam_pipes.errors import BeamPipesError, CacheNotFoundError, LoaderError, StateMismatchError
 from beam_pipes.format.message_features import MessageDecoder
 from beam_pipes.format.spec import FeatureSpec
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
@@ -39,7 +40,8 @@ from beam_pipes.loader.steps import Last, StepOptions
 from beam_pipes.loader.stream import Appended, OpenSource, RowStream, Stream, check_appendable, over_newer
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import EVERYTHING, HostSlice
-from beam_pipes.publication.publish import manifest_with_id
+from beam_pipes.publication.manifest import FILE_NAME
+from beam_pipes.publication.publish import manifest_with_id, removal_of, snapshot_directory
 from beam_pipes.storage.local import storage_for
 
 
@@ -165,6 +167,18 @@ class LoaderOptions:
             raise
         return stream.restored(state, declared=declared)
 
+    def over_snapshot_of(self, state: LoaderState) -> LoaderOptions | None:
+        """These options over the snapshot that a state names, where `source` was a path; None if they do not move."""
+        split = self.source
+        if not isinstance(split, Split) or not split.follows_states or self.appended is not None:
+            return None
+        if state.source.get("split") != split.name or "?" in str(state.source.get("manifest")):
+            return None
+        older = _older_snapshot(split, state)
+        if older is None or not older[2]:
+            return None
+        return dataclasses.replace(self, source=split.in_snapshot(*older[:2]))
+
     @property
     def sequence(self) -> SequenceShare | None:
         """This process's part of each row, if a mesh divides sequences."""
@@ -270,19 +284,38 @@ class LoaderOptions:
         )
 
 
-def _name_older_snapshot(error: StateMismatchError, split: object, state: LoaderState) -> None:
-    """Adds to a state's error how to continue over its own snapshot, if that still exists."""
+def _older_snapshot(split: object, state: LoaderState) -> tuple[str, str, bool] | None:
+    """The snapshot that a state names, if it is another one of the same cache than that of a split.
+
+    (its id, the id of its manifest, whether it is still there); None if nothing is known of it.
+    """
     manifest_id = str(state.source.get("manifest")).partition("?")[0]
     if not isinstance(split, Split) or split.manifest_id.startswith(manifest_id):
-        return
+        return None
     with contextlib.suppress(BeamPipesError, OSError):
         snapshot = manifest_with_id(split.path, manifest_id, storage=storage_for(split.path)).snapshot
-        if Cache.open(split.path, snapshot=snapshot).manifest.id == manifest_id:
-            error.add(
-                f"Its snapshot is still there, and Loader(Cache.open({split.path!r}, snapshot={snapshot!r})"
-                f"[{split.name!r}], …) goes on over it.",
-                snapshot=snapshot,
-            )
+        with contextlib.suppress(CacheNotFoundError):
+            is_same = Cache.open(split.path, snapshot=snapshot).manifest.id == manifest_id
+            return (snapshot, manifest_id, True) if is_same else None
+        return snapshot, manifest_id, False
+    return None
+
+
+def _name_older_snapshot(error: StateMismatchError, split: object, state: LoaderState) -> None:
+    """Adds to a state's error how to continue over its own snapshot, or who removed that."""
+    older = _older_snapshot(split, state)
+    if older is None or not isinstance(split, Split):
+        return
+    snapshot, _, is_there = older
+    if is_there:
+        error.add(
+            f"Its snapshot is still there, and Loader(Cache.open({split.path!r}, snapshot={snapshot!r})"
+            f"[{split.name!r}], …) goes on over it, as does a loader of the path {f'{split.path}/{split.name}'!r}.",
+            snapshot=snapshot,
+        )
+    else:
+        removed = removal_of(os.path.join(snapshot_directory(split.path, snapshot), FILE_NAME))
+        error.add(f"Its {removed}. Builds keep a snapshot for an hour after a run that has saved a state was alive.")
 
 
 def check_batch_size(batch_size: object, share: HostSlice) -> None:

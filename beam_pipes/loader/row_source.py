@@ -139,7 +139,12 @@ def opened(
     `opened("cache/train")` → the split `train` of the published snapshot in `cache`. Raises `CacheNotFoundError` if
     there is no such split; it lists the existing ones.
     """
-    found: Split | S = open_split(source) if isinstance(source, str | os.PathLike) else source
+    found: Split | S
+    if isinstance(source, str | os.PathLike):
+        found = open_split(source)
+        found.follows_states = True
+    else:
+        found = source
     if isinstance(found, Cache):
         raise LoaderError(
             f"a loader reads one split, got the cache {found.path!r}. Choose one: "

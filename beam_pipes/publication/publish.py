@@ -231,12 +231,13 @@ def removal_of(file: str) -> str | None:
     """What has become of the snapshot that a missing file belonged to, in words; None if it is there."""
     directory = os.path.dirname(file)
     above, snapshot = os.path.split(directory)
-    if os.path.basename(above) != SNAPSHOTS or os.path.isdir(directory):
+    storage = storage_for(file)
+    if os.path.basename(above) != SNAPSHOTS or storage.is_directory(directory):
         return None
     try:
-        with open(os.path.join(os.path.dirname(above), REMOVED, f"{snapshot}.txt"), encoding="utf-8") as told:
-            return f"snapshot {snapshot} was {told.read().strip()}"
-    except OSError:
+        told = storage.read_bytes(os.path.join(os.path.dirname(above), REMOVED, f"{snapshot}.txt"))
+        return f"snapshot {snapshot} was {told.decode().strip()}"
+    except (BeamPipesError, OSError, ValueError):
         return f"snapshot {snapshot} was removed"
 
 

@@ -66,7 +66,8 @@ class BuildResult:
     declaration without analyzers. `job`: the job was detached, still runs, and has published nothing yet (`manifest_id`
     and `account` are empty). `template`: the job was written there, and nothing was run.
     `regrouped`: all records were computed, as for every declaration with PTransforms; `up_to_date` then means that they
-    equal those of the existing snapshot."""
+    equal those of the existing snapshot. `removed` are the old snapshots that were not kept; `held` names, a line each,
+    those that are kept only because somebody reads them or writes to them."""
 
     path: str
     snapshot: str
@@ -78,6 +79,7 @@ class BuildResult:
     secs: float
     analysis: Analysed | None = None
     removed: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
     job: LaunchRecord | None = None
     template: str | None = None
     regrouped: bool = False
@@ -186,7 +188,7 @@ def build(
             job = launch(handle, plan, options=options, keep=keep)
             return _result(plan, "", started, up_to_date=False, analysis=analysis, job=job)
         done = execute(handle, plan, tasks, lock=lock, options=options, keep=keep, progress=progress, more=more)
-        removed = () if keep is None else _without_old(root, keep)
+        removed, held = ((), ()) if keep is None else _without_old(root, keep)
     return _result(
         done.plan,
         done.manifest_id,
@@ -195,6 +197,7 @@ def build(
         reused=done.reused_shards,
         analysis=analysis,
         removed=removed,
+        held=held,
     )
 
 
@@ -214,14 +217,16 @@ def _require_same_name(declaration: Declaration, root: str) -> None:
         )
 
 
-def _without_old(root: str, keep: int) -> tuple[str, ...]:
-    """Removes old snapshots; if that fails, the new one is still published, and a line says so."""
+def _without_old(root: str, keep: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Removes old snapshots, and says which, and which are in use; if that fails, the new one is still published, and a
+    line says so."""
     try:
-        return collect_while_locked(root, keep=keep).removed
+        collected = collect_while_locked(root, keep=keep)
+        return collected.removed, tuple(collected.held_in_words())
     except (BeamPipesError, OSError) as error:
         told = visible(str(error))
         print(f"beam-pipes: old snapshots in {root} were not removed: {told}", file=sys.stderr)
-        return ()
+        return (), ()
 
 
 @contextlib.contextmanager
@@ -247,6 +252,7 @@ def _result(
     reused: int | None = None,
     analysis: Analysed | None = None,
     removed: tuple[str, ...] = (),
+    held: tuple[str, ...] = (),
     job: LaunchRecord | None = None,
     template: str | None = None,
 ) -> BuildResult:
@@ -261,6 +267,7 @@ def _result(
         secs=time.monotonic() - started,
         analysis=analysis,
         removed=removed,
+        held=held,
         job=job,
         template=template,
     )
@@ -376,6 +383,7 @@ def _build_regrouped(
     num_shards = declaration.beam_steps.num_shards
     counts = Counts(num_shards=num_shards, stages=[*declaration.words, WRITE])
     removed: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
     with build_lock(root):
         remove_temporaries(root)
         before = published_id(root)
@@ -390,7 +398,7 @@ def _build_regrouped(
             progress.close(counts)
         up_to_date = manifest.id == before
         if keep is not None and not up_to_date:
-            removed = _without_old(root, keep)
+            removed, held = _without_old(root, keep)
     return BuildResult(
         path=root,
         snapshot=manifest.snapshot,
@@ -401,5 +409,6 @@ def _build_regrouped(
         account=account,
         secs=time.monotonic() - started,
         removed=removed,
+        held=held,
         regrouped=True,
     )

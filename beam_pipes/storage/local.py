@@ -64,6 +64,7 @@ class LocalStorage:
     """Files of this machine, or of a file system mounted on it."""
 
     parallel = 1
+    writable = True
 
     def open_read(self, path: str) -> IO[bytes]:
         try:

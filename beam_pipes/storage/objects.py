@@ -65,6 +65,8 @@ class Answer(NamedTuple):
 class ObjectStorage(Requests):
     """The `Storage` protocol over an object store. Thread-safe, picklable, safe to fork."""
 
+    writable = True
+
     # One attempt each. They raise what the client raises, and `retrying` translates it.
 
     @abstractmethod

@@ -74,6 +74,9 @@ class Storage(Protocol):
     #: How many operations at once pay off: 1 for a disk, more for anything over a network.
     parallel: int
 
+    #: False where nothing can be written: web servers.
+    writable: bool
+
     def open_read(self, path: str) -> IO[bytes]: ...
 
     def read_bytes(self, path: str) -> bytes: ...

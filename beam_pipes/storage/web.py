@@ -56,6 +56,7 @@ class Found(NamedTuple):
 class _ReadOnly(ObjectStorage):
     """Base of both: reads ranges of a URL, and refuses to write."""
 
+    writable = False
     OPTIONS = WebOptions
     REFUSALS = {Kind.MISSING: Refusal(CacheNotFoundError, "expected a file at {path!r}, and there is none ({said})")}
 

@@ -203,11 +203,18 @@ def test_a_refused_state_names_its_snapshot_while_that_is_there(tmp_path: Path) 
     write_cache(path, {"train": [{"n": -n} for n in range(10)]})
 
     with pytest.raises(StateMismatchError, match="Its snapshot is still there") as refused:
-        Loader(f"{path}/train", batch_size=2).restore(state)
+        Loader(Cache.open(path)["train"], batch_size=2).restore(state)
 
     found = Loader(Cache.open(path, snapshot=str(refused.value.attributes["snapshot"]))["train"], batch_size=2)
     found.restore(state)
-    assert [b["n"].tolist() for b in found] == [b["n"].tolist() for b in older]
+    expected = [b["n"].tolist() for b in older]
+    assert [b["n"].tolist() for b in found] == expected
+
+    by_path = Loader(f"{path}/train", batch_size=2)  # nobody chose a snapshot: it moves to that of the state
+    by_path.restore(state)
+    assert [b["n"].tolist() for b in by_path] == expected
+    with pytest.raises(StateMismatchError, match="seed: 0 → 1"):
+        Loader(f"{path}/train", batch_size=2, seed=1).restore(state)
 
     shutil.rmtree(path / "snapshots" / str(refused.value.attributes["snapshot"]))
     with pytest.raises(StateMismatchError) as refused:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import os
+import time
+from urllib.parse import unquote
+
 import numpy as np
 import pytest
 from fault_proxy import FaultProxy, at_random
 from object_stores import check_names
 
 from beam_pipes import FeatureSpec, Loader, write_cache
+from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import Cache, storage_for
-from beam_pipes.errors import SourceError
+from beam_pipes.errors import CacheNotFoundError, SourceError
 from beam_pipes.export import export
 from beam_pipes.runners import BeamOptions, LocalOptions, build
 from beam_pipes.sources import MegatronTokens, Parquet, TextLines
@@ -102,3 +109,45 @@ def test_inputs_give_the_records_of_local_files(tmp_path, bucket, store, monkeyp
 
 def test_names_of_objects_are_names_before_they_are_globs(bucket):
     check_names(bucket)
+
+
+def test_a_reader_has_a_lease_which_costs_one_request_and_none_for_a_batch(tmp_path, bucket, store, monkeypatch):
+    to = f"{bucket}/c"
+    older = write_cache(to, {"train": [{"n": n} for n in range(40)]}).manifest.snapshot
+    newer = write_cache(to, {"train": [{"n": -n} for n in range(40)]}).manifest.snapshot
+    with FaultProxy(store.url, lambda number, method, path: None) as proxy:
+        store.go_to(proxy.url, monkeypatch)
+        split = Cache.open(to, snapshot=older)["train"]
+        batches = iter(Loader(split, batch_size=2, seed=1, epochs=None))
+        next(batches)
+        deadline = time.monotonic() + 20
+        while not (written := [method for method, path in proxy.requests if "/leases/" in unquote(path)]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        before = len(proxy.requests)
+        for _ in range(200):
+            next(batches)
+        assert written == ["PUT"] and len(proxy.requests) == before
+    store.go_to(store.url, monkeypatch)
+    newest = write_cache(to, {"train": [{"n": n * n} for n in range(40)]}).manifest.snapshot
+    storage = storage_for(to)
+    silent = {"pid": 1, "host": "elsewhere", "since": "now", "lease_secs": 0.001}
+    storage.replace(f"{to}/leases/{newer}-0123.json", json.dumps(silent).encode())
+    time.sleep(1.1)  # services say when an object was written in whole seconds
+
+    assert collect(to, keep=0, dry_run=True).held.keys() == {older}
+    collected = collect(to, keep=0)
+
+    assert (collected.published, collected.kept, collected.removed) == (newest, (older,), (newer,))
+    assert collected.held[older][0].startswith(f"process {os.getpid()} on ")
+    assert [name.partition("-")[0] for name in storage.list(f"{to}/leases")] == [older]
+    assert len(next(batches)["n"]) == 2
+    del batches, split
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while storage.list(f"{to}/leases"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert collect(to, keep=0).removed == (older,)
+    with pytest.raises(CacheNotFoundError, match=f"expected the snapshot '{older}'"):
+        Cache.open(to, snapshot=older)
