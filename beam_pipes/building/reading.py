@@ -24,18 +24,20 @@ from beam_pipes.lineage.reader import DeadLetter
 from beam_pipes.sources.record_batch import BadRecord, RecordBatch
 from beam_pipes.sources.source import SourceShard
 
+Written = tuple[bytes, int, IndexRow]  # payload, source ordinal, index row
+
 
 @dataclasses.dataclass(slots=True)
 class EncodedRun:
     """The encoded records of the batches `first_sequence … next_sequence - 1` of one source shard.
 
-    `records` maps each split to (payload, source ordinal, index row) in order. `lineage` says where each source record
+    `records` maps each split to its records in order. `lineage` says where each source record
     was, and what became of it. `dropped_errors` describes the first records that were dropped because of an error.
     """
 
     first_sequence: int
     next_sequence: int
-    records: dict[str, list[tuple[bytes, int, IndexRow]]]
+    records: dict[str, list[Written]]
     dead_letters: list[DeadLetter]
     account: Account
     lineage: LineageWriter

@@ -28,12 +28,20 @@ from beam_pipes.building.completion import (
 )
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
-from beam_pipes.building.reading import READ, SOURCE, EncodedRun, StageClock, graph_runner, shard_records, source_batch
+from beam_pipes.building.reading import (
+    READ,
+    SOURCE,
+    EncodedRun,
+    StageClock,
+    Written,
+    graph_runner,
+    shard_records,
+    source_batch,
+)
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, Prior, ShardReport, ShardTask
 from beam_pipes.engine.account import Account, InexactDifferenceError, exchange
 from beam_pipes.errors import SourceError
-from beam_pipes.format.codec import IndexRow
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.framing import read_records
 from beam_pipes.format.index import ORDINAL, decode_index, index_path
@@ -46,8 +54,6 @@ from beam_pipes.storage.local import storage_for
 
 # Records that are merged at a time.
 _MERGED_RECORDS = 4096
-
-Written = tuple[bytes, int, IndexRow]
 
 
 class CannotReplayError(Exception):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from beam_pipes.building.commit import letters_in_short, num_bad, too_many_bad
 from beam_pipes.building.completion import DEAD_LETTERS, Completion, write_completion, write_lineage
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
-from beam_pipes.building.reading import ERRORS_TOLD, SOURCE, EncodedRun, SourceBatch, first_errors
+from beam_pipes.building.reading import ERRORS_TOLD, SOURCE, EncodedRun, SourceBatch, Written, first_errors
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.engine.account import NO_OUTPUT, Account
-from beam_pipes.engine.records import Failure
+from beam_pipes.engine.records import Column, Failure
 from beam_pipes.errors import StageError, text_of
-from beam_pipes.format.codec import IndexRow, codec_for
+from beam_pipes.format.codec import RecordCodec, codec_for
 from beam_pipes.lineage.lineage import Fate, LineageWriter
 from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.publication.shard_writer import ShardWriter
@@ -56,30 +56,24 @@ class ShardOutput:
         Raises `StageError` if a value does not fit its features and the declaration does not allow failures.
         """
         columns = {split: batch.columns[ref] for split, ref in self._outputs.items()}
-        records: dict[str, list[tuple[bytes, int, IndexRow]]] = {split: [] for split in columns}
         account = batch.account
         booked = account.unit(WRITE)
-        ordinals, failures = batch.records.ordinals, batch.failures
-        ways = [(records[split], self._codecs[split].encode_indexed, column) for split, column in columns.items()]
+        failures = batch.failures
         # A record that failed in a stage is no longer in any column.
-        for index, ordinal in enumerate(ordinals):
-            try:
-                for made, encode, column in ways:
-                    for value in column[index]:
-                        payload, row = encode(value)
-                        made.append((payload, ordinal, row))
-            except Exception as error:
-                for made, *_ in ways:
-                    while made and made[-1][1] == ordinal:
-                        made.pop()
-                self._fail(batch, index, error)
-        written_ordinals = {ordinal for made, *_ in ways for _, ordinal, _ in made}
+        try:
+            records = {
+                split: _encoded(self._codecs[split], batch.records.ordinals, column)
+                for split, column in columns.items()
+            }
+        except Exception:
+            records = self._encode_each(batch, columns)
+        written_ordinals = {ordinal for made in records.values() for _, ordinal, _ in made}
         written = len(written_ordinals)
         booked.kept += written
         booked.inputs += written
-        for split, encoded_records in records.items():
-            booked.outputs += len(encoded_records)
-            account.outputs[split] = len(encoded_records)
+        for split, made in records.items():
+            booked.outputs += len(made)
+            account.outputs[split] = len(made)
         dead_letters = [_letter_of_failure(batch, i, failure) for i, failure in failures.items() if not failure.dropped]
         if self._declaration.on_error == "dead_letter":
             dead_letters += map(_letter_of_row, batch.records.bad)
@@ -95,6 +89,23 @@ class ShardOutput:
             lineage=self._lineage_of(batch, written_ordinals),
             dropped_errors=first_errors(self._declaration, batch, only_dropped=True),
         )
+
+    def _encode_each(self, batch: SourceBatch, columns: dict[str, Column]) -> dict[str, list[Written]]:
+        """The records one by one, because some of them cannot be stored."""
+        records: dict[str, list[Written]] = {split: [] for split in columns}
+        ways = [(records[split], self._codecs[split].encode_indexed, column) for split, column in columns.items()]
+        for index, ordinal in enumerate(batch.records.ordinals):
+            try:
+                for made, encode, column in ways:
+                    for value in column[index]:
+                        payload, row = encode(value)
+                        made.append((payload, ordinal, row))
+            except Exception as error:
+                for made, *_ in ways:
+                    while made and made[-1][1] == ordinal:
+                        made.pop()
+                self._fail(batch, index, error)
+        return records
 
     def write(self, part: EncodedRun) -> None:
         """Appends a part; parts come in order, without gaps."""
@@ -154,7 +165,7 @@ class ShardOutput:
         for writer in (*self._writers.values(), *([] if self._dead_letters is None else [self._dead_letters])):
             writer.abort()
 
-    def _append(self, split: str, records: Iterable[tuple[bytes, int, IndexRow]]) -> None:
+    def _append(self, split: str, records: Iterable[Written]) -> None:
         if not self._writers:
             self._open()
         self._writers[split].write_all_encoded(records)
@@ -180,7 +191,9 @@ class ShardOutput:
     def _lineage_of(self, batch: SourceBatch, written: set[int]) -> LineageWriter:
         """Where each record of the batch was, and its fate."""
         records, fates = batch.records, {}
-        for index, ordinal in [(i, ordinal) for i, ordinal in enumerate(records.ordinals) if ordinal not in written]:
+        for index, ordinal in enumerate(records.ordinals) if len(written) < len(records.ordinals) else ():
+            if ordinal in written:
+                continue
             failure = batch.failures.get(index)
             drops = batch.drops.get(index) or [(WRITE, NO_OUTPUT)]
             if failure is not None:
@@ -223,6 +236,16 @@ class ShardOutput:
             where = f"source shard {self.task.index}"
             told = [*self._errors, *self._dropped_errors]
             raise too_many_bad(limit, self._account, where=where, told=told)
+
+
+def _encoded(codec: RecordCodec, ordinals: Sequence[int], column: Column) -> list[Written]:
+    """The values of a column, encoded, in the order of their records."""
+    counts = [*map(len, column)]
+    values = [value for values in column for value in values]
+    if {*counts} - {1}:
+        ordinals = [ordinal for ordinal, count in zip(ordinals, counts, strict=True) for _ in range(count)]
+    payloads, rows = codec.encode_all(values)
+    return [*zip(payloads, ordinals, rows, strict=True)]
 
 
 def _read_back(letters: ShardWriter) -> list[DeadLetter]:

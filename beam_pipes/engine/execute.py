@@ -12,7 +12,7 @@ from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, set_context
 from beam_pipes.engine.stage_values import NOTHING as _NOTHING
-from beam_pipes.engine.stage_values import Outputs, combined
+from beam_pipes.engine.stage_values import Direct, Outputs, combined
 from beam_pipes.engine.statistics import Statistic, checked_statistics
 from beam_pipes.engine.turns import turn_of
 from beam_pipes.errors import (
@@ -66,7 +66,8 @@ class UnitRunner:
         self.refs = [Ref(unit.name, key) for key in ((None,) if self._is_single else stage.output_type)]
         # A typed pipeline's `transform` prepares for direct calls; the engine does that itself, so skip it.
         bare = getattr(stage.transform, "bare", None)
-        self._transform: Callable[[Record], Produced] = stage.transform if bare is None else bare.__get__(stage)
+        direct: Direct | None = stage.direct() if hasattr(stage, "direct") else None
+        self._call = direct or Direct(stage.transform if bare is None else bare.__get__(stage))
         self._transform_batch: Callable[[list[Record]], Produced] | None = getattr(stage, "transform_batch", None)
         # What `_set_stats` and `drop` leave behind during a call: kept in the runner, because other threads may run the
         # stage.
@@ -114,38 +115,47 @@ class UnitRunner:
 
     def _run_each(self, batch: Batch, columns: dict[str | None, Column], account: UnitAccount) -> None:
         """Calls `transform` for every input of every record; a record that failed before has no inputs left."""
-        context, left, transform, asks_stats = self._context, self._left, self._transform, self._asks_stats
-        output_type = self._output_type
+        context, left, output_type = self._context, self._left, self._output_type
+        transform, outputs_of, whole = self._call
         single = columns[None] if self._is_single else None
+        is_plain = single is not None and not self._asks_stats
+        # Values of this very class can be kept without a look at each.
+        kept_as_is = self._is_single and output_type in UNCHANGEABLE
         inputs: Any = self._inputs(batch)
         releases = self.is_last_reader and isinstance(inputs, list) and self._most_inputs is None
-        calls = plain = 0
+        context.item = 0
+        context.counted = None
+        others = plain = 0
+        # Inlined for one input and one output, as in nearly all calls: this is the inner loop of every build. Without
+        # `enumerate`, which keeps what it gave: a value that is held by it would be copied.
         index = -1
-        # Inlined for one input and one output, as in nearly all calls: this is the inner loop of every build.
         for items in inputs:
             index += 1
             if len(items) != 1:
                 if items:
                     self._run_record(batch, index, items, columns, account)
+                    context.item, context.counted = 0, None
                 continue
             context.index = index
-            context.item = 0
             (value,) = items
             if releases:  # an output that is the input, or part of it, then counts as held by nobody else
                 inputs[index] = items = _NOTHING
             # What a failed earlier call has left must not count for this one.
             if left:
                 _forget(left)
-            context.counted = None
-            calls += 1
             try:
                 produced = transform(value)
                 value = None
-                if single is not None and type(produced) is list and len(produced) == 1:
+                if outputs_of is not None:
+                    produced = [produced] if type(produced) is whole else outputs_of(produced)
+                if is_plain and type(produced) is list and len(produced) == 1 and not (left or context.counted):
                     (one,) = produced
-                    if isinstance(one, output_type) and not (left or asks_stats or context.counted):  # type: ignore[arg-type]
+                    kind = type(one)
+                    if kind is output_type or isinstance(one, output_type):  # type: ignore[arg-type]
                         produced = None
-                        single[index] = (one if type(one) in UNCHANGEABLE else taken(one),)
+                        if not (kept_as_is or kind in UNCHANGEABLE):
+                            one = taken(one)
+                        single[index] = (one,)  # type: ignore[index]
                         plain += 1
                         continue
                     one = None
@@ -155,10 +165,12 @@ class UnitRunner:
                 raise
             except FAILURES as error:
                 self._fail(batch, index, error, account)
-                continue
+                made = {}
+            others += 1
+            context.counted = None
             for key, values in made.items():
                 columns[key][index] = values
-        account.inputs += calls
+        account.inputs += plain + others
         account.kept += plain
         account.outputs += plain
 
@@ -171,7 +183,8 @@ class UnitRunner:
         account: UnitAccount,
     ) -> None:
         """Calls `transform` for every input of one record."""
-        context, left, transform, output_type = self._context, self._left, self._transform, self._output_type
+        context, left, output_type = self._context, self._left, self._output_type
+        transform, outputs_of, whole = self._call
         is_plain = self._is_single and not self._asks_stats
         context.index = index
         calls = plain = 0
@@ -185,6 +198,8 @@ class UnitRunner:
                 context.counted = None
                 calls += 1
                 produced = transform(value)
+                if outputs_of is not None:
+                    produced = [produced] if type(produced) is whole else outputs_of(produced)
                 if is_plain and type(produced) is list and len(produced) == 1 and not (left or context.counted):
                     (one,) = produced
                     if isinstance(one, output_type):  # type: ignore[arg-type]

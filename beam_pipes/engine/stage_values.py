@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from beam_pipes.engine.graph import Signature, Unit, brief, describe
 from beam_pipes.errors import InvalidTransformOutputException, TooManyCombinationsException, UnequalZipException
 from beam_pipes.format.messages import as_message_of
+from beam_pipes.format.spec import Record
 
 # One input that makes more combinations than this is a mistake in the graph, not data.
 MAX_COMBINATIONS = 100_000
 
 NOTHING: Sequence[object] = ()
+
+
+class Direct(NamedTuple):
+    """How the engine calls a stage: `transform` itself, or a function whose results `outputs_of` makes lists of.
+
+    A result of the class `whole` is the one output of the call.
+    """
+
+    call: Callable[[Record], object]
+    outputs_of: Callable[[object], list[object]] | None = None
+    whole: type | None = None
 
 
 def combined(names: tuple[str, ...], lists: tuple[Sequence[object], ...], unit: Unit) -> Sequence[object]:

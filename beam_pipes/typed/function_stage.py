@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from beam_pipes.engine.account import NO_OUTPUT
-from beam_pipes.engine.graph import Produced, Signature, beam_transform_advice, brief
+from beam_pipes.engine.graph import Signature, beam_transform_advice, brief
 from beam_pipes.engine.ownership import taken
 from beam_pipes.engine.records import Left, RecordContext, current_context
+from beam_pipes.engine.stage_values import Direct
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
 from beam_pipes.format.spec import UNCHANGEABLE, Record
 from beam_pipes.typed.annotated import (
@@ -226,18 +227,20 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     def transform(self, input_object: Record) -> list[object]:
         """The outputs for one record, as a list."""
+        given: dict[str, Any] = {}
         if self._filled:
             context = current_context()
             assert context is not None  # set by whoever calls `transform`, see `Pipeline`
             given = {name: _FILLED_IN[name](context) for name in self._filled}
-            produced: Produced = self.function(input_object, **self.options, **given)
-        elif self.options:
-            produced = self.function(input_object, **self.options)
-        else:
-            produced = self.function(input_object)  # type: ignore[call-arg]
-        if type(produced) is dict and not self.gives_fields and not self.gives.several:
-            return [produced]  # the result of nearly every record
-        return self._outputs(produced)
+        return self._outputs(self.function(input_object, **self.options, **given))
+
+    def direct(self) -> Direct | None:
+        """The function with its options, and what `transform` does with its results; None if a call needs more."""
+        if self._filled or self.batched:
+            return None
+        function = functools.partial(self.function, **self.options) if self.options else self.function
+        is_whole = not (self.gives.several or self.gives_fields) and isinstance(self.output_type, type)
+        return Direct(function, self._outputs, self.output_type if is_whole else None)  # type: ignore[arg-type]
 
     def _outputs(self, produced: object, context: RecordContext | None = None) -> list[object]:
         """The outputs of one call as a list; reasons of drops go to the engine, in `context`."""

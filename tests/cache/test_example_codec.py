@@ -63,6 +63,7 @@ def test_decoding_gives_back_exactly_what_was_encoded(features: dict[str, tuple[
     payload, row = codec.encode_indexed(example)
 
     assert payload == codec.encode(dict(reversed(example.items())))
+    assert codec.encode_all([example] * 2) == ([payload] * 2, [row] * 2) and codec.encode_all([]) == ([], [])
     assert len(payload) % 8 == 0 and len(row) == len(codec.index_columns)
     # The runtime writes the same features in another order and without filler.
     for form in (payload, Example.FromString(payload).SerializeToString()):
@@ -288,6 +289,21 @@ def test_an_example_has_exactly_the_declared_features(fixed: bool, example: dict
     for encode in (codec.encode, codec.encode_indexed):
         with pytest.raises(SpecError, match=words):
             encode(example)
+    with pytest.raises((SpecError, KeyError)):
+        codec.encode_all([{"a": 1, "b": 1}, example])
+
+
+def test_many_examples_are_encoded_like_each_of_them() -> None:
+    features = {"id": "int64", "score": "float32"} | dict.fromkeys(["name", "text"], "str")
+    spec = {name: FeatureSpec(dtype) for name, dtype in features.items()}
+    codec = ExampleCodec(ExampleSpec({**spec, "tokens": FeatureSpec("int32", shape=(None,))}))
+    examples = [
+        {"id": n, "score": n / 2, "name": "n" * (n % 5), "text": "é" * n, "tokens": [*range(n)]} for n in range(40)
+    ]
+
+    payloads, rows = codec.encode_all(examples)
+
+    assert [*zip(payloads, rows, strict=True)] == [codec.encode_indexed(example) for example in examples]
 
 
 def message(**features: Any) -> bytes:

@@ -52,6 +52,10 @@ def test_records_across_the_pieces_of_reading_and_writing_are_whole(
     write(tmp_path / "f", records)
 
     assert list(read_records(tmp_path / "f")) == records
+    with RecordWriter(tmp_path / "g") as writer:
+        for at in range(0, 500, 7):
+            writer.write_all(records[at : at + 7])
+    assert (tmp_path / "g").read_bytes() == (tmp_path / "f").read_bytes()
 
 
 def test_a_writer_counts_and_sums_what_it_wrote(tmp_path: Path) -> None:
