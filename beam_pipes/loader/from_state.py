@@ -45,6 +45,11 @@ def loader_from_state(
     """
     source: Split | PackingPlan | Mixture
     named = dict(state.source)
+    if "windows" in named:
+        raise LoaderError(
+            f"this state is of windows ({named['windows']}), which a state only names. Make the loader as the run "
+            "does, from Windows(…), and restore the state into it: loader.restore(state)."
+        )
     if "num_sources" not in named:
         if len(paths) != 1:
             raise LoaderError(f"this state is of one source: pass the directory of its cache, got {len(paths)} paths.")

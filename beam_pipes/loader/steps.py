@@ -18,6 +18,7 @@ from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.stream import Stream
+from beam_pipes.loader.windows import WindowRows
 from beam_pipes.loader.world import HostSlice
 
 
@@ -272,6 +273,11 @@ class Run:
             return (
                 f"there are no rows to read: all {dropped} records with tokens are longer than a row, "
                 "and overlong='drop' leaves them out. Pack into longer rows, or with overlong='split' or 'truncate'."
+            )
+        if isinstance(rows, WindowRows) and not self.stream.size and len(rows.split):
+            return (
+                "there are no rows to read: no sequence is long enough for a window inside of it. Make windows "
+                "shorter, or pass ends='repeat' or 'fill'."
             )
         if not self.stream.size:
             return "there are no rows to read: the split is empty."

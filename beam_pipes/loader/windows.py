@@ -6,7 +6,7 @@
     row 4, offsets -1, 0, 1  →  steps 3, 4, (4)       valid 1, 1, 0: beyond the end, the last step is repeated
 
 `Windows` is what users declare: which steps around an anchor each feature gives. `Sequences` finds the sequence and the
-anchor of a row by a search in the cumulative numbers of windows: 16 bytes per sequence, whatever their length, and the
+anchor of a row by a search in the cumulative numbers of windows: 16 to 24 bytes per sequence of any length, and the
 inverse, which rows have a record. `WindowRows` reads them for a stream.
 
 A sequence is a record whose features have a leading axis of steps, or, with `by`, a run of records that are its steps.
@@ -102,12 +102,11 @@ class Windows:
         "fill" the `pad_value` of the loader; "drop" leaves out windows of which this feature has such steps (and the
         first anchor of a sequence is then the first one that has none).
 
-    Takes 16 bytes of memory per sequence, and 16 more with `by`, for which that feature is read once: 10^8 steps take
+    Takes 16 bytes of memory per sequence, and 24 with `by`, for which that feature is read once: 10^8 steps take
     seconds. Where records are sequences, only the index is read, and a window reads only its own bytes, if the values
     are stored as they are (`encoding="raw"` in a cache that is not decoded); otherwise its record.
 
-    Raises `LoaderError` if features of one rate have different lengths in a record, if a sequence is not in one piece,
-    and for features without an axis of steps.
+    Raises `LoaderError` for features without an axis of steps or of other lengths, and for sequences with gaps.
     """
 
     split: Split | str | os.PathLike[str]
@@ -160,12 +159,9 @@ class Windows:
     @property
     def whole(self) -> tuple[str, ...]:
         """The features without an axis of steps."""
-        stepped = {feature.name for feature in self.features}
-        return tuple(
-            name
-            for name, spec in self.source.spec.items()
-            if name not in stepped and (name in self.offsets or self.keys or spec.shape[:1] != (None,))
-        )
+        stepped, spec = {feature.name for feature in self.features}, self.source.spec
+        known = [name for name in spec if name in self.offsets or self.keys or spec[name].shape[:1] != (None,)]
+        return tuple(name for name in known if name not in stepped)
 
     @property
     def label(self) -> str:
@@ -433,9 +429,8 @@ def _check_in_one_piece(windows: Windows, firsts: Indices, names: Mapping[str, A
 class WindowRows(Rows):
     """The rows of `Windows`: values around an anchor, and which of them are steps of the sequence.
 
-    A window that lies inside of its sequence is one copy of consecutive bytes; of the others, each step is copied for
-    itself. Features that are read whole are rows of their split. A window with a record that is taken down is replaced
-    by another window, drawn for it, which has none.
+    A window is one copy of consecutive bytes, unless its sequence is shorter. Features that are read whole are rows of
+    their split. A window with a record that is taken down is replaced by another, drawn for it, which has none.
     """
 
     split: Split
@@ -450,7 +445,7 @@ class WindowRows(Rows):
         checks.known(*(options.features or ()), among=there, what="feature", where=where, error=LoaderError)
         names = options.features or tuple(name for name in windows.source.spec if name in there)
         super().__init__(windows.source, len(windows), names, options.pad_value)
-        self._features = [stepped[name] for name in names if name in stepped]
+        self._stepped = {name: stepped[name] for name in names if name in stepped}
         read_by_split = [name for name in names if windows.keys or name not in stepped]
         # One by one where records are steps: the features of a window may have different offsets.
         self._rows_of = {
@@ -471,7 +466,9 @@ class WindowRows(Rows):
                 value = pad_value_of(name, options.pad_value)
                 self.fills = {**self.fills, name: checked_pad(value, spec.numpy_dtype, name)}
         self.columns = columns
-        self._removed_at: Callable[[int], Indices] = functools.lru_cache(maxsize=2)(self._rows_removed)
+        self._removed_at: Callable[[int], Indices] = functools.lru_cache(maxsize=2)(
+            lambda revision: self.rows_with(np.asarray(self.split.removed_rows, np.int64))
+        )
 
     @property
     def block_sizes(self) -> Indices:
@@ -508,9 +505,6 @@ class WindowRows(Rows):
         """The rows, ascending, that have a record which is taken down now."""
         return self._removed_at(self.split.takedown_revision)
 
-    def _rows_removed(self, revision: int) -> Indices:
-        return self.rows_with(np.asarray(self.split.removed_rows, np.int64))
-
     def stand_ins(self, rows: Indices) -> Indices:
         """The rows that are read for these."""
         removed = self.removed
@@ -528,13 +522,12 @@ class WindowRows(Rows):
     def widest(self, rows: Indices) -> Shapes:
         found: dict[str, tuple[int, ...]] = {}
         sequences, anchors = self.index.locate(self.stand_ins(rows))
-        stepped = {feature.name: feature for feature in self._features}
         for name, inner in self._rows_of.items():
             if None not in self.columns[name].shape:
                 continue
-            if name in stepped:
-                records = self._records_of_steps(stepped[name], sequences, anchors)[0]
-                found[name] = (len(stepped[name].offsets), *inner.widest(records.reshape(-1))[name])
+            if name in self._stepped:
+                records = self._records_of_steps(self._stepped[name], sequences, anchors)[0]
+                found[name] = (records.shape[1], *inner.widest(records.reshape(-1))[name])
             else:
                 found[name] = inner.widest(self.index.records(sequences, anchors))[name]
         return found
@@ -544,15 +537,14 @@ class WindowRows(Rows):
 
     def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
         sequences, anchors = self.index.locate(rows)
-        stepped = {feature.name: feature for feature in self._features}
         batch: Batch = {}
         for name in self.features:
             shape = shapes.get(name)
-            if name not in stepped:
+            if name not in self._stepped:
                 records = self.index.records(sequences, anchors)
                 batch[name] = self._rows_of[name].gather(records, None if shape is None else {name: shape})[name]
                 continue
-            feature = stepped[name]
+            feature = self._stepped[name]
             if self.index.firsts is None:
                 made, inside = self._cut(feature, sequences, anchors)
             else:
@@ -582,19 +574,27 @@ class WindowRows(Rows):
         else:
             lengths = np.asarray(self.split.lengths(feature.name, sequences), np.int64)
         inside = (samples >= 0) & (samples < lengths[:, None])
-        alone = ~inside.all(axis=1) if feature.is_consecutive else np.ones(len(samples), bool)
-        if not alone.any():
-            made = self.split.gather_entries(feature.name, sequences, samples[:, :1], count=count)
-            return made.reshape(*samples.shape, *made.shape[3:]), inside
+        in_one = (lengths >= count) & feature.is_consecutive
+        if in_one.all():
+            return self._runs(feature, sequences, samples, lengths), inside
+        spec = self.split.spec[feature.name]
+        made = np.empty((*samples.shape, *spec.shape[1:]), spec.numpy_dtype)
+        made[in_one] = self._runs(feature, sequences[in_one], samples[in_one], lengths[in_one])
         # A feature with other samples per step may be empty in a sequence that has steps.
-        empty = alone & (lengths == 0)
-        alone &= ~empty
+        empty = ~in_one & (lengths == 0)
+        alone = ~in_one & ~empty
         steps = np.clip(samples[alone], 0, lengths[alone][:, None] - 1)
-        edges = self.split.gather_entries(feature.name, sequences[alone], steps)[:, :, 0]
-        made = np.empty((*samples.shape, *edges.shape[2:]), edges.dtype)
-        made[alone], made[empty] = edges, self.fills[feature.name]
-        whole = ~alone & ~empty
-        if whole.any():
-            found = self.split.gather_entries(feature.name, sequences[whole], samples[whole, :1], count=count)
-            made[whole] = found[:, 0]
+        made[alone] = self.split.gather_entries(feature.name, sequences[alone], steps)[:, :, 0]
+        made[empty] = self.fills[feature.name]
         return made, inside
+
+    def _runs(self, feature: WindowFeature, sequences: Indices, samples: Indices, lengths: Indices) -> Array:
+        """The values of windows of consecutive samples that are no longer than their sequences."""
+        count = samples.shape[1]
+        starts = np.clip(samples[:, 0], 0, lengths - count)
+        made = self.split.gather_entries(feature.name, sequences, starts[:, None], count=count)[:, 0]
+        # The run at an end of the sequence has all samples that a window beyond it repeats.
+        moved = np.flatnonzero(starts != samples[:, 0])
+        clipped = np.clip(samples[moved], 0, lengths[moved][:, None] - 1)
+        made[moved] = made[moved[:, None], clipped - starts[moved][:, None]]
+        return made

@@ -14,7 +14,7 @@ from beam_pipes import Cache, FeatureSpec, Loader, build
 from beam_pipes.cache import MessageFeatures, SequenceFeatures
 from beam_pipes.errors import CacheError, CorruptRecordError, LoaderError, SpecError
 from beam_pipes.format.messages import Example, SequenceExample
-from beam_pipes.loader import Mixture, pack
+from beam_pipes.loader import Mixture, Windows, pack
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline, make_sequence_example
 
@@ -155,6 +155,17 @@ def test_a_decoded_split_is_packed_and_mixed(caches: Path) -> None:
     assert batch["labels"].shape == (2, 16)
     mixed = next(iter(Loader(Mixture([(split, 1), (split, 3)]), batch_size=4, epochs=None)))
     assert mixed["inputs"].shape[::2] == (4, 2)
+
+
+def test_windows_of_a_decoded_split(caches: Path) -> None:
+    split = Cache.open(caches / "Melodies")["train"].decoded(LISTS)
+    windows = Windows(split, past=1, future=2, ends={"labels": "fill"})
+    batch = next(iter(Loader(windows, batch_size=len(windows), shuffle=False, pad_value=-1)))
+
+    assert len(windows) == sum(1 + number % 5 for number in range(RECORDS))
+    # Record 1 has the labels 1 and 2; record 0 has one step.
+    assert batch["labels"][:3].tolist() == [[-1, 0, -1], [-1, 1, 2], [1, 2, -1]]
+    assert batch["inputs"][1].tolist() == [[0, 1], [0, 1], [0.5, 1]]
 
 
 def test_bytes_of_messages_are_decoded_too(caches: Path) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 
-from benchmarks import block_shuffle, load, loader_start, packing
+from beam_pipes.cache import write_cache
+from benchmarks import block_shuffle, load, loader_start, packing, windows
 
 
 def test_the_packing_benchmark_reports_six_distributions(tmp_path):
@@ -54,3 +55,21 @@ def test_packed_rows_are_compared_with_bare_copies_at_the_size_that_the_help_nam
         "packed_bare_to_native",
     }
     assert all(ratio > 0 for ratio in ratios.values())
+
+
+def test_windows_are_those_that_tensorflow_cuts_from_the_same_files(tmp_path):
+    write_cache(tmp_path, {"train": windows.episodes(2)}, features=windows.FEATURES, num_shards=2)
+
+    def rows(batches):
+        return sorted(b"".join(batch[name].tobytes() for name in sorted(batch)) for batch in batches)
+
+    ours, theirs = windows.ours(str(tmp_path), 0, batch=1), windows.theirs(str(tmp_path), 50, batch=1)
+    assert rows(ours) == rows(theirs)
+
+
+def test_the_windows_benchmark_starts_over_long_episodes(tmp_path):
+    write_cache(tmp_path, {"train": windows.many(30)}, features=windows.MANY_FEATURES)
+
+    found = windows.measured(str(tmp_path), "start")
+
+    assert found["windows"] == 30_000 and found["shape"] == [32, 16] and found["state_bytes"] < 400

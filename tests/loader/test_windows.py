@@ -19,6 +19,7 @@ from beam_pipes.building.care.takedown import take_down
 from beam_pipes.cache import Cache, ExampleSpec, FeatureSpec, Split
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader import BlockShuffle, Loader, Mixture, Windows, pack
+from beam_pipes.loader.from_state import loader_from_state
 
 LENGTHS = [5, 0, 1, 12, 3, 0, 7, 2, 30, 1]
 
@@ -256,6 +257,8 @@ def test_a_state_names_what_the_rows_depend_on(episodes):
         Loader(Windows(episodes, offsets={"action": range(2)}, stride=2), batch_size=3, seed=5).restore(loader.state)
     with pytest.raises(StateMismatchError, match="0 to 1 at rate 1 inside"):
         Loader(Windows(episodes, offsets={"action": range(2)}, ends="drop"), batch_size=3, seed=5).restore(loader.state)
+    with pytest.raises(LoaderError, match=r"this state is of windows \(stride 1\), which a state only names"):
+        loader_from_state(loader.state, [episodes.path], batch_size=3)
     assert "61 windows of 10 sequences, stride 1: action 0 to 1, ends='repeat'" in loader.describe()
 
 
@@ -411,6 +414,6 @@ def test_of_sources_and_options_that_windows_do_not_take(episodes, frames):
             Loader(windows, batch_size=2, **options)
     with pytest.raises(LoaderError, match="Windows takes one split of a cache"):
         Windows(pack(episodes, sequence_length=40, feature="note"), future=3)  # type: ignore[arg-type]
-    with pytest.raises(LoaderError, match="there are no rows to read"):
+    with pytest.raises(LoaderError, match="no sequence is long enough for a window inside of it"):
         Loader(Windows(frames, future=99, by="episode", ends="drop"), batch_size=1)
     assert dataclasses.is_dataclass(windows) and "61 windows of 10 sequences" in repr(windows)
