@@ -113,7 +113,7 @@ def loaded_on_first_use(
     """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
 
     `names`: submodule → the names that it gives, with spaces between them, `there=here` where they differ; those of
-    `""` are submodules themselves. A module of another room is written in full, as `beam_pipes.graph.tf_dataset`.
+    `""` are submodules themselves. A module of another room is written in full, as `beam_pipes.graph.jax_iterator`.
     """
     home_of = {
         there: (home, here or there)

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from beam_pipes.transforms.operators import OPERATORS, operator_class
+from beam_pipes.transforms.operators import ABSENT, OPERATORS, operator_class
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/operators.md"
@@ -18,34 +18,6 @@ BEGIN, END = "<!-- DALI's operators -->\n", "<!-- end of DALI's operators -->"
 
 #: Arguments that count the third axis of volumes.
 VOLUMES = frozenset("crop_d crop_pos_z resize_z axis".split())
-
-_WARP = "an affine map is `warp_affine`; others are `python_function`"
-_BOXES = "boxes as NumPy arrays, in `python_function`"
-_PIXELS = "OpenCV has it: `python_function`"
-_VIDEO = "`readers.video` reads files; decode bytes by PyAV in a `python_function`"
-_OLD = "the format of a discontinued framework: convert it to TFRecords"
-_MASKS = "masks as NumPy arrays, in `python_function`"
-_LAYOUT = "layouts are declared by the source of samples"
-
-#: Operators that we do not have → why, and what to use.
-ABSENT = {
-    **dict.fromkeys(["bbox_rotate", "box_encoder"], _BOXES),
-    **dict.fromkeys(["clahe", "debayer", "equalize", "filter", "laplacian"], _PIXELS),
-    **dict.fromkeys(["experimental.warp_perspective", "sphere", "water"], _WARP),
-    **dict.fromkeys(["decoders.video", "experimental.inputs.video"], _VIDEO),
-    **dict.fromkeys(["readers.caffe", "readers.caffe2", "readers.mxnet"], _OLD),
-    **dict.fromkeys([f"segmentation.{one}" for one in ("random_mask_pixel", "random_object_bbox")], _MASKS),
-    "segmentation.select_masks": _MASKS,
-    "dl_tensor_python_function": "`python_function` takes NumPy arrays",
-    "dump_image": "write from a `python_function`",
-    "experimental.readers.fits": "an export to `.npy` is read by `readers.numpy`",
-    "per_frame": _LAYOUT,
-    "random_crop_generator": "`decoders.image_random_crop` and `random_resized_crop` draw and cut",
-    "roi_random_crop": "`random.uniform` gives the anchor of a `slice`",
-    "sequence_rearrange": "`element_extract` and `stack`",
-    "tensor_resize": "`resize` for images; there are no volumes",
-}
-
 
 #: Operators that have another name here.
 RENAMED = {"experimental.readers.video": "readers.video"}

@@ -56,7 +56,7 @@ ROOMS: dict[str, Room] = {
     "on_device": Room(
         1,
         3900,
-        "tf.data, JAX, torch; the only room that imports JAX and torch, but for `graph/device_iterator.py`",
+        "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
     ),
@@ -111,7 +111,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 15970, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 16270, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 100, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(

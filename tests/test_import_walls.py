@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 # Room → the rooms it may import.
 ALLOWED = {name: room.may_import for name, room in ROOMS.items()}
 
-ON_DEVICE = ("beam_pipes/on_device", "beam_pipes/graph/device_iterator.py")
+ON_DEVICE = ("beam_pipes/on_device", "beam_pipes/graph/jax_iterator.py", "beam_pipes/graph/torch_iterator.py")
 
 # Module → where it may be imported at the top of a file, and where inside of functions ("" is anywhere).
 HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -273,3 +273,9 @@ def test_importing_a_package_loads_nothing_heavy(package: str, record_property: 
     print(f"import {package}: {seconds:.3f} s")
     record_property("import_seconds", seconds)
     assert set(loaded) <= LOADS.get(package.removeprefix("beam_pipes."), set())
+
+
+@pytest.mark.parametrize(("name", "other"), [("JaxGraphIterator", "torch"), ("TorchGraphIterator", "jax")])
+def test_iterators_of_one_framework_do_not_need_the_other(name: str, other: str) -> None:
+    program = f"import sys; sys.modules[{other!r}] = None; from beam_pipes.on_device import {name}"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

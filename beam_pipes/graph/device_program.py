@@ -3,24 +3,35 @@
 A *segment* is a run of operators in one branch: one function, compiled as a whole. An operator with draws made on the
 host begins a segment, because they may depend on its input's shape. Between segments, samples are selected by index.
 Samples that differ in shape, or in an argument that determines shapes, are run in groups.
+
+`DeviceGraphIterator`, the base of iterators of JAX and torch: the host part runs ahead, then the device part.
+
+    works ──OrderedPrefetcher──► host part (threads) ──Stage──► device part ──► batches of arrays on the device
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import GraphError, OperatorError
+from beam_pipes.checks import integer
+from beam_pipes.errors import GraphError, OperatorArgumentError, OperatorError
 from beam_pipes.graph.apply import batched_arguments, host_draws
-from beam_pipes.graph.basic import Merge, Partial
+from beam_pipes.graph.basic import Merge, Partial, ToHost
 from beam_pipes.graph.cut import Plan
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
+from beam_pipes.graph.feeding import Work
 from beam_pipes.graph.host_run import NO_VALUE, HostRun, Rows
-from beam_pipes.graph.tensors import Array, Operand
+from beam_pipes.graph.iterator import Ahead, Batch, GraphIterator
+from beam_pipes.graph.pipeline import Pipeline
+from beam_pipes.graph.tensors import Array, Operand, TensorList, no_samples
+from beam_pipes.loader.prefetch import OrderedPrefetcher
+from beam_pipes.on_device.lambda_loader import read_ahead
 
 D = TypeVar("D", bound="DeviceArray")
 
@@ -344,3 +355,98 @@ def _static_value(node: OperatorNode, name: str, sample: Array) -> object:
     kind = node.operator.arguments[name].kind
     value = np.asarray(sample).astype(kind.dtype)
     return value.item() if kind.rank == 0 else tuple(np.atleast_1d(value).tolist())
+
+
+class DeviceGraphIterator(GraphIterator, abc.ABC, Generic[A]):
+    """Batches of a pipeline on a device: the host part runs in threads; transfer and device part share another one."""
+
+    def __init__(
+        self,
+        pipe: Pipeline | Sequence[Pipeline],
+        output_map: Sequence[str] | None = None,
+        *,
+        ragged: str = "list",
+        pad_value: float = 0,
+        device_buffer: int = 2,
+        **of_dali: object,
+    ) -> None:
+        start: Callable[..., None] = super().__init__
+        start(pipe, output_map, ragged=ragged, pad_value=pad_value, **of_dali)
+        self._device_buffer = integer(device_buffer, least=1, what="device_buffer", error=OperatorArgumentError)
+        self.program = DeviceProgram(self.pipe.plan(), self.backend())
+        self._kept = set(self.program.host_inputs)
+
+    @abc.abstractmethod
+    def backend(self) -> Backend[A]:
+        """The library of arrays."""
+
+    @abc.abstractmethod
+    def placed(self, name: str, array: np.ndarray) -> A:
+        """A NumPy array as the library's, on the device."""
+
+    @abc.abstractmethod
+    def fetched(self, array: A) -> np.ndarray:
+        """An array of the library as NumPy's."""
+
+    def _host_part(self, work: Work) -> HostRun:
+        return self.pipe.host_part(work, for_device=self._kept)
+
+    def _made_ahead(self, works: Iterator[Work]) -> Ahead:
+        if self.pipe.feeding.is_pushed:
+            return super()._made_ahead(works)
+        depth = max(1, self.pipe.options.prefetch_queue_depth)
+        host = OrderedPrefetcher(lambda work: (work, self._host_part(work)), works, workers=self._workers, depth=depth)
+        return read_ahead(lambda made: (made[0], (made[1].tally, self.batch_of(made[1]))), host, self._device_buffer)
+
+    def batch_of(self, run: HostRun) -> Batch:
+        on_device = self.program.run(run)
+        batch: Batch = {}
+        for name, node in zip(self.names, self.pipe.plan().outputs, strict=True):
+            if node.device == "gpu":
+                batch.update(self._device_output(name, node, on_device[node], run))
+            else:
+                shaped = self.shaped(name, self.pipe.checked(run.output(node), node), node.spec)
+                batch.update({key: self._all_placed(key, value) for key, value in shaped.items()})
+        for key, value in self._valid(run).items():
+            batch[key] = self.placed(key, value)
+        return batch
+
+    def _all_placed(self, key: str, value: np.ndarray | list[np.ndarray]) -> A | list[A]:
+        return [self.placed(key, one) for one in value] if isinstance(value, list) else self.placed(key, value)
+
+    def _device_output(
+        self, name: str, node: DataNode, parts: list[tuple[Rows, A]], run: HostRun
+    ) -> Mapping[str, object]:
+        back = isinstance(node.source.operator, ToHost)
+        if parts and len({(tuple(array.shape[1:]), str(array.dtype)) for _, array in parts}) == 1:
+            whole = parts[0][1]
+            if len(parts) > 1:
+                xp = self.program.backend.xp
+                order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
+                whole = xp.concat([array for _, array in parts], axis=0)
+                whole = xp.take(whole, self.program.backend.put(order, exact=False), axis=0)
+            return self._whole_output(name, node, self.fetched(whole) if back else whole, back)
+        samples: dict[int, A] = {}
+        for rows, array in parts:
+            for at, row in enumerate(rows.tolist()):
+                samples[row] = array[at]
+        ordered = [samples[row] for row in run.rows_of(None).tolist()]
+        if not ordered:
+            none = self.shaped(name, no_samples(node.spec), node.spec)
+            return none if back else {key: self._all_placed(key, value) for key, value in none.items()}
+        if self._ragged != "list" or (back and ordered):
+            columns = TensorList([np.asarray(self.fetched(one)) for one in ordered])
+            shaped = self.shaped(name, columns, node.spec)
+            return shaped if back else {key: self._all_placed(key, value) for key, value in shaped.items()}
+        return {name: ordered}
+
+    def _whole_output(self, name: str, node: DataNode, whole: A | np.ndarray, back: bool) -> dict[str, object]:
+        """An output whose samples share one shape in this batch, in the form that it has in every batch."""
+        shapes = TensorList(np.zeros((1, *whole.shape[1:]), np.bool_))
+        own = self.shaped(name, shapes, node.spec)
+        if f"{name}/lengths" not in own:
+            return {name: whole}
+        lengths = np.repeat(own[f"{name}/lengths"], whole.shape[0], axis=0)
+        if self._ragged == "values":
+            whole = whole.reshape((-1, *whole.shape[2:]))
+        return {name: whole, f"{name}/lengths": lengths if back else self.placed(f"{name}/lengths", lengths)}

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from beam_pipes.extras import loaded_on_first_use, require
 
 if TYPE_CHECKING:
-    from beam_pipes.graph.device_iterator import JaxGenericIterator as JaxGenericIterator
-    from beam_pipes.graph.device_iterator import JaxGenericPeekableIterator as JaxGenericPeekableIterator
-    from beam_pipes.graph.device_iterator import JaxGraphIterator as JaxGraphIterator
-    from beam_pipes.graph.device_iterator import TorchClassificationIterator as TorchClassificationIterator
-    from beam_pipes.graph.device_iterator import TorchGenericIterator as TorchGenericIterator
-    from beam_pipes.graph.device_iterator import TorchGraphIterator as TorchGraphIterator
-    from beam_pipes.graph.device_iterator import data_iterator as data_iterator
-    from beam_pipes.graph.device_iterator import peekable_data_iterator as peekable_data_iterator
-    from beam_pipes.graph.tf_dataset import DALIDataset as DALIDataset
+    from beam_pipes.graph.iterator import DALIDataset as DALIDataset
+    from beam_pipes.graph.jax_iterator import JaxGenericIterator as JaxGenericIterator
+    from beam_pipes.graph.jax_iterator import JaxGenericPeekableIterator as JaxGenericPeekableIterator
+    from beam_pipes.graph.jax_iterator import JaxGraphIterator as JaxGraphIterator
+    from beam_pipes.graph.jax_iterator import data_iterator as data_iterator
+    from beam_pipes.graph.jax_iterator import peekable_data_iterator as peekable_data_iterator
+    from beam_pipes.graph.torch_iterator import TorchClassificationIterator as TorchClassificationIterator
+    from beam_pipes.graph.torch_iterator import TorchGenericIterator as TorchGenericIterator
+    from beam_pipes.graph.torch_iterator import TorchGraphIterator as TorchGraphIterator
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
@@ -31,14 +31,14 @@ _loaded, __dir__ = loaded_on_first_use(
     __name__,
     {
         "data_loader": "DataLoader",
-        "beam_pipes.graph.device_iterator": (
-            "JaxGenericIterator JaxGenericPeekableIterator JaxGraphIterator TorchClassificationIterator "
-            "TorchGenericIterator TorchGraphIterator data_iterator peekable_data_iterator"
+        "beam_pipes.graph.iterator": "DALIDataset",
+        "beam_pipes.graph.jax_iterator": (
+            "JaxGenericIterator JaxGenericPeekableIterator JaxGraphIterator data_iterator peekable_data_iterator"
         ),
+        "beam_pipes.graph.torch_iterator": "TorchClassificationIterator TorchGenericIterator TorchGraphIterator",
         "jax_loader": "JaxDataLoader",
         "lambda_loader": "LambdaDataLoader NumpyDataLoader PrefetchOptions",
         "optimize": "Suggestion",
-        "beam_pipes.graph.tf_dataset": "DALIDataset",
         "torch_loader": "TorchDataLoader",
     },
 )

@@ -15,7 +15,7 @@ import beam_pipes
 from beam_pipes import errors
 from beam_pipes.commands import app
 from beam_pipes.errors import BeamPipesError
-from beam_pipes.transforms.operators import OPERATORS
+from beam_pipes.transforms.operators import ABSENT, OPERATORS
 from reference_pages import api_pages, error_page, operators_page
 from reference_pages.notebook import notebook
 from reference_pages.pages import ROOT, made_pages, write_pages
@@ -50,7 +50,7 @@ class TestTheCommandPage:
 class TestTheOperatorsPage:
     def test_every_operator_of_dali_has_a_row_that_says_what_differs(self) -> None:
         operators = operators_page.recorded()["operators"]
-        assert set(operators_page.ABSENT) == set(operators) - set(OPERATORS) - set(operators_page.RENAMED), (
+        assert set(ABSENT) == set(operators) - set(OPERATORS) - set(operators_page.RENAMED), (
             "say why an operator is absent"
         )
         rows = [line for line in MADE["docs/operators.md"].splitlines() if " | `fn." in line or " | – | " in line]

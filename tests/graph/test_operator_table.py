@@ -9,6 +9,7 @@ import subprocess
 import sys
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,3 +100,25 @@ def test_a_pickled_operator_is_loaded_by_a_process_that_imported_nothing(room: s
     program = f"import pickle; print(pickle.loads({pickled!r}).__module__)"
     answered = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert answered.stdout.strip() == f"beam_pipes.transforms.{room}.readers"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words"),
+    [
+        (
+            fn,
+            "bbox_rotate",
+            "one of DALI's operators that are absent here: boxes as NumPy arrays, in `python_function`",
+        ),
+        (ops, "BBoxRotate", "absent here: boxes as NumPy arrays"),
+        (fn, "segmentation", "segmentation.random_mask_pixel, .* are absent here: masks as NumPy arrays"),
+        (fn.readers, "mxnet", "the format of a discontinued framework: convert it to TFRecords"),
+        (ops.readers, "MXNet", "the format of a discontinued framework: convert it to TFRecords"),
+        (fn.experimental, "laplacian", "OpenCV has it: `python_function`"),
+        (fn, "resizee", "Did you mean 'resize'"),
+    ],
+)
+def test_a_missing_operator_is_answered_from_the_table(module: Any, name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=words) as caught:
+        getattr(module, name)
+    assert "Did you mean" in words or "Did you mean" not in str(caught.value)

@@ -141,7 +141,29 @@ MAPS = [np.array([[1, 0, 2], [0, 3, 1]], np.float32), np.array([[0.5, 1, 0], [-1
 POINTS = [draw(9, 3, 2, dtype="float32"), draw(10, 1, 2, dtype="float32")]
 BOXES = [np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.25, 0.5]], np.float32), np.array([[0, 0, 1, 1]], np.float32)]
 
+_BOXES = np.random.default_rng(30).uniform(0, 0.6, (50, 2)).astype(np.float32)
+_BOXES = np.concatenate([_BOXES, _BOXES + np.random.default_rng(31).uniform(0.05, 0.4, (50, 2)).astype(np.float32)], 1)
+_LABELS = np.arange(1, 51, dtype=np.int32)
+
 COORDINATES = {
+    "box_encoder": Case(
+        lambda m, boxes, labels: [
+            made
+            for options in (
+                {},
+                {"criteria": 0.2},
+                {"offset": True},
+                {"offset": True, "scale": 300.0, "means": [0.1, 0.2, 0.3, 0.4], "stds": [0.1, 0.1, 0.2, 0.2]},
+            )
+            for made in m.fn.box_encoder(boxes, labels, anchors=_BOXES[:40].ravel().tolist(), **options)
+        ],
+        # Two boxes of one anchor, one that meets none, and none at all.
+        [
+            [_BOXES[40:43], np.concatenate([_BOXES[3:5], _BOXES[3:4]]), _BOXES[40:] + 9, _BOXES[:0]],
+            [_LABELS[:3], _LABELS[5:8], _LABELS[:10], _LABELS[:0]],
+        ],
+        atol=1e-6,
+    ),
     **{
         f"transforms.{name}": Case(
             lambda m, x, name=name, calls=calls: [

@@ -21,6 +21,18 @@ QUIET = [
     np.concatenate([np.zeros(50), np.sin(np.arange(100) / 3) * 8000, np.zeros(80)]).astype(np.int16),
     np.concatenate([np.zeros(5), np.linspace(1, 9000, 60)]).astype(np.int16),
 ]
+
+
+def _noisy(seed: int) -> np.ndarray:
+    draws = np.random.default_rng(seed)
+    count = int(draws.integers(800, 6000))
+    start, end = sorted(draws.integers(0, count, 2))
+    sound = np.zeros(count)
+    sound[start:end] = 0.3
+    return (draws.normal(size=count) * sound + draws.normal(size=count) * 1e-4).astype(np.float32)
+
+
+NOISY = [_noisy(seed) for seed in range(40)]
 BINS = [draw(18, 6, 4, dtype="float32"), draw(19, 9, 2, dtype="float32")]
 
 SOUND = {
@@ -46,6 +58,20 @@ SOUND = {
             for made in m.fn.nonsilent_region(x, **options)
         ],
         [QUIET, WAVES],
+    ),
+    "nonsilent_region.cutoff": Case(  # noise at the cutoff: the errors of sums in float32 decide
+        lambda m, x: [
+            made
+            for options in (
+                {},
+                {"window_length": 1024},
+                {"cutoff_db": -30.0, "window_length": 64},
+                {"reset_interval": 512, "window_length": 128},
+                {"reset_interval": -1, "window_length": 100},
+            )
+            for made in m.fn.nonsilent_region(x, **options)
+        ],
+        [NOISY],
     ),
     "power_spectrum": Case(
         lambda m, x, y: (
@@ -148,6 +174,9 @@ def write_files(root: Path) -> None:
         for at in range(count):
             pixels = draw(20 + at, 5, 6, 3).tobytes()
             (root / "streams" / stream / f"{at}.ppm").write_bytes(b"P6\n6 5\n255\n" + pixels)
+    (root / "arrays").mkdir()
+    for at in range(3):
+        np.save(root / "arrays" / f"{at}.npy", draw(40 + at, 6, 8, dtype="int32"))
     lines = []
     for name, channels, rate in (("x", 1, 8000), ("y", 2, 16000)):
         with wave.open(str(root / f"{name}.wav"), "wb") as file:
@@ -161,6 +190,22 @@ def write_files(root: Path) -> None:
 
 
 READERS = {
+    "readers.numpy.regions": Case(
+        lambda m: [
+            m.fn.readers.numpy(file_root=f"{m.files}/arrays", **options)
+            for options in (
+                {"roi_start": [1, 2], "roi_shape": [2, 3]},
+                {"roi_start": [1], "roi_end": [3], "roi_axes": [1]},
+                {"rel_roi_start": [0.3, 0.3], "rel_roi_shape": [0.5, 0.4]},
+                {"rel_roi_start": [0.3, 0.3], "rel_roi_end": [0.5, 0.45], "roi_axes": [1, 0]},
+                {"roi_shape": [1, 2]},
+                {"roi_end": [1, 2]},
+                {"roi_start": [4, -1], "roi_shape": [3, 3], "out_of_bounds_policy": "pad", "fill_value": -7},
+                {"roi_start": [4, -1], "roi_shape": [3, 3], "out_of_bounds_policy": "trim_to_shape"},
+            )
+        ],
+        size=3,
+    ),
     "readers.webdataset": Case(
         lambda m: (
             *m.fn.readers.webdataset(paths=f"{m.files}/a.tar", ext=["jpg;png", "cls"]),

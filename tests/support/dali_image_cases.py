@@ -15,6 +15,9 @@ COLOURS: dict[str, list[dict[str, Any]]] = {
     "saturation": [{"saturation": 0.5}, {"saturation": 1.7}],
 }
 SPACES = ("RGB", "BGR", "GRAY", "YCbCr")
+MASKS = [draw(26, 64, 48, 1), draw(27, 33, 50, 1), draw(28, 100, 75, 1), draw(29, 40, 319, 1)]
+MEAN = np.array([[[124, 116, 104]]], np.float32)
+ROWS = np.arange(4, dtype=np.float32).reshape(4, 1, 1)
 
 IMAGES = {
     **{
@@ -154,6 +157,52 @@ IMAGES = {
         ],
         [PIXELS],
         "HWC",
+    ),
+    "resize.nearest": Case(
+        lambda m, x: [
+            m.fn.resize(x, interp_type=m.types.INTERP_NN, **options)
+            for options in (
+                {"size": [224, 40]},  # places exactly between two pixels
+                {"resize_shorter": 30},
+                {"resize_longer": 77, "antialias": False},
+                {"resize_x": 77, "resize_y": 30, "subpixel_scale": False},
+                {"size": [-50, 60], "roi_start": [3.3, 48.0], "roi_end": [30.7, 2.0]},
+            )
+        ],
+        [MASKS],
+        "HWC",
+    ),
+    "resize.save_attrs": Case(
+        lambda m, x: (
+            *m.fn.resize(x, resize_shorter=4, save_attrs=True, interp_type=m.types.INTERP_NN),
+            m.fn.resize(x, size=[3, 4], roi_start=[1, 1], roi_end=[3, 4], save_attrs=True)[1],
+        ),
+        [PIXELS],
+        "HWC",
+    ),
+    "crop.whole": Case(
+        lambda m, x: (
+            m.fn.crop(x, crop_h=0, crop_w=2),
+            m.fn.crop(x, crop_h=3, crop_w=-1),
+            m.fn.crop(x, crop=[-1, 2]),
+            m.fn.crop_mirror_normalize(x, crop_h=-2.0, crop_w=2, std=[1.0]),
+        ),
+        [PIXELS],
+        "HWC",
+    ),
+    "normalize.arrays": Case(
+        lambda m, x: (
+            m.fn.normalize(x, mean=m.types.Constant(MEAN), stddev=2.0, axes=[0, 1]),
+            m.fn.normalize(x, mean=MEAN, stddev=2.0),
+            m.fn.normalize(x, mean=MEAN, axes=[0, 1]),
+            m.fn.normalize(x, mean=m.fn.reductions.mean(x, axes=[0, 1], keep_dims=True), axis_names="HW"),
+            m.fn.normalize(x, mean=ROWS, stddev=ROWS + 1),
+            m.fn.normalize(x, stddev=np.arange(1, 13, dtype=np.float32).reshape(4, 1, 3), axis_names="W"),
+        ),
+        [[draw(31, 4, 5, 3), draw(32, 4, 7, 3)]],
+        "HWC",
+        rtol=1e-5,
+        atol=3e-5,
     ),
     "noise.none": Case(
         lambda m, x: (

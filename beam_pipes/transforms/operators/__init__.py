@@ -29,7 +29,7 @@ _CHAPTERS: dict[str, str] = {
         "spectrogram to_decibels"
     ),
     "coordinates": (
-        "bb_flip bbox_paste coord_flip coord_transform random_bbox_crop transforms.combine transforms.crop "
+        "bb_flip bbox_paste box_encoder coord_flip coord_transform random_bbox_crop transforms.combine transforms.crop "
         "transforms.rotation transforms.scale transforms.shear transforms.translation"
     ),
     "decoders": "decoders.image decoders.image_crop decoders.image_random_crop decoders.image_slice peek_image_shape",
@@ -40,7 +40,7 @@ _CHAPTERS: dict[str, str] = {
         "erase gaussian_blur grid_mask jpeg_compression_distortion multi_paste noise.gaussian noise.salt_and_pepper "
         "noise.shot paste"
     ),
-    "image.resize": "random_resized_crop resize resize_crop_mirror",
+    "image.resize": "random_crop_generator random_resized_crop resize resize_crop_mirror",
     "image.warps": "rotate warp_affine",
     "joining": "cat one_hot pad stack",
     "random": "random.beta random.choice random.coin_flip random.normal random.uniform",
@@ -114,11 +114,53 @@ ALIASES: dict[str, str] = {
 }
 
 
+_WARP = "an affine map is `warp_affine`; others are `python_function`"
+_PIXELS = "OpenCV has it: `python_function`"
+_VIDEO = "`readers.video` reads files; decode bytes by PyAV in a `python_function`"
+_OLD = "the format of a discontinued framework: convert it to TFRecords"
+_MASKS = "masks as NumPy arrays, in `python_function`"
+
+#: DALI's operators that we do not have → why, and what to use. Messages and docs/operators.md are made from it.
+ABSENT: dict[str, str] = {
+    **dict.fromkeys(["clahe", "debayer", "equalize", "filter", "laplacian"], _PIXELS),
+    **dict.fromkeys(["experimental.warp_perspective", "sphere", "water"], _WARP),
+    **dict.fromkeys(["decoders.video", "experimental.inputs.video"], _VIDEO),
+    **dict.fromkeys(["readers.caffe", "readers.caffe2", "readers.mxnet"], _OLD),
+    **dict.fromkeys([f"segmentation.{one}" for one in ("random_mask_pixel", "random_object_bbox")], _MASKS),
+    "bbox_rotate": "boxes as NumPy arrays, in `python_function`",
+    "segmentation.select_masks": _MASKS,
+    "dl_tensor_python_function": "`python_function` takes NumPy arrays",
+    "dump_image": "write from a `python_function`",
+    "experimental.readers.fits": "an export to `.npy` is read by `readers.numpy`",
+    "per_frame": "layouts are declared by the source of samples",
+    "roi_random_crop": "`random.uniform` gives the anchor of a `slice`",
+    "sequence_rearrange": "`element_extract` and `stack`",
+    "tensor_resize": "`resize` for images; there are no volumes",
+}
+
+
+def what_instead(name: str) -> str:
+    """The end of a message about an operator, or a family, that only DALI has; nothing for other names.
+
+    `bbox_rotate` → " It is one of DALI's operators that are absent here: boxes as NumPy arrays, in `python_function`."
+    """
+    for full, why in ABSENT.items():
+        if _letters(full) == _letters(name):
+            return f" It is one of DALI's operators that are absent here: {why}."
+    family = [one for one in ABSENT if one.startswith(f"{name}.")]
+    return f" DALI's operators {', '.join(family)} are absent here: {ABSENT[family[0]]}." if family else ""
+
+
+def _letters(name: str) -> str:
+    return name.removeprefix("experimental.").replace("_", "").lower()
+
+
 def operator_class(name: str) -> type[Operator]:
     """The class of an operator, `random.coin_flip` → `CoinFlip`; loaded on first use."""
     place = OPERATORS.get(name)
     if place is None:
-        raise GraphError(f"there is no operator {name!r}.{nearest(name, OPERATORS)}")
+        near = what_instead(name) or nearest(name, OPERATORS)
+        raise GraphError(f"there is no operator {name!r}.{near}")
     module, _, attribute = place.partition(":")
     found: type[Operator] = getattr(importlib.import_module(module), attribute)
     found.op_name = name
@@ -195,7 +237,8 @@ def _module(module: str, family: str, named: Callable[[str], str], make: Callabl
     def load(name: str) -> object:
         found = names.get(name) or older.get(name)
         if found is None:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}.{nearest(name, listed())}")
+            near = what_instead(".".join(filter(None, [family, name]))) or nearest(name, listed())
+            raise AttributeError(f"module {module!r} has no attribute {name!r}.{near}")
         made = make(found)
         setattr(sys.modules[module], name, made)
         return made

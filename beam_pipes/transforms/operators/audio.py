@@ -458,7 +458,8 @@ class NonsilentRegion(Operator):
     cutoff_db = Argument("float", default=-60.0, doc="level in dB below which a window is silent")
     window_length = Argument("int", default=2048, doc="samples of a window, at most those of the wave")
     reference_power = Argument("float", default=0.0, doc="the mean square that is 0 dB; 0: the highest of the wave")
-    without_effect = (*Operator.without_effect, "reset_interval")
+    reset_interval = Constant("int", default=8192, doc="after so many samples floats are summed anew; -1: never")
+    version = "2"
 
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         return [TensorSpec.of("int32", ()), TensorSpec.of("int32", ())]
@@ -467,12 +468,33 @@ class NonsilentRegion(Operator):
         self, sample: Sample, wave: Array, *, cutoff_db: float, window_length: int, reference_power: float
     ) -> tuple[np.int32, np.int32]:
         length = max(1, min(window_length, len(wave)))
-        sums = np.concatenate([[0.0], np.cumsum(np.square(wave, dtype=np.float64))])
-        powers = (sums[length:] - sums[:-length]) / length
-        most = reference_power or powers.max(initial=0.0)
-        loud = np.flatnonzero((powers >= most * 10 ** (cutoff_db / 10)) & (powers > 0))
+        powers = _window_powers(wave, length, len(wave) if self.reset_interval < 1 else self.reset_interval)
+        most = np.float32(reference_power) or powers.max(initial=0.0)
+        loud = np.flatnonzero((powers >= most * np.float32(10 ** (cutoff_db / 10))) & (powers > 0))
         found = (loud[0], loud[-1] - loud[0] + length) if len(loud) else (0, 0)
         return np.int32(found[0]), np.int32(found[1])
+
+
+def _window_powers(wave: Array, length: int, reset_interval: int) -> Array:
+    """The mean squares of all windows of `length` samples, float32.
+
+    Integers are summed exactly. Floats are summed in float32, where a window takes over the sum of the one before: its
+    errors decide whether a window at the cutoff counts, so the order of additions is DALI's.
+    """
+    if wave.dtype.kind in "iu":
+        sums = np.concatenate([[0], np.cumsum(np.square(wave, dtype=np.int64))])
+        return np.asarray((sums[length:] - sums[:-length]) / length, np.float32)
+    squares = np.square(wave, dtype=np.float32)
+    powers = np.zeros(max(len(wave) - length + 1, 0), np.float32)
+    begin = 0
+    while begin < len(powers):
+        end = max(min(begin + reset_interval, len(wave)) - length + 1, begin + 1)
+        steps = np.empty(2 * (end - begin) - 1, np.float32)
+        steps[0] = np.add.accumulate(squares[begin : begin + length])[-1]
+        steps[1::2], steps[2::2] = -squares[begin : end - 1], squares[begin + length : end + length - 1]
+        powers[begin:end] = np.add.accumulate(steps)[::2] / np.float32(length)
+        begin = end
+    return powers
 
 
 class PowerSpectrum(Operator):

@@ -390,3 +390,71 @@ class RandomBBoxCrop(Operator):
         if self.bbox_prune_threshold is not None:
             kept = shared >= self.bbox_prune_threshold * np.maximum(area, 1e-12)
         return kept if kept.any() or not len(corners) else None
+
+
+class BoxEncoder(Operator):
+    """Matches boxes with the default boxes of SSD (Liu et al., 2016): boxes (n, 4) as left, top, right, bottom, and
+    labels (n,) → a box (anchors, 4) float32 and a label (anchors,) int32 for each anchor.
+
+    An anchor has the box that it overlaps most, if their intersection over union is above `criteria`; and every box the
+    anchor that overlaps it most. Boxes are given as centre, width and height: those of the match, and of an anchor
+    without one, which has label 0. With `offset` they are differences from the anchor, `(centre - centre of the anchor)
+    / size of the anchor` and `log(size / size of the anchor)`, less `means`, divided by `stds`; 0 without a match.
+    """
+
+    inputs = ("bboxes", "labels")
+    num_outputs = 2
+    anchors = Constant("matrix", doc="default boxes, four numbers each: left, top, right, bottom")
+    criteria = Constant("float", default=0.5, doc="least intersection over union of a match", least=0, most=1)
+    offset = Constant("bool", default=False, doc="whether boxes are differences from their anchors")
+    scale = Constant("float", default=1.0, doc="a factor of boxes and anchors before differences are taken")
+    means = Constant("floats", default=(0.0, 0.0, 0.0, 0.0), doc="subtracted from differences", sizes=(4,))
+    stds = Constant("floats", default=(1.0, 1.0, 1.0, 1.0), doc="differences are divided by them", sizes=(4,))
+
+    def check(self) -> None:
+        if not len(self.anchors) or len(self.anchors) % 4:
+            raise self.argument_error(f"anchors should be four numbers each, got {len(self.anchors)} in all.")
+        self._corners = np.asarray(self.anchors, np.float32).reshape(-1, 4)
+        if not (self._corners[:, 2:] > self._corners[:, :2]).all():
+            raise self.argument_error("anchors should be left, top, right, bottom, with right > left and bottom > top.")
+
+    def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
+        count = len(self._corners)
+        return [TensorSpec.of("float32", (count, 4)), TensorSpec.of("int32", (count,))]
+
+    def run(self, sample: Sample, bboxes: Array, labels: Array) -> tuple[Array, Array]:
+        boxes, classes = np.asarray(bboxes, np.float32).reshape(-1, 4), np.asarray(labels).ravel()
+        if len(boxes) != len(classes):
+            raise ValueError(f"there are {len(boxes)} boxes and {len(classes)} labels; expected one of each")
+        anchors = _middles(self._corners)
+        found, numbers = np.zeros_like(anchors) if self.offset else anchors.copy(), np.zeros(len(anchors), np.int32)
+        if not len(boxes):
+            return found, numbers
+        shared = _overlaps(boxes, self._corners)
+        # Of several that overlap equally the last one counts, as in DALI.
+        shared[np.arange(len(boxes)), shared.shape[1] - 1 - shared[:, ::-1].argmax(axis=1)] = 2.0
+        best = len(boxes) - 1 - shared[::-1].argmax(axis=0)
+        matched = np.flatnonzero(shared.max(axis=0) > self.criteria)
+        chosen = _middles(boxes)[best[matched]]
+        if self.offset:
+            own, scale = anchors[matched] * np.float32(self.scale), np.float32(self.scale)
+            away = np.concatenate(
+                [(chosen[:, :2] * scale - own[:, :2]) / own[:, 2:], np.log(chosen[:, 2:] * scale / own[:, 2:])], axis=1
+            )
+            chosen = (away - np.asarray(self.means, np.float32)) / np.asarray(self.stds, np.float32)
+        found[matched], numbers[matched] = chosen, classes[best[matched]]
+        return found, numbers
+
+
+def _middles(boxes: Array) -> Array:
+    """Left, top, right, bottom → centre, width and height."""
+    return np.concatenate([(boxes[:, :2] + boxes[:, 2:]) * np.float32(0.5), boxes[:, 2:] - boxes[:, :2]], axis=1)
+
+
+def _overlaps(boxes: Array, anchors: Array) -> Array:
+    """Intersection over union (boxes, anchors) float32."""
+    ends = np.minimum(boxes[:, None, 2:], anchors[None, :, 2:])
+    shared = np.prod(np.clip(ends - np.maximum(boxes[:, None, :2], anchors[None, :, :2]), 0.0, None), axis=2)
+    areas = [np.prod(one[:, 2:] - one[:, :2], axis=1) for one in (boxes, anchors)]
+    made: Array = shared / (areas[0][:, None] + areas[1][None, :] - shared)
+    return made

@@ -4,7 +4,9 @@ axes.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,8 +24,9 @@ class Normalize(Operator):
     `normalize([[1, 2, 3], [4, 5, 9]], axes=[0])` → `[[-1, -1, -1], [1, 1, 1]]`
 
     Mean and deviation are those of each sample over `axes` (all by default), or of the whole batch with `batch`, unless
-    given as one number, or as one for each element along the axis that is not in `axes`. The deviation is computed
-    about a given mean. If the deviation is zero, the result is `shift`.
+    given: as one number, or as an array, constant or data node, of the extents that are not in `axes` and 1 elsewhere
+    (`[[[124, 116, 104]]]` for HWC). Without `axes` those are where the array has 1. The deviation is computed about a
+    given mean. If the deviation is zero, the result is `shift`.
     """
 
     inputs = ("data",)
@@ -31,8 +34,8 @@ class Normalize(Operator):
     axes = Constant("ints", default=None, doc="the axes that mean and deviation are taken over; all by default")
     axis_names = Constant("str", default=None, doc="the same by name")
     batch = Constant("bool", default=False, doc="whether they are taken over all samples of the batch together")
-    mean = Argument("floats", default=None, doc="the mean; computed by default")
-    stddev = Argument("floats", default=None, doc="the standard deviation; computed by default")
+    mean = Argument("matrix", default=None, doc="the mean, an array of any rank; computed by default")
+    stddev = Argument("matrix", default=None, doc="the standard deviation likewise")
     ddof = Constant("int", default=0, doc="the variance is divided by the number of elements less this")
     epsilon = Constant("float", default=0.0, doc="added to the variance")
     scale = Constant("float", default=1.0, doc="the deviation of the result")
@@ -41,24 +44,48 @@ class Normalize(Operator):
 
     exclusive = (("axes", "axis_names"),)
 
+    def __init__(self, constants: Mapping[str, object], *, name: str = "", nodes: Sequence[str] = ()) -> None:
+        # Values are taken row by row, and without `axes` the shape of an array tells them.
+        given = (constants.get("mean"), constants.get("stddev"))
+        self._shapes = [one.shape for one in given if isinstance(one, np.ndarray)]
+        super().__init__(constants, name=name, nodes=nodes)
+
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         self._known = known_axes(self, inputs[0], self.axes, self.axis_names)
         return inputs[0].replace(dtype=self.dtype)
 
-    def _axes(self, ndim: int) -> tuple[int, ...]:
-        """The axes of a batch, where axis 0 counts samples."""
-        return tuple(range(1, ndim)) if self._known is None else tuple(axis % (ndim - 1) + 1 for axis in self._known)
+    def _axes(self, shape: Sequence[int], *given: Value | None) -> tuple[int, ...]:
+        """The axes of a batch of this shape, where axis 0 counts samples, for given means and deviations (n, k)."""
+        every = range(1, len(shape))
+        if self._known is not None:
+            return tuple(axis % (len(shape) - 1) + 1 for axis in self._known)
+        most = max((int(one.shape[1]) for one in given if one is not None), default=1)
+        if most == 1:
+            return tuple(every)
+        for known in self._shapes:
+            if len(known) == len(every) and np.prod(known) == most:
+                return tuple(axis for axis in every if known[axis - 1] == 1)
+        fitting = [
+            left
+            for count in range(1, len(shape))
+            for left in itertools.combinations(every, count)
+            if math.prod(shape[axis] for axis in left) == most and all(shape[axis] > 1 for axis in left)
+        ]
+        if len(fitting) != 1:
+            raise ValueError(f"mean and stddev of {most} numbers need axes, for samples of shape {tuple(shape[1:])}")
+        return tuple(axis for axis in every if axis not in fitting[0])
 
-    def _given(self, xp: Namespace, values: Value, ndim: int, axes: tuple[int, ...]) -> Value:
-        """(n, k) numbers along the remaining axis."""
+    def _given(self, xp: Namespace, values: Value, extents: Sequence[int], axes: tuple[int, ...]) -> Value:
+        """(n, k) numbers along the remaining axes of a batch of these extents."""
         values = cast_to(xp, values, np.dtype("float32"))
-        shape = [values.shape[0]] + [1] * (ndim - 1)
-        if values.shape[1] > 1:
-            left = [axis for axis in range(1, ndim) if axis not in axes]
-            if len(left) != 1:
-                raise ValueError(f"mean and stddev should be one number where {len(left)} axes are not in axes")
-            shape[left[0]] = values.shape[1]
-        return xp.reshape(values, tuple(shape))
+        left = set(range(1, len(extents))).difference(axes if values.shape[1] > 1 else range(len(extents)))
+        shape = [extents[axis] if axis in left else 1 for axis in range(len(extents))]
+        if math.prod(shape) != values.shape[1]:
+            raise ValueError(
+                f"mean and stddev should be one number or {math.prod(shape)}, those of shape {tuple(shape[1:])}, got "
+                f"{values.shape[1]}"
+            )
+        return xp.reshape(values, (values.shape[0], *shape[1:]))
 
     def _normalized(
         self, xp: Namespace, values: Value, mean: Value, variance: Value | None, stddev: Value | None
@@ -70,15 +97,15 @@ class Normalize(Operator):
 
     def run_arrays(self, xp: Namespace, data: Value, *, mean: Value | None, stddev: Value | None) -> Value:
         values = data if dtype_of(data) == np.float64 else cast_to(xp, data, np.dtype("float32"))
-        axes = self._axes(data.ndim)
+        axes = self._axes(data.shape, mean, stddev)
         over = ((0,) if self.batch else ()) + axes
-        mean = xp.mean(values, axis=over, keepdims=True) if mean is None else self._given(xp, mean, data.ndim, axes)
+        mean = xp.mean(values, axis=over, keepdims=True) if mean is None else self._given(xp, mean, data.shape, axes)
         variance = None
         if stddev is None:
             count = max(int(np.prod([data.shape[axis] for axis in over])) - self.ddof, 1)
             variance = xp.sum((values - mean) ** 2, axis=over, keepdims=True) / count
         else:
-            stddev = self._given(xp, stddev, data.ndim, axes)
+            stddev = self._given(xp, stddev, data.shape, axes)
         return self._normalized(xp, values, mean, variance, stddev)
 
     @property
@@ -94,15 +121,14 @@ class Normalize(Operator):
     ) -> Value | TensorList:
         if not len(data) or data.dense is not None:
             return self.run_arrays(np, data.as_array(), mean=mean, stddev=stddev) if len(data) else TensorList([])
-        ndim = data[0].ndim + 1
-        axes = self._axes(ndim)
+        axes = self._axes((1, *data[0].shape), mean, stddev)
         wide = [np.asarray(one, np.float32)[None] for one in data]
         count = max(sum(int(np.prod([one.shape[axis] for axis in axes])) for one in wide), 1)
         if mean is None:
             middle = sum(one.sum(axis=axes, keepdims=True, dtype=np.float64) for one in wide) / count
             middles = [middle] * len(wide)
         else:
-            middles = [self._given(np, mean[i : i + 1], ndim, axes) for i in range(len(wide))]
+            middles = [self._given(np, mean[i : i + 1], one.shape, axes) for i, one in enumerate(wide)]
         stddevs: list[Value | None]
         variance, stddevs = None, [None] * len(wide)
         if stddev is None:
@@ -111,7 +137,7 @@ class Normalize(Operator):
             )
             variance = squares / max(count - self.ddof, 1)
         else:
-            stddevs = [self._given(np, stddev[i : i + 1], ndim, axes) for i in range(len(wide))]
+            stddevs = [self._given(np, stddev[i : i + 1], one.shape, axes) for i, one in enumerate(wide)]
         return TensorList(
             [
                 self._normalized(np, one, np.asarray(middle, np.float32), variance, deviation)[0]

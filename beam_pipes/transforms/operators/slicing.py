@@ -16,7 +16,7 @@ from beam_pipes.graph.tensors import Array, Given, Namespace, Value
 from beam_pipes.transforms.operators.arrays import axes_in, positive_axes, saturated
 
 POLICIES: Final = ("error", "pad", "trim_to_shape")
-_BOUNDS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
+BOUNDS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 
 
 class Slice(Operator):
@@ -66,7 +66,7 @@ class Slice(Operator):
         spec = inputs[0]
         self._layout = spec.layout
         axes = self._axes(spec.layout, spec.ndim)
-        if len(inputs) == 1 and not any(map(self.is_given, _BOUNDS)):
+        if len(inputs) == 1 and not any(map(self.is_given, BOUNDS)):
             raise self.refuse("give start, end, shape (or rel_start, rel_end, rel_shape), or an anchor as second input")
         made = spec.replace(dtype=self.dtype if self.dtype is not None else spec.dtype)
         if spec.shape is None:
@@ -77,11 +77,11 @@ class Slice(Operator):
         return made.replace(shape=tuple(shape))
 
     def _known_extent(self, num_inputs: int, position: int, extent: int | None) -> int | None:
-        if num_inputs > 1 or any(name not in self.constants for name in _BOUNDS):
+        if num_inputs > 1 or any(name not in self.constants for name in BOUNDS):
             return None
         if self.out_of_bounds_policy == "trim_to_shape" and extent is None:
             return None
-        one = {name: None if self.constants[name] is None else self.constants[name] for name in _BOUNDS}
+        one = {name: None if self.constants[name] is None else self.constants[name] for name in BOUNDS}
         if extent is None:
             if one["shape"] is not None and one["rel_start"] is None:
                 return int(one["shape"][position])

@@ -26,13 +26,14 @@ class Cropping(Operator):
     crop = Argument(
         "floats",
         default=None,
-        doc="height and width of the window, or one number for both; 0 is that of the image",
+        doc="height and width of the window, or one number for both; 0 or less is that of the image",
         static=True,
-        least=0,
         sizes=(1, 2),
     )
-    crop_h = Argument("float", default=0.0, doc="the height of the window; 0 is that of the image", static=True)
-    crop_w = Argument("float", default=0.0, doc="the width of the window; 0 is that of the image", static=True)
+    crop_h = Argument(
+        "float", default=None, doc="the height of the window; 0 or less is that of the image", static=True
+    )
+    crop_w = Argument("float", default=None, doc="the width of the window; 0 or less is that of the image", static=True)
     crop_pos_x = Argument(
         "float", default=0.5, doc="position of the window: 0 at the left, 1 at the right", least=0, most=1
     )
@@ -49,7 +50,7 @@ class Cropping(Operator):
     fill_values = Constant("floats", default=0.0, doc="the padding: one value, or one per channel")
 
     def check(self) -> None:
-        given = [name for name in ("crop_h", "crop_w") if self.constants.get(name, 1.0)]
+        given = [name for name in ("crop_h", "crop_w") if self.is_given(name)]
         if self.is_given("crop") and given:
             raise self.argument_error("give one of crop, and crop_h with crop_w.")
         if len(given) == 1:
@@ -79,9 +80,8 @@ class Cropping(Operator):
 
     def _size(self, given: dict[str, Given]) -> tuple[int, int]:
         """(height, width) of the window, fractions cut off as DALI does: 20.7 → 20; 0 for that of the image."""
-        if given["crop"] is not None:
-            return int(given["crop"][0]), int(given["crop"][-1])
-        return int(given["crop_h"]), int(given["crop_w"])
+        sides = given["crop"] if given["crop"] is not None else (given["crop_h"], given["crop_w"])
+        return max(int(sides[0] or 0), 0), max(int(sides[-1] or 0), 0)
 
     def bounds(self, extents: tuple[int, int], given: dict[str, Given]) -> list[tuple[int, int]]:
         """(start, stop) of rows and columns, for an image of (height, width) `extents`."""

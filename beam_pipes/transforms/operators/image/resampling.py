@@ -49,18 +49,30 @@ def wanted_size(extents: Sequence[float], given: Sequence[float], mode: str, max
 
     `wanted_size((720, 1280), (480, 640), "not_larger", ())` → `[360, 640]`
     """
-    scales = [abs(want) / have for want, have in zip(given, extents, strict=True) if want]
+    # In float32, as in DALI: the fractions decide which pixel of a mask is the nearest one.
+    scales = [np.float32(abs(want)) / np.float32(have) for want, have in zip(given, extents, strict=True) if want]
     if not scales:
         return list(extents)
+
+    def scaled(scale: float) -> list[float]:
+        sides = zip(given, extents, strict=True)
+        return [
+            abs(want) if want and np.float32(abs(want)) / np.float32(have) == scale else float(np.float32(have) * scale)
+            for want, have in sides
+        ]
+
     if mode == "stretch":
         size = [abs(want) if want else float(have) for want, have in zip(given, extents, strict=True)]
     elif mode == "not_larger":
-        size = [have * min(scales) for have in extents]
+        size = scaled(min(scales))
     elif mode == "not_smaller":
-        size = [have * max(scales) for have in extents]
+        size = scaled(max(scales))
     else:
-        mean = math.exp(sum(map(math.log, scales)) / len(scales))
-        size = [abs(want) if want else have * mean for want, have in zip(given, extents, strict=True)]
+        mean = scales[0] if len(scales) == 1 else math.exp(sum(map(math.log, scales)) / len(scales))
+        size = [
+            abs(want) if want else float(np.float32(have) * np.float32(mean))
+            for want, have in zip(given, extents, strict=True)
+        ]
     if len(max_size):
         limits = list(max_size) * (len(size) if len(max_size) == 1 else 1)
         if mode in ("not_larger", "not_smaller"):
@@ -164,19 +176,42 @@ def always_stretched(interpolation: DALIInterpType) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def nearest_places(size: int, start: float, end: float, length: int) -> Array:
-    """(size,) int64: the source pixel of each pixel, where [start, end) of `length` pixels becomes `size` pixels."""
-    places = np.floor(start + (np.arange(size) + 0.5) * ((end - start) / size)).astype(np.int64)
-    held: Array = np.clip(places, 0, length - 1)
+def nearest_places(size: int, start: float, end: float, length: int, *, is_rows: bool) -> Array:
+    """(size,) int64: the source pixel of each pixel, where [start, end) of `length` pixels becomes `size` pixels.
+
+    Where a place is exactly between two pixels, its rounding decides, and a mask would get another class: places are
+    float32 as in DALI, which adds up those of rows and multiplies those of columns.
+    """
+    scale = (np.float32(end) - np.float32(start)) / np.float32(size)
+    places = (np.arange(size, dtype=np.float32) + np.float32(0.5)) * scale + np.float32(start)
+    if is_rows:
+        steps = np.full(size, scale, np.float32)
+        steps[:1] = np.float32(0.5) * scale + np.float32(start)
+        places = np.add.accumulate(steps)
+    held: Array = np.clip(np.floor(places).astype(np.int64), 0, length - 1)
     return held
 
 
 @functools.lru_cache(maxsize=256)
-def weights(size: int, start: float, end: float, length: int, interpolation: DALIInterpType, stretched: bool) -> Array:
-    """(size, length) float32: `weights @ column` resamples [start, end) of `length` pixels to `size` pixels."""
+def weights(
+    size: int,
+    start: float,
+    end: float,
+    length: int,
+    interpolation: DALIInterpType,
+    stretched: bool,
+    *,
+    is_rows: bool = True,
+) -> Array:
+    """(size, length) float32: `weights @ column` resamples [start, end) of `length` pixels to `size` pixels.
+
+    From the end to the start if that is less: mirrored.
+    """
+    if start > end and interpolation != DALIInterpType.INTERP_NN:
+        return np.ascontiguousarray(weights(size, end, start, length, interpolation, stretched, is_rows=is_rows)[::-1])
     if interpolation == DALIInterpType.INTERP_NN:
         made = np.zeros((size, length), np.float32)
-        made[np.arange(size), nearest_places(size, start, end, length)] = 1.0
+        made[np.arange(size), nearest_places(size, start, end, length, is_rows=is_rows)] = 1.0
         return made
     function, reach = FILTERS[interpolation]
     scale = (end - start) / size
@@ -300,9 +335,12 @@ def resized(
     if image.size == 0:
         raise ValueError(f"an image of shape {image.shape} has no pixels to be resized")
     if filters == (DALIInterpType.INTERP_NN,) * 2:
-        places = nearest_places(target.height, *rows, height), nearest_places(target.width, *columns, width)
-        made = saturated(np, image[places[0][:, None], places[1][None, :]], dtype)
-    elif image.dtype == np.uint8 == dtype and set(filters) <= _LINEAR and image.shape[2] <= _MOST_CHANNELS:
+        places = (
+            nearest_places(target.height, *target.rows, height, is_rows=True),
+            nearest_places(target.width, *target.columns, width, is_rows=False),
+        )
+        return np.asarray(saturated(np, image[places[0][:, None], places[1][None, :]], dtype))
+    if image.dtype == np.uint8 == dtype and set(filters) <= _LINEAR and image.shape[2] <= _MOST_CHANNELS:
         made = linearly_resized(image, (target.height, target.width), rows, columns, stretched)
     elif _is_for_pillow(image, filters, scales, antialias, rows, columns):
         # Between rows and columns Pillow rounds and clips overshoot, but not in floats.
@@ -315,7 +353,7 @@ def resized(
             resample(
                 image,
                 weights(target.height, *rows, height, filters[0], stretched[0]),
-                weights(target.width, *columns, width, filters[1], stretched[1]),
+                weights(target.width, *columns, width, filters[1], stretched[1], is_rows=False),
             ),
             dtype,
         )

@@ -36,7 +36,8 @@ class Resize(Operator):
 
     An extent of 0 is open: `mode` determines it ("default": scaled like the other one; "stretch": kept), and
     how two extents go together ("not_larger", "not_smaller": the aspect ratio is kept). A negative extent mirrors.
-    If images shrink, filters are stretched against aliasing. On the host uint8 images are resampled in exact
+    If images shrink, filters are stretched against aliasing. With `save_attrs` the size of each image before, (height,
+    width) int32, is a second output. On the host uint8 images are resampled in exact
     arithmetic, on the device with matrices in float32: results are within 1 of each other.
     """
 
@@ -44,7 +45,7 @@ class Resize(Operator):
     without_effect = (*Operator.without_effect, "minibatch_size", "temp_buffer_hint")
     devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
     rounds_by_place = True
-    version = "2"
+    version = "3"
     size = Argument(
         "floats", default=None, doc="height and width in pixels, or one number for both", static=True, sizes=(1, 2)
     )
@@ -63,6 +64,7 @@ class Resize(Operator):
     min_filter = Constant(DALIInterpType, default=None, doc="the same if images shrink")
     mag_filter = Constant(DALIInterpType, default=None, doc="the same if images grow")
     dtype = Constant("dtype", default=None, doc="the dtype of the output: that of the input, or float32")
+    save_attrs = Constant("bool", default=False, doc="whether sizes before are an output")
 
     together = (("roi_start", "roi_end"),)
 
@@ -77,8 +79,14 @@ class Resize(Operator):
         value = self.constants.get(name, "a node")
         return value is None or (not isinstance(value, (str, np.ndarray)) and value == 0)
 
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        spec = inputs[0]
+    def output_count(self) -> int:
+        return 2 if self.save_attrs else 1
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec | list[TensorSpec]:
+        made = self._resized_spec(inputs[0])
+        return [made, TensorSpec.of("int32", (2,))] if self.save_attrs else made
+
+    def _resized_spec(self, spec: TensorSpec) -> TensorSpec:
         self._layout = image_layout(self, spec)
         if self.dtype is not None and spec.dtype is not None and self.dtype not in (spec.dtype, np.dtype("float32")):
             raise self.refuse(f"dtype should be that of the input ({spec.dtype}) or float32, got {self.dtype}")
@@ -119,7 +127,14 @@ class Resize(Operator):
     def _filters(self) -> dict[str, DALIInterpType]:
         return {"min_filter": self.min_filter or self.interp_type, "mag_filter": self.mag_filter or self.interp_type}
 
-    def run(self, sample: Sample, image: Array, **given: Given) -> Array:
+    def run(self, sample: Sample, image: Array, **given: Given) -> Array | tuple[Array, Array]:
+        made = self._resized(image, **given)
+        if not self.save_attrs:
+            return made
+        names = layout_of(self._layout, image.ndim)
+        return made, np.array([image.shape[names.index("H")], image.shape[names.index("W")]], np.int32)
+
+    def _resized(self, image: Array, **given: Given) -> Array:
         names = layout_of(self._layout, image.ndim)
         target = target_of((image.shape[names.index("H")], image.shape[names.index("W")]), **given, **self._shared())
         dtype = image.dtype if self.dtype is None else self.dtype
@@ -129,7 +144,7 @@ class Resize(Operator):
             lambda one: resized(one, target, antialias=self.antialias, dtype=dtype, **self._filters),
         )
 
-    def run_arrays(self, xp: Namespace, images: Value, **given: Given) -> Value:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Given) -> Value | tuple[Value, Value]:
         names = layout_of(self._layout, images.ndim - 1)
         dtype = dtype_of(images) if self.dtype is None else self.dtype
         axes = [1 + names.index("H"), 1 + names.index("W")]
@@ -140,12 +155,14 @@ class Resize(Operator):
             scale = (end - start) / size
             one = self._filters["min_filter" if scale > 1 else "mag_filter"]
             stretched = scale > 1 and (self.antialias or always_stretched(one))
-            matrix = weights(size, start, end, images.shape[axis], one, stretched)
-            if span[0] > span[1]:
-                matrix = np.ascontiguousarray(matrix[::-1])
+            matrix = weights(size, *span, images.shape[axis], one, stretched, is_rows=axis == axes[0])
             table = placed_like(xp, matrix, values)
             values = xp.moveaxis(xp.tensordot(values, table, axes=([axis], [1])), -1, axis)
-        return saturated(xp, values, dtype)
+        made = saturated(xp, values, dtype)
+        if not self.save_attrs:
+            return made
+        sizes = np.array([[images.shape[axis] for axis in axes]] * len(images), np.int32)
+        return made, placed_like(xp, sizes, images)
 
 
 _DRAWS_EACH = 4
@@ -160,18 +177,45 @@ class ResizeCropMirror(Resize, Cropping):
     def check(self) -> None:
         super().check()
         Cropping.check(self)
+        if self.save_attrs:
+            raise self.argument_error("it has no save_attrs: resize first, then crop and flip.")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        spec = super().infer(*inputs)
+        spec = self._resized_spec(inputs[0])
         return with_size(spec, self._layout, *self.prepare(spec), self.dtype)
 
     def run(self, sample: Sample, image: Array, **given: Given) -> Array:
         mirror = given.pop("mirror")
         window = {name: given.pop(name) for name in Cropping.arguments if name in given}
         names = layout_of(self._layout, image.ndim)
-        cut = self.cut_one(super().run(sample, image, **given), names, window)
+        cut = self.cut_one(self._resized(image, **given), names, window)
         flipped = {"W": mirror & 1, "H": mirror & 2}
         return cut[tuple(slice(None, None, -1 if flipped.get(name) else 1) for name in names)]
+
+
+class RandomCropGenerator(Operator):
+    """Draws windows as `random_resized_crop` does: the shape of an image → start and shape of a window, (2,) int32.
+
+    start, shape = fn.random_crop_generator(fn.peek_image_shape(encoded))
+    images = fn.decoders.image_slice(encoded, start, shape, axes=[0, 1])
+    """
+
+    inputs = ("shape",)
+    random = True
+    random_area = positive_range(default=(0.08, 1.0), doc="least and largest part of the image's area", most=1)
+    random_aspect_ratio = positive_range(default=(0.75, 4.0 / 3.0), doc="least and largest width / height")
+    num_attempts = Constant("int", default=10, doc="maximum number of windows tried", least=1)
+    num_outputs = 2
+
+    def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
+        return [TensorSpec.of("int32", (2,))] * 2
+
+    def run(self, sample: Sample, shape: Array) -> list[Array]:
+        if shape.ndim != 1 or len(shape) < 2 or shape[:2].min() < 1:
+            raise ValueError(f"the shape of an image should be (height, width, …), got {shape.tolist()}")
+        draws = sample.uniform(_DRAWS_EACH * self.num_attempts).reshape(-1, _DRAWS_EACH)
+        window = random_window(self, int(shape[0]), int(shape[1]), draws)
+        return [np.array(window[:2], np.int32), np.array(window[2:], np.int32)]
 
 
 class RandomResizedCrop(Operator):
@@ -235,9 +279,11 @@ class RandomResizedCrop(Operator):
         made = {"windows": np.array(windows, np.int32).reshape(-1, 4)}
         if DALIInterpType.INTERP_NN in self._filters.values():
             rows, columns = int(self.size[0]), int(self.size[-1])
-            made["rows"] = _stack([nearest_places(rows, top, top + h, height) for top, _, h, _ in windows], rows)
+            made["rows"] = _stack(
+                [nearest_places(rows, top, top + h, height, is_rows=True) for top, _, h, _ in windows], rows
+            )
             made["columns"] = _stack(
-                [nearest_places(columns, left, left + w, width) for _, left, _, w in windows], columns
+                [nearest_places(columns, left, left + w, width, is_rows=False) for _, left, _, w in windows], columns
             )
         return made
 

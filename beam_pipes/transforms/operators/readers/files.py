@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.sources.file_source import FileContent, Files
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
+from beam_pipes.transforms.operators.slicing import BOUNDS, POLICIES, Slice
 
 if TYPE_CHECKING:
     from beam_pipes.sources.digests import DigestCache
@@ -163,7 +164,7 @@ class FileReader(Reader):
     file_root = Constant("str", default=None, doc="the directory that holds files")
     file_list = Constant("str", default=None, doc="a text file with one name per line")
     files = Constant("strs", default=None, doc="paths of files, in the order in which they are numbered")
-    exclusive = (("files", "file_list"),)
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = (("files", "file_list"),)
 
     def check(self) -> None:
         super().check()
@@ -302,10 +303,55 @@ class Numpy(FileReader):
 
     With `file_root`, files are those below it in the order of their relative names; with `file_list`, a text file with
     one name per line, relative to `file_root` or to the directory of the list. Arrays of Python objects are refused.
+
+    With `roi_start`, `roi_end`, `roi_shape`, or those in parts of the extent, only a region is read: the window that
+    `slice` cuts.
     """
 
+    version = "2"
     file_root = Constant("str", default=None, doc="the directory that contains the files")
     file_filter = Constant("str", default="*.npy", doc="a glob over names of files below file_root")
+    roi_start = Constant("ints", default=None, doc="start of the region, in elements; 0 by default")
+    rel_roi_start = Constant("floats", default=None, doc="the same in parts of the extent")
+    roi_end = Constant("ints", default=None, doc="end of the region; that of the array by default")
+    rel_roi_end = Constant("floats", default=None, doc="the same in parts of the extent")
+    roi_shape = Constant("ints", default=None, doc="number of elements of the region")
+    rel_roi_shape = Constant("floats", default=None, doc="the same in parts of the extent")
+    roi_axes = Constant("ints", default=None, doc="the axes that the numbers are for; all, in order, by default")
+    out_of_bounds_policy = Constant(
+        "str", default="error", doc="the policy for regions beyond the array", choices=POLICIES
+    )
+    fill_value = Constant("float", default=0.0, doc="the padding")
+
+    exclusive = (
+        *FileReader.exclusive,
+        ("roi_start", "rel_roi_start"),
+        ("roi_end", "rel_roi_end", "roi_shape", "rel_roi_shape"),
+    )
+
+    def check(self) -> None:
+        super().check()
+        given = {one: getattr(self, one.replace("rel_", "rel_roi_") if "_" in one else f"roi_{one}") for one in BOUNDS}
+        lengths = {len(one) for one in [*given.values(), self.roi_axes] if one is not None}
+        if len(lengths) > 1:
+            raise self.argument_error("roi_axes, start and end or shape of a region should be equally many numbers.")
+        self._region: Slice | None = None
+        if any(one is not None for one in given.values()):
+            axes = range(lengths.pop()) if self.roi_axes is None else self.roi_axes
+            others = {"out_of_bounds_policy": self.out_of_bounds_policy, "fill_values": self.fill_value}
+            self._region = Slice({**given, **others, "axes": list(axes)}, name=self.name)
+            self._region.infer(TensorSpec())
+
+    def _read(self, file: str | io.BytesIO) -> Array:
+        if self._region is None:
+            return np.asarray(np.load(file, allow_pickle=False))
+        array = np.load(file, mmap_mode="r" if isinstance(file, str) else None, allow_pickle=False)
+        if self.roi_axes is None and array.ndim != len(self._region.axes):
+            raise ValueError(
+                f"the array has {array.ndim} axes, and the region is given for {len(self._region.axes)}: name them in "
+                "roi_axes"
+            )
+        return np.array(self._region.run(None, array, **{name: self._region.constants[name] for name in BOUNDS}))
 
     def open(self) -> RecordStore:
         names, paths = self._found()
@@ -315,7 +361,7 @@ class Numpy(FileReader):
         return Described(
             [f"{name}@0" for name in names],
             files,
-            lambda at: [np.load(paths[at], allow_pickle=False)],
+            lambda at: [self._read(paths[at])],
             lambda at: MadeFrom([paths[at]], is_whole_file=True),
         )
 
@@ -341,7 +387,7 @@ class Numpy(FileReader):
     def from_source(self, value: FileContent | int) -> Sequence[Array]:
         if isinstance(value, int):
             return super().from_source(value)
-        return [np.load(io.BytesIO(value.content), allow_pickle=False)]
+        return [self._read(io.BytesIO(value.content))]
 
 
 class Described(RecordStore):
