@@ -17,7 +17,7 @@ WORKDIR /source
 COPY setup.py pyproject.toml constraints.txt README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv pip install --python "$(command -v python)" --prefix /install --constraint constraints.txt \
-    --requirement setup.py --extra beam --extra text --extra gcs --extra s3 --extra azure
+    --requirement pyproject.toml --extra beam --extra text --extra gcs --extra s3 --extra azure
 COPY beam_pipes beam_pipes
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv pip install --python "$(command -v python)" --prefix /install --no-deps .
@@ -25,7 +25,7 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 FROM packages AS packages-tft
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv pip install --python "$(command -v python)" --prefix /install --constraint constraints.txt \
-    --requirement setup.py --extra tft
+    --requirement pyproject.toml --extra tft
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS root
 COPY --from=packages /install /usr/local

@@ -35,10 +35,10 @@ DEMO_DIR ?= .demo/python_source
 .PHONY: install browser demo test pythons lint docs bench clean
 install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP)
 
-$(STAMP): setup.py constraints.txt
+$(STAMP): setup.py pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv==0.9.30
-	$(BIN)/uv pip install $(COMPILE) --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/uv pip install $(COMPILE) --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[all]' --group dev
 	touch $@
 
 $(STUBS): $(shell find beam_pipes/transforms/operators beam_pipes/graph -name '*.py') | $(STAMP)

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from beam_pipes.transforms.operators.stubs import stubs
-from reference_pages import api_pages, command_page, error_page, figures, formats_page, notebook, operators_page, rooms
+from reference_pages import (
+    api_pages,
+    assistants,
+    command_page,
+    error_page,
+    figures,
+    formats_page,
+    notebook,
+    operators_page,
+    pythons,
+    rooms,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,11 +28,13 @@ def made_pages() -> dict[str, str]:
         "docs/cli.md": command_page.page(),
         "docs/errors.md": error_page.page(),
         "docs/file-formats.md": formats_page.page(),
+        "docs/install.md": pythons.page(),
         "docs/operators.md": operators_page.page(),
         "docs/quickstart.ipynb": notebook.notebook(),
         "CONTRIBUTING.md": rooms.contributing(),
         **figures.pages(),
         **api_pages.pages(),
+        **assistants.pages(),
         **{f"beam_pipes/transforms/{path}": text for path, text in stubs().items()},
     }
 

@@ -144,7 +144,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3000,
+        3270,
         "the command line",
         ENGINE
         | SOURCES

@@ -233,7 +233,7 @@ exit 1
             ("PYTHON=x make demo DEMO_DIR=y  # comment", None),
             ("make cake", "the Makefile has no target ['cake']"),
             ("pip install 'beam-pipes[gcs,tf]'", None),
-            ("pip install 'beam-pipes[gsc]'", "setup.py has no extra ['gsc']"),
+            ("pip install 'beam-pipes[gsc]'", "pyproject.toml has no extra ['gsc']"),
             ("python -m benchmarks.build --json x.json", None),
             ("python -m benchmarks.built", "there is no module benchmarks.built"),
             ("python -m benchmarks.build --jason x", "benchmarks.build has no option ['--jason']"),

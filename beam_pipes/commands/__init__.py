@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 # Command → the first paragraph of its help, so that the list of commands can be shown without importing any.
 SUMMARIES = {
+    "new": "Write a project that runs: a declaration, its test, a training loop and a little text.",
     "build": "Build a cache, or resume an interrupted build. Options after -- go to Beam.",
     "tokens": "Build a cache of token ids from text or chat messages, ready for packing. Options after -- go to Beam.",
     "images": "Build a cache of images and labels from folders or tar archives. Options after -- go to Beam.",
@@ -68,6 +69,7 @@ _CHAPTERS = {
     "gc": "caches",
     "images": "recipes",
     "jobs": "build",
+    "new": "start",
     "replay-dead": "records",
     "report": "caches",
     "stats": "caches",
@@ -155,7 +157,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="beam-pipes",
     cls=_Commands,
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Declare once, cache with Apache Beam, train from ordinary TFRecords.\n\n"
@@ -164,5 +166,8 @@ app = typer.Typer(
 
 
 @app.callback()
-def _no_options_of_its_own() -> None:
-    pass
+def _without_a_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        from beam_pipes.commands.start import show_what_is_here
+
+        show_what_is_here()

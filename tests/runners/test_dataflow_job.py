@@ -110,7 +110,7 @@ def beam_pipes_sdist(tmp_path_factory: pytest.TempPathFactory) -> str:
         text=True,
         check=True,
     ).stdout.split()
-    for name in [*files, "setup.py", "README.md", "pyproject.toml"]:
+    for name in [*files, "setup.py", "pyproject.toml", "README.md", "LICENSE"]:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_bytes((ROOT / name).read_bytes())
     return str(source_distribution(str(tree / "setup.py"), tmp_path_factory.mktemp("sdist")))

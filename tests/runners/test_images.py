@@ -3,7 +3,6 @@ each target laid out in a directory where Beam's boot program starts a worker.""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -17,6 +16,8 @@ import kubernetes_validate
 import pytest
 import yaml
 from dockerfile_parse import DockerfileParser
+
+from reference_pages.pythons import extras
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
@@ -60,25 +61,18 @@ def test_the_linter_has_nothing_to_say(tmp_path: Path) -> None:
     assert {"DL3013", "DL3002"} <= set(re.findall(r"DL\d+", _lint(bad))), "it would have"
 
 
-def test_versions_are_those_of_setup_py() -> None:
-    setup, args = (ROOT / "setup.py").read_text(), _args()
-    [beam] = set(re.findall(r'"apache-beam\[[^]]*\]==([\d.]+)"', setup))
-    [version] = re.findall(r'^    version="([\d.]+)"', setup, re.MULTILINE)
-    [(lowest, beyond)] = re.findall(r'python_requires=">=3\.(\d+),<3\.(\d+)"', setup)
+def test_versions_are_those_of_the_metadata() -> None:
+    project, args = (ROOT / "pyproject.toml").read_text(), _args()
+    [beam] = set(re.findall(r'"apache-beam\[[^]]*\]==([\d.]+)"', project))
+    [version] = re.findall(r'^version = "([\d.]+)"', project, re.MULTILINE)
     text = DOCKERFILE.read_text()
 
     assert args["BEAM_VERSION"] == beam
     assert f"apache-beam=={beam}\n" in (ROOT / "constraints.txt").read_text()
-    assert int(lowest) <= int(args["PYTHON_VERSION"].removeprefix("3.")) < int(beyond)
+    assert f'"Programming Language :: Python :: {args["PYTHON_VERSION"]}"' in project
     assert set(re.findall(r"/beam-pipes:([\d.]+)", text)) == {version}
     assert re.findall(r"uv==([\d.]+)", text) == re.findall(r"uv==([\d.]+)", (ROOT / "Makefile").read_text())[:1]
-    assigned = {
-        node.targets[0].id: node.value
-        for node in ast.parse(setup).body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    extras = {key.value for key in assigned["EXTRAS"].keys}
-    assert set(re.findall(r"--extra (\w+)", text)) <= extras
+    assert set(re.findall(r"--extra (\w+)", text)) <= extras().keys()
     for manifest in MANIFESTS:
         assert set(re.findall(r"/beam-pipes:(\S+)", manifest.read_text())) == {version}, manifest
 
@@ -125,7 +119,7 @@ def test_the_flex_template_is_the_worker_with_a_launcher_and_the_file_that_it_ru
 
 def test_the_large_layer_depends_on_requirements_alone() -> None:
     steps = _stages()["packages"]
-    installs = next(at for at, step in enumerate(steps) if "--requirement setup.py" in step["value"])
+    installs = next(at for at, step in enumerate(steps) if "--requirement pyproject.toml" in step["value"])
     copied = [step["value"].split() for step in steps[:installs] if step["instruction"] == "COPY"]
 
     assert copied == [["setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "./"]]

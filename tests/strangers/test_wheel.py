@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -51,19 +52,23 @@ THEIRS = {
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The Python of an environment that has the wheel, and everything else from this one's."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree, made = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "beam_pipes"]
     files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for name in [*files, "setup.py", "README.md", "pyproject.toml"]:
+    for name in [*files, "setup.py", "pyproject.toml", "README.md", "LICENSE"]:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_bytes((ROOT / name).read_bytes())
     build = [sys.executable, "setup.py", "--quiet", "bdist_wheel", "--dist-dir", str(made)]
     done = subprocess.run(build, cwd=tree, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (wheel,) = made.glob("*.whl")
+    return wheel
 
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of an environment that has the wheel, and everything else from this one's."""
     home = tmp_path_factory.mktemp("environment")
     venv.create(home, with_pip=False)
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
@@ -111,6 +116,34 @@ def test_ours_comes_from_the_wheel(python: str, place: Path) -> None:
     theirs, *ours = done.stdout.split()
     assert theirs == str(place / "transforms.py")
     assert ours and all(file.startswith(str(Path(python).parents[1])) for file in ours)
+
+
+def test_an_index_would_take_it(wheel: Path) -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel)], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+    assert {name.split("/")[0] for name in names} == {"beam_pipes", "beam_pipes-0.1.0.dist-info"}
+    assert "beam_pipes/py.typed" in names and "beam_pipes-0.1.0.dist-info/licenses/LICENSE" in names
+    assert not [name for name in names if "test_" in name or name.endswith(".pyc")]
+    assert wheel.stat().st_size <= 2 << 20
+
+
+def test_uvx_runs_a_command_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    """In one line, in an environment that uv makes."""
+    (tmp_path / "poem.txt").write_text("the fog comes\non little cat feet\n" * 30)
+    constrained = ["--constraints", str(ROOT / "constraints.txt")]
+    python = ["--python", sys.executable, *constrained, "--from", f"{wheel}[cli]"]
+    line = ["beam-pipes", "tokens", "poem.txt", "--tokenizer", "bytes", "--to", "cache"]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "uv", "tool", "run", *python, *line], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "The cache is in" in done.stdout
 
 
 def test_the_stubs_of_operators_are_in_the_wheel(python: str) -> None:

@@ -11,6 +11,7 @@ from pages import ROOT, Block
 
 from beam_pipes.cli import split_beam_args
 from beam_pipes.commands import app
+from reference_pages.pythons import extras
 
 # Other commands shown in pages, which need no check.
 OTHERS = {"cat", "cd", "cmp", "docker", "echo", "exit", "git", "java", "kubectl", "mvn", "python", "true"}
@@ -80,10 +81,10 @@ def _targets(targets: list[str]) -> str | None:
 
 
 def _extras(arguments: str) -> str | None:
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    known = extras()
     named = [extra for found in re.findall(r"\[([\w,]+)\]", arguments) for extra in found.split(",")]
-    missing = [extra for extra in named if not re.search(rf'^(    |EXTRAS\[)"{extra}"', setup, re.MULTILINE)]
-    return f"setup.py has no extra {missing}" if missing else None
+    missing = [extra for extra in named if extra not in known]
+    return f"pyproject.toml has no extra {missing}" if missing else None
 
 
 def _module(module: str, arguments: list[str]) -> str | None:
