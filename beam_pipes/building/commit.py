@@ -68,7 +68,7 @@ def link_snapshot(source: BuildHeader, target: BuildHeader, completions: Iterabl
         lineage = f"{source.directory}/{lineage_file(completion.index, source.num_shards)}"
         link_shard(target, completion.index, source.directory, completion, lineage)
 
-    in_parallel(storage_for(target.directory), link, completions)
+    in_parallel(target.storage, link, completions)
 
 
 def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[Reusable]:
@@ -76,7 +76,7 @@ def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[R
     tasks = list(tasks)
     done = find_completions(header, tasks)
     wanted = {task.fingerprint: task for task in tasks if task.index not in done}
-    storage = storage_for(header.root)
+    storage = header.storage
     for snapshot in storage.list(f"{header.root}/snapshots"):
         other = f"{header.root}/snapshots/{snapshot}"
         if snapshot == header.snapshot:
@@ -107,7 +107,7 @@ def reuse(header: BuildHeader, tasks: Iterable[ShardTask]) -> int:
     def link(found: Reusable) -> None:
         link_shard(header, found.task.index, found.directory, found.completion, found.lineage)
 
-    return len(in_parallel(storage_for(header.directory), link, find_reusable(header, tasks)))
+    return len(in_parallel(header.storage, link, find_reusable(header, tasks)))
 
 
 def link_shard(header: BuildHeader, index: int, other: str, completion: Completion, lineage: str) -> None:
@@ -115,7 +115,7 @@ def link_shard(header: BuildHeader, index: int, other: str, completion: Completi
 
     `lineage` is the path of the shard's lineage there.
     """
-    storage = storage_for(header.directory)
+    storage = header.storage
     renamed: dict[str, ShardEntry] = {}
     for split, entry in completion.all_entries():
         target = header.file_name(split, index)
@@ -197,7 +197,7 @@ def commit(header: BuildHeader) -> str:
 
 def link_assets(header: BuildHeader) -> list[FileEntry]:
     """The results of analyzers, linked into the snapshot below `assets/`; sorted by their names there."""
-    storage, entries = storage_for(header.root), []
+    storage, entries = header.storage, []
     for name, stored in header.assets.items():
         for entry in stored.files:
             file = f"{ASSETS}/{name}{entry.file.removeprefix(CONTENT)}"
@@ -210,7 +210,7 @@ def link_assets(header: BuildHeader) -> list[FileEntry]:
 
 def assets_are_there(header: BuildHeader) -> bool:
     """Whether the snapshot has all analyzer results, in full size."""
-    files = storage_for(header.root).tree(f"{header.directory}/{ASSETS}") if header.assets else {}
+    files = header.storage.tree(f"{header.directory}/{ASSETS}") if header.assets else {}
     return all(
         (status := files.get(f"{name}{entry.file.removeprefix(CONTENT)}")) is not None and status.size == entry.bytes
         for name, stored in header.assets.items()
@@ -230,7 +230,7 @@ def _merged(header: BuildHeader) -> tuple[Account, list[Completion]]:
 def _linked(header: BuildHeader, snapshot: str) -> BuildHeader:
     """Everything that was built, linked into the directory of another snapshot."""
     target = dataclasses.replace(header, snapshot=snapshot)
-    storage = storage_for(header.root)
+    storage = header.storage
     storage.makedirs(target.directory)
     for file in (FINGERPRINT, *([ANALYSIS] if header.assets else [])):
         storage.link_or_copy(f"{header.directory}/{file}", f"{target.directory}/{file}")

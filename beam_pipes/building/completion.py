@@ -127,14 +127,14 @@ def _text(value: object) -> bytes:
 
 def write_completion(header: BuildHeader, completion: Completion) -> None:
     """The last step of a shard: after it, the shard is done."""
-    storage = storage_for(header.directory)
+    storage = header.storage
     storage.makedirs(f"{header.directory}/completions")
     storage.replace(completion_path(header.directory, completion.index, header.num_shards), completion.to_bytes())
 
 
 def write_lineage(header: BuildHeader, index: int, data: bytes) -> LineageEntry:
     """Writes the lineage of a source shard, before its completion."""
-    storage = storage_for(header.directory)
+    storage = header.storage
     path = f"{header.directory}/{lineage_file(index, header.num_shards)}"
     storage.makedirs(path.rpartition("/")[0])
     storage.replace(path, data)
@@ -157,7 +157,7 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
 
     Lists the directory once instead of asking for each file, and reads completions in parallel where that pays.
     """
-    storage = storage_for(header.directory)
+    storage = header.storage
     files = storage.tree(header.directory)
     top = len(header.directory) + 1
     paths = [(task, completion_path(header.directory, task.index, header.num_shards)) for task in tasks]

@@ -28,6 +28,7 @@ from beam_pipes.publication.publish import ANYTHING
 from beam_pipes.sources.source import SourceShard
 from beam_pipes.storage.checked_json import JsonValue
 from beam_pipes.storage.local import storage_for
+from beam_pipes.storage.protocol import Storage
 
 ROWS_PER_FILE = 64
 
@@ -147,6 +148,11 @@ class BuildHeader:
     def directory(self) -> str:
         """The snapshot's own directory."""
         return f"{self.root}/snapshots/{self.snapshot}"
+
+    @property
+    def storage(self) -> Storage:
+        """The storage that serves the cache's directory."""
+        return storage_for(self.root)
 
     def file_name(self, split: str, index: int) -> str:
         """`python_source-train.tfrecord-00003-of-00064`."""

@@ -29,6 +29,8 @@ from beam_pipes.building.progress import every
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
+from beam_pipes.building.shard_task import BuildHeader
+from beam_pipes.cache.reader import Cache
 from beam_pipes.errors import (
     AnalysisError,
     BeamPipesError,
@@ -56,8 +58,7 @@ from beam_pipes.runners.jobs import (
     step_of,
     unlike,
 )
-from beam_pipes.runners.options import BeamOptions, JobState, without_secrets
-from beam_pipes.runners.progress import Counts, Progress
+from beam_pipes.runners.options import BeamOptions, Built, JobState, Order, without_secrets
 from beam_pipes.storage.locks import in_words, this_process
 
 if TYPE_CHECKING:
@@ -65,42 +66,35 @@ if TYPE_CHECKING:
     from apache_beam.runners.runner import PipelineResult
 
 
-def run_beam(
-    handle: DeclarationHandle,
-    plan: BuildPlan,
-    *,
-    options: BeamOptions,
-    keep: int | None,
-    counts: Counts,
-    progress: Progress,
-) -> dict[str, object]:
-    """Runs the build as a Beam pipeline; returns the live metrics of the run, for the build record.
+def run_beam(order: Order, *, options: BeamOptions) -> Built:
+    """Runs the build as a Beam pipeline, whose live metrics are the figures of what it returns.
 
     If a live job builds this very snapshot, waits for it; else submits one, and up to `options.attempts` if jobs
     are lost. Progress comes from the completions of source shards, which are the same on every runner.
     Ctrl-C cancels the job.
     """
-    directory = plan.header.directory
-    look = Follower(directory, counts, progress).look
-    tell_of_other_builds(plan, options.NAME)
+    handle, plan, counts = order.handle, order.plan, order.counts
+    header = plan.header
+    look = Follower(header.directory, counts, order.progress).look
+    tell_of_other_builds(header, options.NAME)
 
     def add(pipeline: object) -> None:
         from beam_pipes.beam import build_graph
 
-        build_graph(pipeline, handle, plan.header, plan.tasks_left())
+        build_graph(pipeline, handle, header, plan.tasks_left())
 
-    figures = _attempted(options, _of_build(handle, plan, options, keep=keep), add, look)
-    forget(directory, TASKS)
-    remove_temporaries(plan.path)  # of workers that were lost
+    figures = _attempted(options, _of_build(handle, plan, options, keep=order.keep), add, look)
+    forget(header.directory, TASKS)
+    remove_temporaries(header.root)  # of workers that were lost
     counts.set_to(plan.read_account())
     counts.done_shards = counts.num_shards
-    progress.update(counts)
-    return figures
+    order.progress.update(counts)
+    return Built(manifest_id=Cache.open(header.root).manifest.id, figures=figures)
 
 
 def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, keep: int | None) -> LaunchRecord:
     """Submits the build and returns once its job runs; returns the record of the job, or of the one already running."""
-    tell_of_other_builds(plan, options.NAME)
+    tell_of_other_builds(plan.header, options.NAME)
     draft = _of_build(handle, plan, options, keep=keep)
     if (living := living_job(draft)) is not None:
         return living
@@ -293,16 +287,16 @@ def living_job(draft: LaunchRecord) -> LaunchRecord | None:
     return found
 
 
-def tell_of_other_builds(plan: BuildPlan, runner: str) -> None:
+def tell_of_other_builds(header: BuildHeader, runner: str) -> None:
     """Prints why this build does not wait for jobs on record for the same cache."""
-    for record in all_records(plan.path):
-        is_same = record.snapshot == plan.snapshot
+    for record in all_records(header.root):
+        is_same = record.snapshot == header.snapshot
         if record.snapshot is None or is_same and record.runner == runner or record.state().ended:
             continue
-        differs = [f"runner ({record.runner})"] if is_same else unlike(record, plan.header.fingerprints)
+        differs = [f"runner ({record.runner})"] if is_same else unlike(record, header.fingerprints)
         _say(
             f"{record} builds {record.work}, and this build does not wait for it: another {', '.join(differs)}. "
-            f"`beam-pipes attach {plan.path}` waits for it, `beam-pipes cancel {plan.path}` ends it."
+            f"`beam-pipes attach {header.root}` waits for it, `beam-pipes cancel {header.root}` ends it."
         )
 
 

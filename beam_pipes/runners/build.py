@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.checks import require_apart
-from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
+from beam_pipes.building.commit import assets_are_there, link_assets, write_build_record
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import require_new_versions
 from beam_pipes.building.leftovers import (
@@ -29,7 +29,6 @@ from beam_pipes.building.leftovers import (
     mark_finished,
     remove_snapshot,
     remove_temporaries,
-    with_launches,
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare, require_same_classes
 from beam_pipes.building.reading import SOURCE
@@ -47,8 +46,7 @@ from beam_pipes.errors import (
 )
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.publication.publish import published_id
-from beam_pipes.runners.options import BeamOptions, LocalOptions
-from beam_pipes.runners.preflight import Draft
+from beam_pipes.runners.options import BeamOptions, HandedOver, LocalOptions, Order
 from beam_pipes.runners.progress import Counts, Progress, Silent
 from beam_pipes.runners.regrouped import check_regrouped, refuse_of_builds, run_regrouped
 from beam_pipes.storage.local import directory_path
@@ -135,31 +133,28 @@ def build(
             resolved, root, options=options, overwrite=overwrite, saved_plan=saved_plan, keep=keep, progress=progress
         )
     handle = DeclarationHandle(resolved, reference)
-    if isinstance(options, BeamOptions) and published_id(root) is None:
+    if published_id(root) is None:
         # There is something to run: checked before input is read, and before anything is written.
-        options.check(Draft(path=root, declaration=resolved), handle)
+        options.check(root, resolved.source, handle)
         options.require_server()
     with build_lock(root) as lock, _naming_trace(handle, root):
         planned = plan_input(resolved, root, overwrite=overwrite)
         analysis = None
         if resolved.analyzers:
-            if isinstance(options, BeamOptions):
-                options.check(Draft(path=planned.root, declaration=resolved), handle)
+            options.check(root, resolved.source, handle)
             from beam_pipes.runners.local import run_analysis
 
             analysis = run_analysis(handle, planned, options=options, progress=progress)
         plan = make_plan(resolved, root, planned_input=planned)
         if saved_plan is not None:
             saved_plan.require_fresh(plan)
-        if isinstance(options, BeamOptions):
-            options.check(plan, handle)
-        template = options.template if isinstance(options, BeamOptions) else None
+        options.check(root, resolved.source, handle)
         # A template is written whatever exists: whoever launches it wants a job.
-        if plan.published_manifest_id is not None and not plan.tasks_left() and template is None:
+        if plan.published_manifest_id is not None and not plan.tasks_left() and options.template is None:
             if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
                 link_assets(plan.header)  # damaged ones are restored
             if analysis is not None:
-                mark_finished(plan.path)
+                mark_finished(root)
             if has_launches(plan.header.directory):
                 from beam_pipes.runners.jobs import records_in, settle
 
@@ -173,20 +168,11 @@ def build(
             require_same_classes(plan)
         if previous is not None and not accept_code_change and not overwrite:
             require_new_versions(previous, plan.fingerprint, path=plan.path)
-        if isinstance(options, BeamOptions):
-            options.require_server()
+        options.require_server()
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
-        if isinstance(options, BeamOptions) and template is not None:
-            from beam_pipes.runners.beam_job import write_template
-
-            write_template(handle, plan, options=options)
-            return _result(plan, "", started, up_to_date=False, analysis=analysis, template=template)
-        if isinstance(options, BeamOptions) and options.detach:
-            from beam_pipes.runners.beam_job import launch
-
-            job = launch(handle, plan, options=options, keep=keep)
-            return _result(plan, "", started, up_to_date=False, analysis=analysis, job=job)
+        if (handed := options.hand_over(handle, plan, keep=keep)) is not None:
+            return _result(plan, "", started, up_to_date=False, analysis=analysis, handed=handed)
         done = execute(handle, plan, tasks, lock=lock, options=options, keep=keep, progress=progress, more=more)
         removed, held = ((), ()) if keep is None else _without_old(root, keep)
     return _result(
@@ -253,8 +239,7 @@ def _result(
     analysis: Analysed | None = None,
     removed: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
-    job: LaunchRecord | None = None,
-    template: str | None = None,
+    handed: HandedOver = HandedOver(),  # noqa: B008
 ) -> BuildResult:
     return BuildResult(
         path=plan.path,
@@ -268,8 +253,8 @@ def _result(
         analysis=analysis,
         removed=removed,
         held=held,
-        job=job,
-        template=template,
+        job=handed.job,
+        template=handed.template,
     )
 
 
@@ -303,32 +288,9 @@ def execute(
         stages=[SOURCE, *plan.declaration.words, WRITE],
     )
     started_at = time.time()
-    reports: Sequence[ShardReport] = ()
+    order = Order(handle=handle, plan=plan, tasks=tasks, lock=lock, counts=counts, progress=progress, keep=keep)
     try:
-        if isinstance(options, LocalOptions):
-            from beam_pipes.runners.local import run_local
-
-            if with_launches(plan.path):
-                from beam_pipes.runners.beam_job import tell_of_other_builds
-
-                tell_of_other_builds(plan, "local")
-            reports = run_local(
-                handle,
-                plan.header,
-                tasks,
-                workers=options.num_workers,
-                counts=counts,
-                progress=progress,
-                stall_secs=options.stall_secs,
-            )
-            lock.check()
-            manifest_id = commit(plan.header)
-            figures: Mapping[str, object] = {"shards": [report.to_json() for report in reports]}
-        else:
-            from beam_pipes.runners.beam_job import run_beam
-
-            figures = run_beam(handle, plan, options=options, keep=keep, counts=counts, progress=progress)
-            manifest_id = Cache.open(plan.path).manifest.id
+        built = options.run(order)
     finally:
         progress.close(counts)
     record = {
@@ -337,12 +299,14 @@ def execute(
         "started_at": started_at,
         "ended_at": time.time(),
         "reused_shards": counts.reused_shards,
-        **figures,
+        **built.figures,
         **(more or {}),
     }
     plan = _as_published(plan)
     write_build_record(plan.path, plan.snapshot, record)
-    return Execution(plan=plan, manifest_id=manifest_id, reports=reports, reused_shards=counts.reused_shards)
+    return Execution(
+        plan=plan, manifest_id=built.manifest_id, reports=built.reports, reused_shards=counts.reused_shards
+    )
 
 
 def _previous_snapshot(plan: BuildPlan) -> str | None:

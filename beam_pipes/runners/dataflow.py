@@ -20,7 +20,6 @@ from beam_pipes.runners.options import (
     Argument,
     BeamOptions,
     JobState,
-    Planned,
     RemoteJob,
     Sendable,
     Should,
@@ -32,6 +31,8 @@ from beam_pipes.runners.options import (
 
 if TYPE_CHECKING:
     from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+
+    from beam_pipes.sources.source import Source
 
 
 def _in_a_bucket(what: str) -> Should:
@@ -151,9 +152,9 @@ class DataflowOptions(BeamOptions):
         """The job with this id, in the project and the region that `beam_args` name."""
         return DataflowJob(job, beam_args)
 
-    def check(self, plan: Planned, handle: Sendable) -> None:
+    def check(self, root: str, source: Source, handle: Sendable) -> None:
         """Raises `DeclarationError` for what workers in the cloud cannot see: local files, code of a script."""
-        require_remote(self.NAME, plan, workers="workers in the cloud")
+        require_remote(self.NAME, root, source, workers="workers in the cloud")
         handle.require_portable()
 
 

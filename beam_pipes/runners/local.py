@@ -22,7 +22,8 @@ from typing import Any
 from beam_pipes.building.analysis.analyse import Analysed, analyse
 from beam_pipes.building.analysis.job import AnalysisJob, AnalysisPool
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask
-from beam_pipes.building.leftovers import remove_temporaries, writing
+from beam_pipes.building.commit import commit
+from beam_pipes.building.leftovers import remove_temporaries, with_launches, writing
 from beam_pipes.building.plan import PlannedInput
 from beam_pipes.building.progress import every
 from beam_pipes.building.reading import ShardFigures
@@ -32,8 +33,30 @@ from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.building.workers.pool import WorkerPool
 from beam_pipes.building.workers.tasks import HasShard, Report, Task, Watcher, Workers, files_of, now_and_then
 from beam_pipes.errors import visible
-from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.options import BeamOptions, Built, LocalOptions, Order
 from beam_pipes.runners.progress import Counts, Progress
+
+
+def build_locally(order: Order, *, options: LocalOptions) -> Built:
+    """Builds what is left of a plan on worker processes here, and publishes it."""
+    header = order.plan.header
+    if with_launches(header.root):
+        from beam_pipes.runners.beam_job import tell_of_other_builds
+
+        tell_of_other_builds(header, "local")
+    reports = run_local(
+        order.handle,
+        header,
+        order.tasks,
+        workers=options.num_workers,
+        counts=order.counts,
+        progress=order.progress,
+        stall_secs=options.stall_secs,
+    )
+    order.lock.check()
+    return Built(
+        manifest_id=commit(header), figures={"shards": [report.to_json() for report in reports]}, reports=reports
+    )
 
 
 def run_local(
@@ -196,12 +219,7 @@ def run_analysis(
     def run_tasks(tasks: Sequence[AnalysisTask]) -> None:
         counts = Counts(num_shards=len(tasks), stages=dict.fromkeys(n for task in tasks for n in task.stages))
         shown.append(counts)
-        if isinstance(options, LocalOptions):
-            _run_locally(handle, root, tasks, options=options, counts=counts, progress=progress)
-        else:
-            from beam_pipes.runners.beam_job import run_analysis_on_beam
-
-            run_analysis_on_beam(handle, root, tasks, options=options)
+        options.analyse(handle, root, tasks, counts=counts, progress=progress)
         counts.done_shards = counts.num_shards
         progress.update(counts)
 
@@ -213,7 +231,7 @@ def run_analysis(
         raise
 
 
-def _run_locally(
+def analyse_locally(
     handle: DeclarationHandle,
     root: str,
     tasks: Sequence[AnalysisTask],
@@ -222,6 +240,7 @@ def _run_locally(
     counts: Counts,
     progress: Progress,
 ) -> None:
+    """Stores the accumulators of all tasks, on the workers of the local runner."""
     inline = None
     if options.num_workers <= 1 or len(tasks) <= 1:
         job = AnalysisJob(handle.get(), root)

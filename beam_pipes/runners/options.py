@@ -28,27 +28,52 @@ from beam_pipes.storage.local import is_remote
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
-class WithSource(Protocol):
-    """What runners use of a declaration."""
-
-    @property
-    def source(self) -> Source: ...
-
-
-class Planned(Protocol):
-    """The input of a runner's own checks: a `BuildPlan`, or what exists before one is made."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def declaration(self) -> WithSource: ...
+    from beam_pipes.building.analysis.plan import AnalysisTask
+    from beam_pipes.building.plan import BuildPlan
+    from beam_pipes.building.references import DeclarationHandle
+    from beam_pipes.building.shard_task import ShardReport, ShardTask
+    from beam_pipes.runners.jobs import LaunchRecord
+    from beam_pipes.runners.progress import Counts, Progress
+    from beam_pipes.storage.protocol import HeldLock
 
 
 class Sendable(Protocol):
     """What has to reach workers: a `DeclarationHandle`."""
 
     def require_portable(self) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """A prepared build for a runner: its plan, the tasks that are left, and where its progress is shown.
+
+    `lock` is the build lock, which the caller holds; `keep` is used by whoever publishes: see `build`.
+    """
+
+    handle: DeclarationHandle
+    plan: BuildPlan
+    tasks: Sequence[ShardTask]
+    lock: HeldLock
+    counts: Counts
+    progress: Progress
+    keep: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """What a runner has published. `figures` go into the build record; `reports` are the local runner's."""
+
+    manifest_id: str
+    figures: Mapping[str, object]
+    reports: Sequence[ShardReport] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HandedOver:
+    """A build that goes on without this process: its job, or the template that it was written as."""
+
+    job: LaunchRecord | None = None
+    template: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +90,8 @@ class LocalOptions:
     workers: int | None = None
     stall_secs: float = 300.0
 
+    template: ClassVar[str | None] = None
+
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise DeclarationError(f"workers should be at least 1, got {self.workers}.")
@@ -75,6 +102,35 @@ class LocalOptions:
     def num_workers(self) -> int:
         """The number of workers, resolved."""
         return self.workers if self.workers is not None else len(os.sched_getaffinity(0))
+
+    def check(self, root: str, source: Source, handle: Sendable) -> None:
+        """Does nothing: this machine can run every build."""
+
+    def require_server(self) -> None:
+        """Does nothing: there is none."""
+
+    def analyse(
+        self,
+        handle: DeclarationHandle,
+        root: str,
+        tasks: Sequence[AnalysisTask],
+        *,
+        counts: Counts,
+        progress: Progress,
+    ) -> None:
+        """Stores the accumulators of all tasks."""
+        from beam_pipes.runners.local import analyse_locally
+
+        analyse_locally(handle, root, tasks, options=self, counts=counts, progress=progress)
+
+    def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> HandedOver | None:
+        """None: the build runs in this process."""
+
+    def run(self, order: Order) -> Built:
+        """Builds the tasks, and publishes."""
+        from beam_pipes.runners.local import build_locally
+
+        return build_locally(order, options=self)
 
     def to_json(self) -> dict[str, object]:
         return {"runner": "local", "workers": self.num_workers}
@@ -297,8 +353,8 @@ class BeamOptions:
         table = arguments_of(type(self))
         return (*(arg for name in table for arg in table[name].passed(getattr(self, name))), *self.beam_args)
 
-    def check(self, plan: Planned, handle: Sendable) -> None:
-        """Raises `DeclarationError` if this runner cannot run the plan."""
+    def check(self, root: str, source: Source, handle: Sendable) -> None:
+        """Raises `DeclarationError` if this runner cannot build a cache in `root` from `source`."""
 
     @property
     def template(self) -> str | None:
@@ -316,6 +372,37 @@ class BeamOptions:
     def running(self) -> Iterator[tuple[str, ...]]:
         """Held while a job runs: provides what the runner needs. Yields all options for Beam."""
         yield self.pipeline_args()
+
+    def analyse(
+        self,
+        handle: DeclarationHandle,
+        root: str,
+        tasks: Sequence[AnalysisTask],
+        *,
+        counts: Counts,
+        progress: Progress,
+    ) -> None:
+        """Stores the accumulators of all tasks, by a job of their own."""
+        from beam_pipes.runners.beam_job import run_analysis_on_beam
+
+        run_analysis_on_beam(handle, root, tasks, options=self)
+
+    def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> HandedOver | None:
+        """The build as a template or a detached job, where the options ask for one; else None."""
+        if self.template is None and not self.detach:
+            return None
+        from beam_pipes.runners.beam_job import launch, write_template
+
+        if self.template is not None:
+            write_template(handle, plan, options=self)
+            return HandedOver(template=self.template)
+        return HandedOver(job=launch(handle, plan, options=self, keep=keep))
+
+    def run(self, order: Order) -> Built:
+        """Runs the build as a job, which publishes by itself."""
+        from beam_pipes.runners.beam_job import run_beam
+
+        return run_beam(order, options=self)
 
     def to_json(self) -> dict[str, object]:
         return {"runner": self.runner, "beam_args": without_secrets(self.pipeline_args())}
@@ -362,22 +449,21 @@ def without_secrets(beam_args: Sequence[str]) -> list[str]:
     return found
 
 
-def require_remote(runner: str, plan: Planned, *, workers: str, or_else: str = "") -> None:
+def require_remote(runner: str, root: str, source: Source, *, workers: str, or_else: str = "") -> None:
     """Raises `DeclarationError` for a cache or an input on this machine, which `workers` elsewhere cannot see."""
-    if not is_remote(plan.path):
+    if not is_remote(root):
         raise DeclarationError(
-            f"{runner}: the cache is in {plan.path!r}, which {workers} cannot see. Build to gs://…{or_else}."
+            f"{runner}: the cache is in {root!r}, which {workers} cannot see. Build to gs://…{or_else}."
         )
-    if (source := local_input(plan)) is not None:
+    if (entry := local_input(source)) is not None:
         raise DeclarationError(
-            f"{runner}: the input {source!r} is on this machine, where {workers} cannot see it. Copy it to gs://… "
+            f"{runner}: the input {entry!r} is on this machine, where {workers} cannot see it. Copy it to gs://… "
             f"(gcloud storage cp --recursive) and declare that{or_else}."
         )
 
 
-def local_input(plan: Planned) -> str | None:
+def local_input(source: Source) -> str | None:
     """The first file or directory of the input that is local, else None."""
-    source = plan.declaration.source
     sources = source.sources.values() if isinstance(source, SplitSources) else [source]
     entries = [entry for each in sources if isinstance(each, FileSource) for entry in each.selection().entries]
     return next((entry for entry in entries if not is_remote(entry)), None)

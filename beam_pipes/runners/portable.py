@@ -28,7 +28,6 @@ from beam_pipes.runners.options import (
     Argument,
     BeamOptions,
     JobState,
-    Planned,
     RemoteJob,
     Sendable,
     is_this_machine,
@@ -40,6 +39,8 @@ from beam_pipes.runners.options import (
 
 if TYPE_CHECKING:
     from apache_beam.portability.api.beam_job_api_pb2_grpc import JobServiceStub
+
+    from beam_pipes.sources.source import Source
 
 # Type → what environment_config is for it.
 ENVIRONMENT_TYPES = {
@@ -160,13 +161,14 @@ class PortableOptions(BeamOptions):
         own = given[: len(given) - len(self.beam_args)]
         return (*own, f"--job_server_timeout={_FOLLOW_SECS}", *self.beam_args)
 
-    def check(self, plan: Planned, handle: Sendable) -> None:
+    def check(self, root: str, source: Source, handle: Sendable) -> None:
         """Raises `DeclarationError` for what workers elsewhere cannot see: local files, code of a script."""
         if not self.workers_are_here and not self.shared_files:
             is_container = self.environment_type == "DOCKER" and self.server_is_here
             require_remote(
                 self.NAME,
-                plan,
+                root,
+                source,
                 workers=f"workers {'in containers' if is_container else 'on other machines'}",
                 or_else=", or say --shared-files (shared_files=True) where they mount it under the same path",
             )

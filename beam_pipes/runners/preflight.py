@@ -6,7 +6,6 @@ from this machine.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -28,14 +27,6 @@ from beam_pipes.storage.local import directory_path
 
 # Dataflow's limit, the tightest one of the services that Beam knows.
 MAX_JOB_GRAPH_BYTES = 10 << 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Draft:
-    """A build for which nothing has been read yet."""
-
-    path: str
-    declaration: Declaration
 
 
 def preflight(
@@ -62,7 +53,7 @@ def preflight(
     )
     if isinstance(options, BeamOptions):
         try:
-            options.check(Draft(path=directory_path(to), declaration=resolved), handle)
+            options.check(directory_path(to), resolved.source, handle)
             options.require_server()
             if not found:
                 require_small_graph(graph_bytes(handle, resolved, to))

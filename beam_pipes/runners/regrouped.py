@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from beam_pipes.building.forecast import SavedPlan
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """A build, as the checks of a runner see it."""
-
-    path: str
-    declaration: Declaration
+class _Steps:
+    """Steps on their way to workers."""
 
     def require_portable(self) -> None:
         """Does nothing: Beam sends the steps, and reports those that it cannot send."""
@@ -39,8 +35,7 @@ def check_regrouped(declaration: Declaration, root: str, *, options: LocalOption
     server is missing.
     """
     on_beam = options if isinstance(options, BeamOptions) else _EmbeddedOptions(workers=options.num_workers)
-    asked = _Asked(path=root, declaration=declaration)
-    on_beam.check(asked, asked)
+    on_beam.check(root, declaration.source, _Steps())
     on_beam.require_server()
     return on_beam
 
