@@ -51,7 +51,8 @@ from beam_pipes.beam.shards import gathered
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
 from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, Declaration, KeyOf, MaxBad
-from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, write_fingerprint
+from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
+from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import (
     DEFAULT_KEEP,
@@ -307,7 +308,7 @@ class _Plan(beam.DoFn):  # type: ignore[misc]
         with writing(root):
             storage_for(header.directory).makedirs(header.directory)
             say_writing(header.directory)
-            write_fingerprint(header.directory, found)
+            header.storage.replace(f"{header.directory}/{FINGERPRINT}", found.to_bytes())
             reuse(header, tasks)
             empty = [task for task in tasks if task.index not in totals and find_completion(header, task) is None]
             in_parallel(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from beam_pipes.building.completion import (
     is_whole,
     read_completion,
     read_completions,
+    sizes_in,
     split_directory,
     write_completion,
 )
@@ -89,14 +91,15 @@ def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[R
             if not wanted:
                 return
             portion = names[start : start + _PORTION]
-            found = in_parallel(storage, read_completion, [f"{other}/completions/{name}" for name in portion])
+            read = functools.partial(read_completion, storage)
+            found = in_parallel(storage, read, [f"{other}/completions/{name}" for name in portion])
             for name, completion in zip(portion, found, strict=True):
                 if completion is None or completion.fingerprint not in wanted:
                     continue
                 if files is None:
                     files = storage.tree(other)
                 num_shards = int(name.removesuffix(".json").rpartition("-of-")[2])
-                if is_whole(other, completion, num_shards, files):
+                if is_whole(completion, num_shards, sizes_in(files)):
                     lineage = f"{other}/{lineage_file(completion.index, num_shards)}"
                     yield Reusable(wanted.pop(completion.fingerprint), other, completion, lineage)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -18,8 +19,7 @@ from beam_pipes.format.layout import ShardEntry
 from beam_pipes.lineage.lineage import lineage_checksum, lineage_file
 from beam_pipes.sources.source import Slice
 from beam_pipes.storage.checked_json import JsonObject
-from beam_pipes.storage.local import storage_for
-from beam_pipes.storage.protocol import FileStatus, in_parallel
+from beam_pipes.storage.protocol import FileStatus, Storage, in_parallel
 
 # The "split" under which dead letters are filed, and the directory they lie in.
 DEAD_LETTERS = "dead_letters"
@@ -146,10 +146,18 @@ def find_completion(header: BuildHeader, task: ShardTask) -> Completion | None:
 
     A completion that cannot be read counts as missing: its shard is built again.
     """
-    completion = read_completion(completion_path(header.directory, task.index, header.num_shards))
+    storage, directory = header.storage, header.directory
+    completion = read_completion(storage, completion_path(directory, task.index, header.num_shards))
     if completion is None or completion.fingerprint != task.fingerprint:
         return None
-    return completion if is_whole(header.directory, completion, header.num_shards) else None
+
+    def size_of(file: str) -> int | None:
+        try:
+            return storage.size(f"{directory}/{file}")
+        except CacheNotFoundError:
+            return None
+
+    return completion if is_whole(completion, header.num_shards, size_of) else None
 
 
 def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[int, Completion]:
@@ -157,18 +165,18 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
 
     Lists the directory once instead of asking for each file, and reads completions in parallel where that pays.
     """
-    storage = header.storage
-    files = storage.tree(header.directory)
+    files = header.storage.tree(header.directory)
+    size_of = sizes_in(files)
     top = len(header.directory) + 1
     paths = [(task, completion_path(header.directory, task.index, header.num_shards)) for task in tasks]
     present = [(task, path) for task, path in paths if path[top:] in files]
-    found = completions_at(header.directory, [path for _, path in present])
+    found = completions_at(header.storage, [path for _, path in present])
     return {
         task.index: completion.without_input()
         for (task, _), completion in zip(present, found, strict=True)
         if completion is not None
         and completion.fingerprint == task.fingerprint
-        and is_whole(header.directory, completion, header.num_shards, files)
+        and is_whole(completion, header.num_shards, size_of)
     }
 
 
@@ -176,17 +184,17 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
 _PORTION = 1024
 
 
-def completions_at(directory: str, paths: Sequence[str]) -> Iterator[Completion | None]:
-    """The completions in these files of a snapshot's directory, read in portions, in parallel where that pays.
+def completions_at(storage: Storage, paths: Sequence[str]) -> Iterator[Completion | None]:
+    """The completions in these files, read in portions, in parallel where that pays.
 
     From a disk, each is read on demand: holding them longer costs the garbage collector a third more CPU time.
     """
-    storage = storage_for(directory)
+    read = functools.partial(read_completion, storage)
     if storage.parallel <= 1:
-        yield from map(read_completion, paths)
+        yield from map(read, paths)
         return
     for start in range(0, len(paths), _PORTION):
-        yield from in_parallel(storage, read_completion, paths[start : start + _PORTION])
+        yield from in_parallel(storage, read, paths[start : start + _PORTION])
 
 
 def read_completions(header: BuildHeader) -> Iterator[Completion]:
@@ -196,7 +204,7 @@ def read_completions(header: BuildHeader) -> Iterator[Completion]:
     """
     paths = [completion_path(header.directory, index, header.num_shards) for index in range(header.num_shards)]
     missing = []
-    for index, completion in enumerate(completions_at(header.directory, paths)):
+    for index, completion in enumerate(completions_at(header.storage, paths)):
         if completion is None:
             missing.append(index)
         else:
@@ -215,21 +223,17 @@ def split_directory(snapshot_directory: str, split: str) -> str:
     return f"{snapshot_directory}/{DEAD_LETTERS}" if split == DEAD_LETTERS else snapshot_directory
 
 
-def is_whole(
-    directory: str, completion: Completion, num_shards: int, files: Mapping[str, FileStatus] | None = None
-) -> bool:
-    """Whether all files of a completion are in the directory of a snapshot of `num_shards`, in their full sizes.
+# The size of a file in a snapshot's directory; None if it is missing.
+SizeOf = Callable[[str], int | None]
 
-    `files` is a listing of the directory, if the caller has one.
-    """
-    storage = storage_for(directory)
 
-    def size_of(file: str) -> int | None:
-        try:
-            return storage.size(f"{directory}/{file}") if files is None else files[file].size
-        except (CacheNotFoundError, KeyError):
-            return None
+def sizes_in(files: Mapping[str, FileStatus]) -> SizeOf:
+    """The sizes in a listing."""
+    return lambda file: files[file].size if file in files else None
 
+
+def is_whole(completion: Completion, num_shards: int, size_of: SizeOf) -> bool:
+    """Whether all files of a completion are in the directory of a snapshot of `num_shards`, in their full sizes."""
     if size_of(lineage_file(completion.index, num_shards)) != completion.lineage.bytes:
         return False
     for split, entry in completion.all_entries():
@@ -244,10 +248,10 @@ def completion_path(directory: str, index: int, count: int) -> str:
     return f"{directory}/completions/{index:05d}-of-{count:05d}.json"
 
 
-def read_completion(path: str) -> Completion | None:
+def read_completion(storage: Storage, path: str) -> Completion | None:
     """The completion in a file; None if it is missing or unreadable."""
     try:
-        return Completion.from_bytes(storage_for(path).read_bytes(path))
+        return Completion.from_bytes(storage.read_bytes(path))
     except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -45,6 +45,12 @@ class DeclarationFingerprint:
         stages = {name: {"digest": stage.digest, "parts": dict(stage.parts)} for name, stage in self.stages.items()}
         return {"digest": self.digest, "options": dict(self.options), "stages": stages}
 
+    def to_bytes(self) -> bytes:
+        """The file in a snapshot's directory."""
+        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
+        # A constant may hold half a surrogate pair, which json.loads takes in this form.
+        return text.encode("utf-8", "surrogatepass")
+
     @classmethod
     def from_json(cls, value: JsonObject) -> DeclarationFingerprint:
         stages = {name: Fingerprint(each["digest"], each["parts"]) for name, each in value["stages"].items()}
@@ -76,13 +82,6 @@ def fingerprint_declaration(declaration: Declaration, specs: Mapping[str, Exampl
     return DeclarationFingerprint(
         digest=digest, options={"prefix": graph.prefix, **dict(_flat(options))}, stages=stages
     )
-
-
-def write_fingerprint(directory: str, found: DeclarationFingerprint) -> None:
-    """Stores the fingerprint in a snapshot's directory."""
-    text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
-    # A constant may hold half a surrogate pair, which json.loads takes in this form.
-    storage_for(directory).replace(f"{directory}/{FILE_NAME}", text.encode("utf-8", "surrogatepass"))
 
 
 def read_fingerprint(directory: str) -> DeclarationFingerprint | None:

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from beam_pipes.building.analysis.plan import AnalysisPlan, PlannedAnalyzer
 from beam_pipes.building.commit import find_reusable
-from beam_pipes.building.completion import find_completions, read_completion
+from beam_pipes.building.completion import completions_at, find_completions
 from beam_pipes.building.declaration_fingerprint import DECLARATION, code_changes, explain_change
 from beam_pipes.building.leftovers import Uses, uses_of
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.identity.fingerprint import explain
 from beam_pipes.sources.source import Slice, SourceShard
 from beam_pipes.storage.local import storage_for
-from beam_pipes.storage.protocol import in_parallel
 
 FIRST_BUILD = "nothing is published yet"
 DECLARATION_CHANGED = "the declaration changed"
@@ -113,7 +112,7 @@ def _slices_before(plan: BuildPlan) -> dict[str, list[Slice]]:
     assert plan.previous is not None
     storage = storage_for(plan.path)
     names = storage.list(f"{plan.previous}/completions")
-    for completion in in_parallel(storage, read_completion, [f"{plan.previous}/completions/{name}" for name in names]):
+    for completion in completions_at(storage, [f"{plan.previous}/completions/{name}" for name in names]):
         for piece in completion.source if completion is not None else ():
             found.setdefault(piece.file, []).append(piece)
     return found

@@ -162,15 +162,15 @@ def mark_unfinished(plan: AnalysisPlan) -> None:
     storage_for(directory).replace(f"{directory}/{UNFINISHED}", Uses.of(plan).to_bytes())
 
 
-def mark_used(plan: AnalysisPlan, snapshot: str) -> None:
+def mark_used(storage: Storage, plan: AnalysisPlan, snapshot: str) -> None:
     """Notes in a snapshot's directory what it was built with; from then on the analysis is finished."""
-    storage_for(snapshot).replace(f"{snapshot}/{USES_FILE}", Uses.of(plan).to_bytes())
-    mark_finished(plan.root)
+    storage.replace(f"{snapshot}/{USES_FILE}", Uses.of(plan).to_bytes())
+    mark_finished(storage, plan.root)
 
 
-def mark_finished(root: str) -> None:
+def mark_finished(storage: Storage, root: str) -> None:
     """Undoes `mark_unfinished`."""
-    storage_for(root).delete(f"{root}/{DIRECTORY}/{UNFINISHED}")
+    storage.delete(f"{root}/{DIRECTORY}/{UNFINISHED}")
 
 
 def uses_of(snapshot: str) -> Uses | None:
@@ -214,15 +214,16 @@ _DEEPEST_CONTENT = 8
 LAUNCHES = "launches"
 
 
-def has_launches(directory: str) -> bool:
+def has_launches(storage: Storage, directory: str) -> bool:
     """Whether a job may still write below a directory: one is on record, alive or not."""
-    return bool(storage_for(directory).list(f"{directory}/{LAUNCHES}"))
+    return bool(storage.list(f"{directory}/{LAUNCHES}"))
 
 
 def with_launches(root: str) -> list[str]:
     """The directories below a cache's that a job on record may write to: those of snapshots, and of analyses."""
-    snapshots = [snapshot_directory(root, name) for name in storage_for(root).list(f"{root}/{SNAPSHOTS}")]
-    return [each for each in (f"{root}/{DIRECTORY}", *snapshots) if has_launches(each)]
+    storage = storage_for(root)
+    snapshots = [snapshot_directory(root, name) for name in storage.list(f"{root}/{SNAPSHOTS}")]
+    return [each for each in (f"{root}/{DIRECTORY}", *snapshots) if has_launches(storage, each)]
 
 
 #: File in a snapshot's directory: until when a `WriteToCache` on several machines writes there, unless renewed.
@@ -241,19 +242,19 @@ def say_written(directory: str) -> None:
     storage_for(directory).delete(f"{directory}/{WRITER}")
 
 
-def _is_written_to(directory: str) -> bool:
+def _is_written_to(storage: Storage, directory: str) -> bool:
     """Whether a process may still write to a snapshot's directory."""
-    if has_launches(directory):
+    if has_launches(storage, directory):
         return True
     try:
-        return float(json.loads(storage_for(directory).read_bytes(f"{directory}/{WRITER}"))["until"]) > time.time()
+        return float(json.loads(storage.read_bytes(f"{directory}/{WRITER}"))["until"]) > time.time()
     except (CacheNotFoundError, ValueError, KeyError, TypeError):
         return False
 
 
-def _held_by(directory: str, leases: Sequence[str]) -> tuple[str, ...]:
+def _held_by(storage: Storage, directory: str, leases: Sequence[str]) -> tuple[str, ...]:
     """Who writes to a snapshot's directory, or reads it, in words."""
-    if _is_written_to(directory):
+    if _is_written_to(storage, directory):
         return ("what may still write there (beam-pipes jobs)",)
     if leases:
         return tuple(leases)
@@ -270,9 +271,9 @@ def remove_temporaries(root: str | os.PathLike[str]) -> None:
     storage.sweep(f"{path}/{SNAPSHOTS}", depth=1)
     storage.sweep(f"{path}/{LEASES}", depth=1)
     for directory in (snapshot_directory(path, name) for name in storage.list(f"{path}/{SNAPSHOTS}")):
-        if not _is_written_to(directory):
+        if not _is_written_to(storage, directory):
             storage.sweep(directory, depth=2)  # its files, and those in its directories
-    if not has_launches(f"{path}/{DIRECTORY}"):
+    if not has_launches(storage, f"{path}/{DIRECTORY}"):
         storage.sweep(f"{path}/{DIRECTORY}", depth=_DEEPEST_CONTENT)
 
 
@@ -338,8 +339,8 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False, ignore_
         leases = leased(storage, root, besides=[published or "", *names[:keep]], clean=not dry_run)
         for name in names[keep:]:
             directory = snapshot_directory(root, name)
-            if whose := _held_by(directory, leases.get(name, ())):
-                if not ignore_leases or _is_written_to(directory):
+            if whose := _held_by(storage, directory, leases.get(name, ())):
+                if not ignore_leases or _is_written_to(storage, directory):
                     held[name] = whose
     names = [*names[:keep], *held, *(name for name in names[keep:] if name not in held)]
     keep += len(held)

@@ -22,11 +22,11 @@ from beam_pipes.building.analysis.plan import AnalysisPlan, plan_analysis
 from beam_pipes.building.commit import ASSETS, reuse, the_first
 from beam_pipes.building.completion import find_completions, merged_account, read_completions
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.declaration_fingerprint import (
     DeclarationFingerprint,
     fingerprint_declaration,
     read_fingerprint,
-    write_fingerprint,
 )
 from beam_pipes.building.leftovers import mark_used, remove_temporaries, writing
 from beam_pipes.building.limits import quarantined_snapshot, remembered
@@ -64,9 +64,8 @@ class BuildPlan:
     """What a build will do.
 
     `snapshot` is a digest of the input, the declaration and the format: the same input and declaration give the same
-    snapshot on every machine. `published_manifest_id` is set if exactly this snapshot is already published; `previous`
-    is the directory of the published snapshot, whichever it is. `overwrite`: nothing of it is reused. `analysis` has
-    the results of the analyzers, all of which exist.
+    snapshot on every machine. `published` is the manifest of the published snapshot, whichever it is. `overwrite`:
+    nothing of it is reused. `analysis` has the results of the analyzers, all of which exist.
     """
 
     path: str
@@ -76,10 +75,19 @@ class BuildPlan:
     source: SourcePlan
     header: BuildHeader
     tasks: tuple[ShardTask, ...]
-    published_manifest_id: str | None
-    previous: str | None
+    published: Manifest | None
     analysis: AnalysisPlan
     overwrite: bool = False
+
+    @property
+    def published_manifest_id(self) -> str | None:
+        """The id of the published manifest, if it is of exactly this snapshot."""
+        return self.published.id if self.published is not None and self.published.snapshot == self.snapshot else None
+
+    @property
+    def previous(self) -> str | None:
+        """The directory of the published snapshot."""
+        return None if self.published is None else snapshot_directory(self.path, self.published.snapshot)
 
     def previous_fingerprint(self) -> DeclarationFingerprint | None:
         """The fingerprint that the published snapshot was built with; None if there is none."""
@@ -137,7 +145,6 @@ class PlannedInput:
     `replaces` is the id of the manifest that readers see, whatever happens to it meanwhile.
     """
 
-    root: str
     source: SourcePlan
     manifest: Manifest | None
     replaces: str | None
@@ -175,9 +182,7 @@ def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrit
     with contextlib.suppress(CacheNotFoundError, CorruptManifestError):  # a damaged one is published again
         manifest = Cache.open(root).manifest
     generation = (generation_of(manifest) + overwrite) if manifest is not None else 0
-    return PlannedInput(
-        root=root, source=source, manifest=manifest, replaces=replaces, generation=generation, overwrite=overwrite
-    )
+    return PlannedInput(source=source, manifest=manifest, replaces=replaces, generation=generation, overwrite=overwrite)
 
 
 def make_plan(
@@ -202,7 +207,7 @@ def make_plan(
     `AnalysisError` if a result is missing.
     """
     given = planned_input if planned_input is not None else plan_input(declaration, to, overwrite=overwrite)
-    root, source, manifest, generation = given.root, given.source, given.manifest, given.generation
+    root, source, manifest, generation = directory_path(to), given.source, given.manifest, given.generation
     analysis = plan_analysis(declaration, root, source, generation=generation)
     if require_results:
         analysis.require_done()
@@ -243,8 +248,7 @@ def make_plan(
         source=source,
         header=header,
         tasks=tasks,
-        published_manifest_id=manifest.id if manifest is not None and manifest.snapshot == snapshot else None,
-        previous=snapshot_directory(root, manifest.snapshot) if manifest is not None else None,
+        published=manifest,
         analysis=analysis,
         overwrite=given.overwrite,
     )
@@ -263,14 +267,14 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
     published snapshot are linked, not built again; half-written files of dead builds are removed. Only for the holder
     of the build lock.
     """
-    directory = plan.header.directory
+    directory, storage = plan.header.directory, plan.header.storage
     with writing(plan.path):
         remove_temporaries(plan.path)
         reached("prepare/swept")
-        storage_for(directory).makedirs(directory)
-        write_fingerprint(directory, plan.fingerprint)
+        storage.makedirs(directory)
+        storage.replace(f"{directory}/{FINGERPRINT}", plan.fingerprint.to_bytes())
         if plan.analysis.analyzers:
-            mark_used(plan.analysis, directory)
+            mark_used(storage, plan.analysis, directory)
         reached("prepare/recorded")
         reuse(plan.header, plan.tasks)
     return plan.tasks_left()
@@ -278,7 +282,7 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
 
 def require_same_classes(plan: BuildPlan) -> None:
     """Raises `DeclarationError` if a class of the published snapshot has another number in the planned one."""
-    published = {} if plan.previous is None else Cache.open(plan.path).manifest.splits
+    published = {} if plan.published is None else plan.published.splits
     for split, spec in plan.header.specs.items():
         before = published[split].spec if split in published else None
         for name, feature in spec.items():

@@ -117,9 +117,7 @@ def read_progress(directory: str, *, snapshot: str, num_shards: int, running: bo
     last_sign = max(times, default=time.time_ns()) / 1e9
     started_ns = files[FINGERPRINT].modified_ns if FINGERPRINT in files else min(times, default=time.time_ns())
     account, done, built, records = Account(), 0, 0, 0
-    for name, completion in zip(
-        names, completions_at(directory, [f"{directory}/{name}" for name in names]), strict=True
-    ):
+    for name, completion in zip(names, completions_at(storage, [f"{directory}/{name}" for name in names]), strict=True):
         if completion is not None:
             done += 1
             account.merge_from(completion.account)

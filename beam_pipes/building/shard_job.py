@@ -62,7 +62,9 @@ class CannotReplayError(Exception):
 
 def prior_completion(prior: Prior) -> Completion:
     """Raises `CannotReplayError` if it is gone or damaged."""
-    completion = read_completion(completion_path(prior.directory, prior.index, prior.num_shards))
+    completion = read_completion(
+        storage_for(prior.directory), completion_path(prior.directory, prior.index, prior.num_shards)
+    )
     if completion is None:
         raise CannotReplayError("its completion is gone")
     return completion

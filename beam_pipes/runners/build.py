@@ -144,7 +144,7 @@ def build(
             options.check(root, resolved.source, handle)
             from beam_pipes.runners.local import run_analysis
 
-            analysis = run_analysis(handle, planned, options=options, progress=progress)
+            analysis = run_analysis(handle, root, planned, options=options, progress=progress)
         plan = make_plan(resolved, root, planned_input=planned)
         if saved_plan is not None:
             saved_plan.require_fresh(plan)
@@ -154,12 +154,11 @@ def build(
             if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
                 link_assets(plan.header)  # damaged ones are restored
             if analysis is not None:
-                mark_finished(root)
-            if has_launches(plan.header.directory):
-                from beam_pipes.runners.jobs import records_in, settle
+                mark_finished(plan.header.storage, root)
+            if has_launches(plan.header.storage, plan.header.directory):
+                from beam_pipes.runners.jobs import settle_published
 
-                for record in records_in(plan.header.directory):
-                    settle(record)  # a job that nobody waited for has published
+                settle_published(root)
             remove_temporaries(root)
             look_up_published(root)
             return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -179,6 +180,7 @@ class Follower:
         self._storage = storage_for(self._directory)
         self._counts = counts
         self._progress = progress
+        self._read = functools.partial(read_completion, self._storage)
         self._seen: set[str] = set(self._storage.list(self._directory))
 
     def look(self) -> None:
@@ -186,7 +188,7 @@ class Follower:
         notice that the job has ended."""
         new = sorted(set(self._storage.list(self._directory)) - self._seen)[:_READ_AT_ONCE]
         paths = [f"{self._directory}/{name}" for name in new]
-        for name, completion in zip(new, in_parallel(self._storage, read_completion, paths), strict=True):
+        for name, completion in zip(new, in_parallel(self._storage, self._read, paths), strict=True):
             if completion is not None:
                 self._seen.add(name)
                 self._counts.done_shards = min(self._counts.done_shards + 1, self._counts.num_shards)
@@ -375,6 +377,12 @@ def _settled(record: LaunchRecord) -> tuple[str, ...]:
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_EVERY_SECS)
+
+
+def settle_published(root: str) -> None:
+    """Settles the jobs that have published the current snapshot and that nobody waited for, under the build lock."""
+    for record in records_in(snapshot_directory(root, Cache.open(root).manifest.snapshot)):
+        settle(record)
 
 
 def settle(record: LaunchRecord) -> tuple[str, ...]:

@@ -201,6 +201,7 @@ def _print(line: str) -> None:
 
 def run_analysis(
     handle: DeclarationHandle,
+    root: str,
     planned: PlannedInput,
     *,
     options: LocalOptions | BeamOptions,
@@ -211,7 +212,6 @@ def run_analysis(
     Source shards are analysed by the runner of the build, accumulators are merged here. After any interruption it
     continues from the finished accumulators. Raises what a build raises.
     """
-    root = planned.root
     with writing(root):
         remove_temporaries(root)
     shown: list[Counts] = []

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import link_shard
-from beam_pipes.building.completion import Completion, is_whole, read_completion
+from beam_pipes.building.completion import Completion, is_whole, read_completion, sizes_in
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import (
     DECLARATION,
@@ -117,7 +117,7 @@ def replay_dead(
             )
         planned = plan_input(resolved, target)
         if resolved.analyzers:
-            run_analysis(handle, planned, options=options, progress=progress)
+            run_analysis(handle, target, planned, options=options, progress=progress)
         plan = make_plan(resolved, target, planned_input=planned)
         if plan.published_manifest_id is not None and not plan.tasks_left():
             remove_temporaries(target)
@@ -205,11 +205,12 @@ def _changed_units(
 def _with_priors(plan: BuildPlan, tasks: list[ShardTask], directory: str, changed: frozenset[str]) -> list[ShardTask]:
     """The remaining tasks, marking those that only need their dead letters; links the shards to keep."""
     known: dict[Sequence[Slice], tuple[Completion, int]] = {}
-    files = storage_for(directory).tree(directory)
-    for name in storage_for(directory).list(f"{directory}/completions"):
-        completion = read_completion(f"{directory}/completions/{name}")
+    storage = plan.header.storage
+    files = storage.tree(directory)
+    for name in storage.list(f"{directory}/completions"):
+        completion = read_completion(storage, f"{directory}/completions/{name}")
         num_shards = int(name.removesuffix(".json").rpartition("-of-")[2])
-        if completion is not None and is_whole(directory, completion, num_shards, files):
+        if completion is not None and is_whole(completion, num_shards, sizes_in(files)):
             known[completion.source] = completion, num_shards
     left = []
     for task in tasks:

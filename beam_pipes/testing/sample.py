@@ -178,14 +178,14 @@ def analyse_sample(order: BuildOrder) -> dict[str, BoundResult]:
     declaration = order.handle.get()
     with build_lock(order.to):
         given = plan_input(declaration, order.to)
-        analyse(declaration, given.root, given.source, generation=given.generation)
+        analyse(declaration, order.to, given.source, generation=given.generation)
     return bound_results(declaration)
 
 
 def _analysed_plan(declaration: Declaration, to: str) -> BuildPlan:
     given = plan_input(declaration, to)
     if declaration.analyzers:
-        analyse(declaration, given.root, given.source, generation=given.generation)
+        analyse(declaration, to, given.source, generation=given.generation)
     return make_plan(declaration, to, planned_input=given)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.building.completion import Completion, read_completion
 from beam_pipes.runners import LocalOptions, build
+from beam_pipes.storage.local import storage_for
 
 ONE = LocalOptions(workers=1)
 
@@ -41,14 +42,14 @@ def test_any_damage_to_a_completion_means_that_its_shard_is_not_done(
     file = tmp_path / "damaged.json"
     file.write_bytes(damaged)
 
-    assert read_completion(str(file)) is None
+    assert read_completion(storage_for(file), str(file)) is None
 
 
 def test_a_completion_is_read_as_it_was_written(completion: Path) -> None:
     data = completion.read_bytes()
 
     assert Completion.from_bytes(data).to_bytes() == data
-    assert read_completion(str(completion)) == Completion.from_bytes(data)
+    assert read_completion(storage_for(completion), str(completion)) == Completion.from_bytes(data)
 
 
 def test_a_build_repairs_a_damaged_completion(completion: Path, tmp_path: Path) -> None:

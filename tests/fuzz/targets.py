@@ -49,6 +49,7 @@ from beam_pipes.loader import Loader, LoaderState, PackingPlan, pack
 from beam_pipes.loader.from_state import loader_from_state
 from beam_pipes.sources import CSV, JSONLines, Parquet, TextLines, TFRecords
 from beam_pipes.storage.checked_json import canonical_json
+from beam_pipes.storage.local import storage_for
 
 Target = Callable[[bytes], None]
 
@@ -268,7 +269,8 @@ def _source(kind: Any, name: str, data: bytes, **options: Any) -> None:
 
 
 def completion(data: bytes) -> None:
-    read_completion(str(_file("completion/00000-of-00001.json", data)))
+    file = str(_file("completion/00000-of-00001.json", data))
+    read_completion(storage_for(file), file)
 
 
 def sidecars(data: bytes) -> None:

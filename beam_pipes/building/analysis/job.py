@@ -31,7 +31,7 @@ from beam_pipes.engine.records import Column
 from beam_pipes.errors import AnalysisError, BuildError
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
-from beam_pipes.storage.local import is_remote
+from beam_pipes.storage.local import is_remote, storage_for
 
 # Below the directory of analyses: the tasks of jobs, by launch.
 TASKS = "tasks"
@@ -58,7 +58,8 @@ class AnalysisJob:
         is complete.
         """
         started = time.monotonic()
-        places = {name: place for name, place in task.places.items() if find_stored(place) is None}
+        storage = storage_for(self._root)
+        places = {name: place for name, place in task.places.items() if find_stored(storage, place) is None}
         groups: dict[str, _Group] = {}
         for name in places:
             analyzer = self._analyzers[name]

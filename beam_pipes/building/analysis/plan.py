@@ -21,7 +21,7 @@ from beam_pipes.identity.fingerprint import Fingerprint, fingerprint
 from beam_pipes.sources.source import SourcePlan, SourceShard
 from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.storage.local import storage_for
-from beam_pipes.storage.protocol import FileStatus, in_parallel
+from beam_pipes.storage.protocol import FileStatus, Storage, in_parallel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,6 +221,7 @@ def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, ge
     Writes nothing. Raises `DeclarationError` for configuration without a fingerprint.
     """
     bind_results(declaration, {})
+    storage = storage_for(root)
     names = tuple(shard.fingerprint() for shard in source.shards) if declaration.analyzers else ()
     planned: list[PlannedAnalyzer] = []
     waiting: dict[str, AnalysisError] = {}
@@ -234,7 +235,7 @@ def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, ge
                 waiting[analyzer.name] = error
                 continue
             left.remove(analyzer)
-            each = _planned(root, analyzer, found, source.shards, names)
+            each = _planned(storage, root, analyzer, found, source.shards, names)
             planned.append(each)
             if each.result is not None:
                 analyzer.result.bind(BoundResult(each.result.path, each.result.facts["digest"]), by_hand=False)
@@ -242,7 +243,12 @@ def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, ge
 
 
 def _planned(
-    root: str, analyzer: Analyzer, found: AnalyzerFingerprint, shards: tuple[SourceShard, ...], names: tuple[str, ...]
+    storage: Storage,
+    root: str,
+    analyzer: Analyzer,
+    found: AnalyzerFingerprint,
+    shards: tuple[SourceShard, ...],
+    names: tuple[str, ...],
 ) -> PlannedAnalyzer:
     planned = PlannedAnalyzer(
         root=root,
@@ -251,16 +257,15 @@ def _planned(
         shards=shards,
         names=names,
         accumulators={},
-        result=find_stored(result_place(root, found.digest, names)),
+        result=find_stored(storage, result_place(root, found.digest, names)),
     )
-    return dataclasses.replace(planned, accumulators=dict(_accumulators(planned)))
+    return dataclasses.replace(planned, accumulators=dict(_accumulators(storage, planned)))
 
 
-def _accumulators(planned: PlannedAnalyzer) -> Iterator[tuple[int, Stored]]:
+def _accumulators(storage: Storage, planned: PlannedAnalyzer) -> Iterator[tuple[int, Stored]]:
     """The existing accumulators, by the index of their source shard."""
     directory = accumulator_place(planned.root, planned.fingerprint.digest, "").rstrip("/")
     by_place: dict[str, dict[str, FileStatus]] = {}
-    storage = storage_for(directory)
     for file, status in storage.tree(directory).items():
         place, _, name = file.partition("/")
         by_place.setdefault(place, {})[name] = status
@@ -270,7 +275,7 @@ def _accumulators(planned: PlannedAnalyzer) -> Iterator[tuple[int, Stored]]:
         for shard, place in zip(planned.shards, places, strict=True)
         if place.rpartition("/")[2] in by_place
     ]
-    found = in_parallel(storage, lambda each: find_stored(each[1], each[2]), there)
+    found = in_parallel(storage, lambda each: find_stored(storage, each[1], each[2]), there)
     for (index, _, _), stored in zip(there, found, strict=True):
         if stored is not None:
             yield index, stored

@@ -27,7 +27,7 @@ from beam_pipes.publication.manifest import FileEntry
 from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.storage.local import TEMPORARY_PREFIX, is_remote, storage_for
 from beam_pipes.storage.locks import reached
-from beam_pipes.storage.protocol import FileStatus
+from beam_pipes.storage.protocol import FileStatus, Storage
 
 # Below the directory of the cache.
 DIRECTORY = "analysis"
@@ -103,12 +103,11 @@ def store(place: str, made: str, facts: Mapping[str, object]) -> Stored:
     return stored
 
 
-def find_stored(place: str, files: Mapping[str, FileStatus] | None = None) -> Stored | None:
+def find_stored(storage: Storage, place: str, files: Mapping[str, FileStatus] | None = None) -> Stored | None:
     """What is stored at `place`, with all its files complete; None if it must be made.
 
     `files` is a listing of `place`, if the caller has one. What cannot be read counts as missing.
     """
-    storage = storage_for(place)
     if files is not None and RECORD not in files:
         return None
     try:

@@ -219,7 +219,7 @@ class SnapshotRecords:
     def slices(self, file: str) -> set[tuple[int, int, str]]:
         """Which parts of a file were read: (start, end, digest)."""
         storage, directory = storage_for(self._root), f"{self.directory}/completions"
-        completions = [read_completion(f"{directory}/{name}") for name in storage.list(directory)]
+        completions = [read_completion(storage, f"{directory}/{name}") for name in storage.list(directory)]
         return {
             (piece.start, piece.end, piece.digest)
             for completion in completions
