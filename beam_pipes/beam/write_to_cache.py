@@ -163,8 +163,8 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         keep: int | None = DEFAULT_KEEP,
     ) -> None:
         super().__init__()
-        if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
-            raise DeclarationError(f"WriteToCache: keep should be a number of snapshots, 0 or more, got {keep!r}.")
+        if keep is not None:
+            integer(keep, what="WriteToCache: keep", least=0)
         self._keep = keep
         if features is not None and proto is not None:
             raise DeclarationError(

@@ -37,7 +37,8 @@ from beam_pipes.building.analysis.stored import (
     result_place,
 )
 from beam_pipes.cache.reader import Cache
-from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError, DeclarationError
+from beam_pipes.checks import integer
+from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError
 from beam_pipes.publication.manifest import FILE_NAME
 from beam_pipes.publication.publish import SNAPSHOTS, remember_removal, remember_shards, snapshot_directory
 from beam_pipes.storage.checked_json import JsonObject
@@ -325,8 +326,7 @@ def collect(
 
 def collect_while_locked(root: str, *, keep: int, dry_run: bool = False, ignore_leases: bool = False) -> Collected:
     """`collect`, for the holder of the build lock."""
-    if keep < 0:
-        raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
+    integer(keep, what="keep", least=0)
     storage = storage_for(root)
     published = None
     with contextlib.suppress(CacheNotFoundError):

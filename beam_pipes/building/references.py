@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import importlib
 import importlib.machinery
@@ -27,6 +26,7 @@ from typing import Any, Protocol
 from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.declared import bind_results, bound_results
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.checks import nearest
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.identity.code_closure import is_plain, is_users
@@ -57,10 +57,9 @@ def load_declaration(reference: str, *, beam_steps: bool = False) -> Declaration
     found = getattr(module, name, None)
     if found is None:
         known = [key for key, value in vars(module).items() if isinstance(value, Declaration)]
-        near = difflib.get_close_matches(name, vars(module), n=3)
         hint = f"it holds the declarations {known}" if known else "it holds no declaration"
-        did_you_mean = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise DeclarationError(f"{module_name!r} has no {name!r}: {hint}{did_you_mean}", reference=reference)
+        near = nearest(name, vars(module))
+        raise DeclarationError(f"{module_name!r} has no {name!r}: {hint}.{near}", reference=reference)
     try:
         declaration = declared_by(found, reference)
     except BeamPipesError:

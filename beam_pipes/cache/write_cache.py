@@ -17,6 +17,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 
 from beam_pipes.cache.reader import Cache
+from beam_pipes.checks import integer
 from beam_pipes.errors import CacheError, SpecError
 from beam_pipes.format.codec import codec_for
 from beam_pipes.format.index import index_path
@@ -63,8 +64,7 @@ def write_cache(
     """
     if not splits:
         raise SpecError("write_cache: expected split → examples, such as {'train': rows}, got no split.")
-    if isinstance(num_shards, bool) or not isinstance(num_shards, int) or num_shards < 1:
-        raise SpecError(f"write_cache: num_shards should be an integer of at least 1, got {num_shards!r}.")
+    integer(num_shards, what="write_cache: num_shards", least=1, error=SpecError)
     root = directory_path(path)
     storage = storage_for(root)
     if storage.exists(f"{root}/{TAKEDOWNS}"):

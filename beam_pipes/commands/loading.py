@@ -18,6 +18,7 @@ import typer
 from rich.table import Table
 
 from beam_pipes.cache import Cache, Split
+from beam_pipes.checks import choice
 from beam_pipes.commands.caches import console
 from beam_pipes.commands.options import with_groups
 from beam_pipes.engine.graph import brief
@@ -284,8 +285,7 @@ def doctor_loader_command(
 
 
 def _converted(loader: Loader, to: str, prefetch: int) -> Iterable[object]:
-    if to not in FRAMEWORKS:
-        raise LoaderError(f"unknown framework --to {to}; choose one of: {', '.join(FRAMEWORKS)}.")
+    choice(to, of=FRAMEWORKS, what="--to", error=LoaderError)
     made: ConvertedLoader = getattr(importlib.import_module("beam_pipes.on_device"), FRAMEWORKS[to])(loader)
     if not prefetch:
         return made

@@ -21,6 +21,7 @@ import typer
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import DEFAULT_KEEP
+from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.options import BeamOptions, LocalOptions, arguments_of
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
@@ -66,8 +67,7 @@ class Running:
 
     def options(self, beam_args: Sequence[str]) -> LocalOptions | BeamOptions:
         """The options object of the runner. Raises `DeclarationError`."""
-        if self.runner not in RUNNERS:
-            raise DeclarationError(f"unknown runner {self.runner!r}; choose one of: {', '.join(RUNNERS)}.")
+        choice(self.runner, of=RUNNERS, what="--runner")
         names = [field.name for field in dataclasses.fields(Running) if field.name not in ("runner", "workers")]
         of_servers = {name: getattr(self, name) for name in names}
         given = {name: value for name, value in of_servers.items() if value is not None and value is not False}

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import choice, integer
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import PassthroughLegacyMetric
 from beam_pipes.evaluation.model_outputs import AuxValues, ModelOutput, ModelOutputType
@@ -47,12 +48,9 @@ class LoadEvalOptions:
         return {name: getattr(self, name) for name in names}
 
     def __post_init__(self) -> None:
-        if self.framework not in FRAMEWORKS:
-            raise EvaluationError(
-                f"framework should be one of {', '.join(FRAMEWORKS)}, got {self.framework!r}", framework=self.framework
-            )
-        if self.num_examples is not None and self.num_examples < 1:
-            raise EvaluationError(f"num_examples should be None or at least 1, got {self.num_examples}")
+        choice(self.framework, of=FRAMEWORKS, what="framework", error=EvaluationError, framework=self.framework)
+        if self.num_examples is not None:
+            integer(self.num_examples, what="num_examples", least=1, error=EvaluationError)
         if self.shuffle and not self.use_memory_cache:
             raise EvaluationError(
                 "shuffle=True gives another order every time the examples are read, and outputs would no longer belong "
@@ -173,14 +171,12 @@ class EnumeratedExamples:
 
     def shard(self, num_shards: int, index: int) -> EnumeratedExamples:
         """Every `num_shards`-th pair, beginning with number `index`: the share of one host."""
-        if not 0 <= index < num_shards:
-            raise EvaluationError(f"a shard index should be in 0..{num_shards - 1}, got {index}")
+        integer(index, what="the index of a shard", least=0, most=num_shards - 1, error=EvaluationError)
         return EnumeratedExamples(self._examples, self._indices[index::num_shards])
 
     def batch(self, batch_size: int) -> Iterator[tuple[npt.NDArray[np.int64], dict[str, np.ndarray]]]:
         """Arrays of up to `batch_size` indices and examples, features stacked; the last batch may be smaller."""
-        if batch_size < 1:
-            raise EvaluationError(f"batch_size should be at least 1, got {batch_size}")
+        integer(batch_size, what="batch_size", least=1, error=EvaluationError)
         for start in range(0, len(self), batch_size):
             indices = np.asarray(self._indices[start : start + batch_size], np.int64)
             examples = [self._examples[index] for index in indices]

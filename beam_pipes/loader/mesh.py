@@ -31,6 +31,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runt
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import LoaderError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.batches import Batch, ranges
@@ -266,8 +267,7 @@ def mesh_share(
     Raises `LoaderError` if the mesh lacks an axis, no device of it is in this process, and where mesh, spec and
     order contradict each other.
     """
-    if sequence_order not in ORDERS:
-        raise LoaderError(f"unknown sequence_order={sequence_order!r}; choose one of: {', '.join(ORDERS)}")
+    choice(sequence_order, of=ORDERS, what="sequence_order", error=LoaderError)
     if mesh is None or isinstance(mesh, MeshShare):
         if mesh is None and spec is not None:
             raise LoaderError(f"spec={_written(spec)} names axes of a mesh, and there is none: pass mesh=… too")

@@ -27,6 +27,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import LoaderError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.order import Indices, check_integer
@@ -291,8 +292,7 @@ class RateSchedule:
             ("unit", self.unit, get_args(Unit)),
             ("interpolation", self.interpolation, get_args(Interpolation)),
         ):
-            if value not in known:
-                raise LoaderError(f"unknown {option}={value!r} of a RateSchedule; choose one of: {', '.join(known)}")
+            choice(value, of=known, what=f"RateSchedule: {option}", error=LoaderError)
         before, points = 0, []
         for when, rates in self.points:
             before = check_integer("a point of a RateSchedule", when, before + 1)
@@ -386,8 +386,7 @@ class Mixture:
     schedule: RateSchedule | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.exhausted not in EXHAUSTED:
-            raise LoaderError(f"unknown policy exhausted={self.exhausted!r}; choose one of: {', '.join(EXHAUSTED)}")
+        choice(self.exhausted, of=EXHAUSTED, what="exhausted", error=LoaderError)
         for option in ("max_epochs", "schedule"):
             if getattr(self, option) is not None and self.exhausted != "repeat":
                 raise LoaderError(

@@ -22,6 +22,7 @@ import numpy as np
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
+from beam_pipes.checks import choice
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError, LoaderError, StateMismatchError
 from beam_pipes.format.message_features import MessageDecoder
 from beam_pipes.format.spec import FeatureSpec
@@ -101,10 +102,7 @@ class LoaderOptions:
             raise LoaderError(f"transform should be a function of a batch, got {self.transform!r}")
         if self.cu_seqlens not in (True, False, "padded"):
             raise LoaderError(f"cu_seqlens should be True, False or 'padded', got {self.cu_seqlens!r}")
-        if self.appended not in (None, *get_args(Appended)):
-            raise LoaderError(
-                f"unknown policy appended={self.appended!r}; choose one of: {', '.join(get_args(Appended))}, or None"
-            )
+        choice(self.appended, of=(*get_args(Appended), None), what="appended", error=LoaderError)
         if not isinstance(self.shuffle, (bool, BlockShuffle, BalancedShuffle)):
             raise LoaderError(
                 "shuffle should be True, False, BlockShuffle(window=…) or BalancedShuffle(rows=…), "

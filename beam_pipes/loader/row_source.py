@@ -19,6 +19,7 @@ import numpy as np
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.cache.reader import Cache, open_split
 from beam_pipes.cache.split import Split
+from beam_pipes.checks import choice
 from beam_pipes.errors import LoaderError, SplitNotFoundError
 from beam_pipes.format.message_features import MessageDecoder
 from beam_pipes.format.spec import DecodedExample, FeatureSpec, Record
@@ -109,8 +110,7 @@ class PaddedSplit:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", one_split(self.split, "PaddedSplit"))
-        if self.overlong not in ("error", "truncate"):
-            raise LoaderError(f"unknown policy overlong={self.overlong!r}; choose one of: error, truncate")
+        choice(self.overlong, of=("error", "truncate"), what="overlong", error=LoaderError)
         if not self.sequence_lengths:
             raise LoaderError("sequence_lengths={} names no feature; pass {name: length}, or None for a length")
         for name, length in self.sequence_lengths.items():

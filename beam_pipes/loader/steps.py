@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal, NamedTuple, get_args
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packed_rows import PackedRows
@@ -88,8 +89,7 @@ class StepOptions:
     even: ClassVar[bool] = True  # whether all batches but the last one of an epoch have the same number of rows
 
     def __post_init__(self) -> None:
-        if self.last not in LAST:
-            raise LoaderError(f"unknown policy last={self.last!r}; choose one of: {', '.join(LAST)}")
+        choice(self.last, of=LAST, what="last", error=LoaderError)
 
     def steps_of(self, rows: int) -> int:
         """Steps of an epoch with that many rows."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import DatasetError, UnboundedLoaderError, UnknownNameError
 from beam_pipes.loader.world import TENSORFLOW, known_world
 from beam_pipes.map_style.protocol import Dataset
@@ -539,6 +540,5 @@ SAMPLERS: dict[str, type[Sampler]] = {
 
 def sampler(name: str, *arguments: object, **options: Any) -> Sampler:
     """Builds a sampler by its name in `SAMPLERS`: `sampler("bucketed", lengths, batch_size=32, seed=7)`."""
-    if name not in SAMPLERS:
-        raise UnknownNameError(f"unknown sampler {name!r}; choose one of: {', '.join(sorted(SAMPLERS))}", name=name)
+    choice(name, of=sorted(SAMPLERS), what="a sampler's name", error=UnknownNameError, name=name)
     return SAMPLERS[name](*arguments, **options)

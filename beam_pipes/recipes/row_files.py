@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import FLOATS, INTEGERS
@@ -154,9 +155,7 @@ def _versioned(name: str, table: str) -> DeclarationError:
 def format_of(data: Paths | RowFiles, format: str | None) -> str:
     """The format of files, by their suffixes unless given. Raises `DeclarationError`."""
     if format is not None:
-        if format not in FORMATS:
-            raise DeclarationError(f"unknown format {format!r}; choose one of: {', '.join(FORMATS)}.")
-        return format
+        return choice(format, of=FORMATS, what="format")
     by_format: dict[str | None, str] = {}
     for file in files_of(data).files:
         suffixes = [suffix.lower() for suffix in Path(file.name).suffixes]

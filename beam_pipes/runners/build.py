@@ -35,6 +35,7 @@ from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.building.shard_task import ShardReport, ShardTask
 from beam_pipes.cache import Cache
+from beam_pipes.checks import integer
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import (
     BeamPipesError,
@@ -117,8 +118,8 @@ def build(
     Raises a `BeamPipesError` that says what to do; then nothing is published, and the published snapshot stays.
     """
     about_to_build()
-    if keep is not None and keep < 0:
-        raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
+    if keep is not None:
+        integer(keep, what="keep", least=0)
     started = time.monotonic()
     root = directory_path(to)  # before any user code runs, which may change the working directory
     options = options if options is not None else LocalOptions()

@@ -20,6 +20,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from beam_pipes.checks import integer, number
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.file_source import FileSource
 from beam_pipes.sources.source import Source, SplitSources
@@ -93,10 +94,9 @@ class LocalOptions:
     template: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise DeclarationError(f"workers should be at least 1, got {self.workers}.")
-        if not self.stall_secs > 0:
-            raise DeclarationError(f"stall_secs should be positive, got {self.stall_secs}.")
+        if self.workers is not None:
+            integer(self.workers, what="workers", least=1)
+        number(self.stall_secs, what="stall_secs", above=0)
 
     @property
     def num_workers(self) -> int:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import BuildError, DeclarationError
 from beam_pipes.extras import require
 from beam_pipes.runners.options import (
@@ -109,10 +110,7 @@ class PortableOptions(BeamOptions):
 
     def _check_environment(self) -> None:
         kind, config = self.environment_type, self.environment_config
-        if kind not in ENVIRONMENT_TYPES:
-            raise DeclarationError(
-                f"{self.NAME}: unknown environment_type {kind!r}; choose one of: {', '.join(ENVIRONMENT_TYPES)}."
-            )
+        choice(kind, of=ENVIRONMENT_TYPES, what=f"{self.NAME}: environment_type")
         if (kind == "LOOPBACK") != (config is None):
             raise DeclarationError(
                 f"{self.NAME}: environment_config of {kind} is {ENVIRONMENT_TYPES[kind]}; got {config!r}."

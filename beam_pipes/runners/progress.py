@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TextIO
 
 from beam_pipes.building.reading import ShardFigures, StageFigures
+from beam_pipes.checks import choice
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import DeclarationError, visible
 from beam_pipes.storage.checked_json import JsonObject, strict_json
@@ -248,9 +249,7 @@ def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> Wh
     """
     stream = sys.stderr if stream is None else stream
     chosen = _suitable_kind(stream) if kind is None else kind
-    if chosen not in KINDS:
-        raise DeclarationError(f"unknown kind of progress {kind!r}; choose one of: {', '.join(KINDS)}.")
-    return WhileItCan(KINDS[chosen](stream))
+    return WhileItCan(KINDS[choice(chosen, of=KINDS, what="progress")](stream))
 
 
 def _suitable_kind(stream: TextIO) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import slice_bytes as slice_bytes
 from beam_pipes.sources.csv import CSV as CSV
@@ -59,9 +60,4 @@ SOURCES: Mapping[str, type[Source]] = MappingProxyType(
 
 def source_class(name: str) -> type[Source]:
     """The class of a source by its short name: `source_class("text")` → `TextLines`."""
-    try:
-        return SOURCES[name]
-    except KeyError:
-        raise SourceError(
-            f"unknown source {name!r}; choose one of: {', '.join(sorted(SOURCES))}", source=name
-        ) from None
+    return SOURCES[choice(name, of=sorted(SOURCES), what="a source's name", error=SourceError, source=name)]

@@ -600,7 +600,7 @@ def test_old_snapshots_and_leftovers_go_as_they_do_after_builds(tmp_path: Path) 
     assert len(list((tmp_path / "kept" / "snapshots").iterdir())) == 3
     assert len(list((tmp_path / "all" / "snapshots").iterdir())) == 5
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith((".tmp-", "writer."))]
-    with pytest.raises(DeclarationError, match="WriteToCache: keep should be a number of snapshots, 0 or more, got -1"):
+    with pytest.raises(DeclarationError, match="WriteToCache: keep should be an integer of at least 0, got -1"):
         write(tmp_path / "kept", keep=-1)
 
 

@@ -146,7 +146,7 @@ class TestReferences:
         ("reference", "words"),
         [
             ("some_declarations", "a declaration is named 'package.module:name', got 'some_declarations'"),
-            ("some_declarations:redy", r"has no 'redy': it holds the declarations \['ready'\]; did you mean 'ready'"),
+            ("some_declarations:redy", r"has no 'redy': it holds the declarations \['ready'\]. Did you mean 'ready'"),
             ("some_declarations:wrong", "should be a Declaration, or a function that returns one, got int"),
             ("..:x", "expected the absolute name of a module, such as package.module, got '..' of '..:x'"),
             (

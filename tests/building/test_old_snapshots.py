@@ -60,7 +60,7 @@ def test_the_command_says_so(text_input: Path, tmp_path: Path) -> None:
 
 
 def test_a_number_below_zero_is_refused(text_input: Path, tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match="keep should be a number of snapshots, 0 or more, got -1"):
+    with pytest.raises(DeclarationError, match="keep should be an integer of at least 0, got -1"):
         build(REFERENCE, to=tmp_path / "cache", workers=1, keep=-1)
 
 

@@ -214,7 +214,7 @@ def test_pre_packed_prefix_rows_need_both_lengths():
     ("arguments", "message"),
     [
         ({"dtype": "int33"}, "unknown feature dtype 'int33'"),
-        ({"dtype": "int32", "rank": -1}, r"FeatureSpec.rank should be an integer ≥ 0, got -1"),
+        ({"dtype": "int32", "rank": -1}, r"FeatureSpec.rank should be an integer of at least 0, got -1"),
         ({"dtype": "int32", "rank": 2, "sequence_dim": 2}, r"sequence_dim should be in 0\.\.1 for rank 2, got 2"),
     ],
 )
@@ -225,7 +225,9 @@ def test_a_feature_spec_is_checked_when_it_is_made(arguments, message):
 
 def test_the_table_of_converters_names_them_and_suggests():
     assert converter_named("enc_dec") is EncDecFeatureConverter
-    with pytest.raises(UnknownNameError, match="unknown converter 'prefx_lm'.*Did you mean 'prefix_lm'"):
+    with pytest.raises(
+        UnknownNameError, match="a converter's name should be one of .*, got 'prefx_lm'. Did you mean 'prefix_lm'"
+    ):
         converter_named("prefx_lm")
     assert set(CONVERTERS) == {name for name in CONVERTERS if converter_named(name)}
     assert len(CONVERTERS) == 10

@@ -147,7 +147,7 @@ def test_outputs_that_leave_examples_out_are_refused():
     [
         ({"converter": EncDecFeatureConverter(pack=True)}, "During evaluation, packing can't be used."),
         ({"logger_cls": [PyLoggingLogger]}, "'log_dir' must be provided to `Evaluator` if `logger_cls` is non-empty."),
-        ({"num_examples": 0}, "num_examples should be None or at least 1, got 0"),
+        ({"num_examples": 0}, "num_examples should be an integer of at least 1, got 0"),
         (
             {"shuffle": True, "use_memory_cache": False},
             "shuffle=True gives another order every time .* leave use_memory_cache=True with it",

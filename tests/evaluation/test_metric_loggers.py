@@ -133,7 +133,7 @@ def test_a_failure_while_writing_leaves_no_file_behind(tmp_path):
 
 
 def test_a_negative_number_of_results_is_refused(tmp_path):
-    with pytest.raises(EvaluationError, match="write_n_results should be None or ≥ 0, got -1"):
+    with pytest.raises(EvaluationError, match="write_n_results should be an integer of at least 0, got -1"):
         JSONLogger(str(tmp_path), write_n_results=-1)
 
 

@@ -323,7 +323,7 @@ def test_a_stalled_worker_is_named_while_the_build_goes_on(
 
 
 def test_stall_secs_is_checked() -> None:
-    with pytest.raises(DeclarationError, match="stall_secs should be positive, got 0"):
+    with pytest.raises(DeclarationError, match="stall_secs should be a number above 0, got 0"):
         LocalOptions(stall_secs=0)
 
 

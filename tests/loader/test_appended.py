@@ -653,7 +653,7 @@ def test_what_cannot_go_on_is_refused_in_words(tmp_path: Path, grown: Any) -> No
         with pytest.raises(BeamPipesError, match=words):
             make()
 
-    refused("unknown policy appended='soon'; choose one of: next_epoch, now, or None",
+    refused("appended should be one of next_epoch, now, None, got 'soon'",
             lambda: Loader(new, batch_size=6, appended="soon"))  # type: ignore[arg-type]  # fmt: skip
     for source in (Mixture([(new, 1)]), pack(new, sequence_length=8)):
         refused(r"appended=… is for a loader of one split, .* split\.since\(manifest\), beside split\.as_of\(man",

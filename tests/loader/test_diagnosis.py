@@ -194,7 +194,7 @@ def test_the_command_says_it_in_one_line(row_split: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--to", "mxnet"], "unknown framework --to mxnet; choose one of: jax, torch, numpy"),
+        (["--to", "mxnet"], "--to should be one of jax, torch, numpy, got 'mxnet'"),
         (["--prefetch", "2"], "--prefetch keeps batches ready on a device"),
         (["--to", "numpy", "--prefetch", "2"], "--prefetch needs --to jax or torch"),
         (["--transform", "nowhere"], "expected --transform to name a function as package.module:function"),

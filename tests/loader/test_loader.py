@@ -361,7 +361,7 @@ def test_an_error_while_reading_reaches_the_consumer(tmp_path):
         pytest.param({"batch_size": 4, "prefetch": 0}, "prefetch should be at least 1", id="prefetch"),
         pytest.param(
             {"batch_size": 4, "last": "keep"},
-            "unknown policy last='keep'; choose one of: drop, pad, partial",
+            "last should be one of drop, pad, partial, got 'keep'",
             id="last",
         ),
         pytest.param({"batch_size": 4, "features": "x"}, "a list of at least one name, got 'x'", id="features_text"),

@@ -146,7 +146,7 @@ def test_a_loader_describes_its_mesh(of_torch):
             "sequence_order='zigzag' arranges the places of a row over an axis of the mesh, and spec=('dp',) names "
             "none for them. Name it second: spec=('data', 'context').",
         ),
-        ("unknown order", "unknown sequence_order='striped'; choose one of: contiguous, zigzag, segments"),
+        ("unknown order", "sequence_order should be one of contiguous, zigzag, segments, got 'striped'"),
         (
             "odd batch",
             "global batches have 5 rows, which do not divide into the 2 parts of the mesh (dp=0 of 2, cp=0 of 2 of "

@@ -339,7 +339,7 @@ def test_packing_plans_are_mixed_like_splits(document_split, other_split):
 
 
 def test_mixtures_that_mean_nothing_are_refused(sources, row_split, document_split, tmp_path):
-    with pytest.raises(LoaderError, match="unknown policy exhausted='loop'; choose one of: repeat, stop, drop"):
+    with pytest.raises(LoaderError, match="exhausted should be one of repeat, stop, drop, got 'loop'"):
         Mixture([(row_split, 1)], exhausted="loop")
     with pytest.raises(LoaderError, match=r"a mixture is a list of \(source, rate\) pairs"):
         Mixture([row_split])

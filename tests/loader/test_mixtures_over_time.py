@@ -321,7 +321,7 @@ def test_mixtures_that_contradict_themselves_are_refused(splits, options, words)
         (
             [(5, (1, 1))],
             {"unit": "epochs"},
-            "unknown unit='epochs' of a RateSchedule; choose one of: steps, rows",
+            "RateSchedule: unit should be one of steps, rows, got 'epochs'",
         ),
         ([(5, (1, 1))], {"interpolation": "cosine"}, "unknown interpolation='cosine' of a RateSchedule"),
     ],

@@ -226,12 +226,12 @@ def test_a_plan_of_nothing_has_no_rows(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param({"sequence_length": 0}, "should be a positive integer, got 0", id="zero"),
+        pytest.param({"sequence_length": 0}, "should be an integer of at least 1, got 0", id="zero"),
         pytest.param({"sequence_length": {}}, "names no feature", id="none"),
         pytest.param({"sequence_length": 8, "feature": "id"}, "feature 'id' cannot be packed", id="scalar"),
         pytest.param(
             {"sequence_length": 8, "algorithm": "worst_fit"},
-            "unknown packing algorithm 'worst_fit'; choose one of: best_fit, concat_then_split, first_fit, next_fit",
+            "algorithm should be one of best_fit, concat_then_split, first_fit, next_fit, got 'worst_fit'",
             id="algorithm",
         ),
         pytest.param({"sequence_length": 8, "max_segments": 0}, "max_segments should be at least 1, got 0", id="most"),
@@ -254,7 +254,7 @@ def test_a_plan_of_nothing_has_no_rows(tmp_path):
         ),
         pytest.param(
             {"sequence_length": 8, "overlong": "keep"},
-            "unknown policy overlong='keep'; choose one of: truncate, split, drop, error",
+            "overlong should be one of truncate, split, drop, error, got 'keep'",
             id="overlong",
         ),
         pytest.param(

@@ -68,7 +68,7 @@ def test_tensors_of_alike_inner_dimensions_are_laid_out(tmp_path):
         ({"sequence_lengths": {"words": 3}}, "has no feature 'words'; it has: id, tokens"),
         (
             {"sequence_lengths": {"tokens": 3}, "overlong": "drop"},
-            "unknown policy overlong='drop'; choose one of: error",
+            "overlong should be one of error, truncate, got 'drop'",
         ),
         (
             {"sequence_lengths": {"id": 3}},

@@ -113,7 +113,7 @@ def test_flink_has_the_same_options_with_its_own_names_and_port() -> None:
         (
             PortableOptions,
             {"environment_type": "KUBERNETES"},
-            "unknown environment_type 'KUBERNETES'; choose one of: LOOPBACK, EXTERNAL, DOCKER, PROCESS",
+            "environment_type should be one of LOOPBACK, EXTERNAL, DOCKER, PROCESS, got 'KUBERNETES'",
         ),
         (
             PortableOptions,

@@ -80,7 +80,7 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFormatError, match="tasks are cached as tfrecord, got output_format='arrayrecord'"):
         cache_tasks_main.main([])
     flags(["main", "--output_format=tfrecord", "--pipeline_options=--runner=SparkRunner"])
-    with pytest.raises(DeclarationError, match="unknown runner 'SparkRunner'; choose one of: DirectRunner, Dataflow"):
+    with pytest.raises(DeclarationError, match="--runner should be one of DirectRunner, Dataflow"):
         cache_tasks_main.main([])
 
 

@@ -125,7 +125,7 @@ def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> 
     [
         pytest.param(
             ["build", "sample_declarations:word", "--to", "x"],
-            "'sample_declarations' has no 'word': it holds no declaration; did you mean 'words'",
+            "'sample_declarations' has no 'word': it holds no declaration. Did you mean 'words'?",
             id="misspelt_name",
         ),
         pytest.param(
@@ -136,7 +136,7 @@ def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> 
         pytest.param(["build", "words", "--to", "x"], "a declaration is named 'package.module:name'", id="no_colon"),
         pytest.param(
             ["build", "sample_declarations:words", "--to", "x", "--runner", "spark"],
-            "unknown runner 'spark'; choose one of: local, direct, dataflow, portable, prism, flink.",
+            "--runner should be one of local, direct, dataflow, portable, prism, flink, got 'spark'.",
             id="unknown_runner",
         ),
         pytest.param(

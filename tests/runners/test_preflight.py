@@ -282,7 +282,7 @@ FAULTS = {
     "reference that leads nowhere": Fault(
         DeclarationError, "has no 'declaration': it holds the declarations", "declaration = Declar", "declared = Declar"
     ),
-    "no such runner": Fault(DeclarationError, "unknown runner 'spark'; choose one of: local", runner=("spark",)),
+    "no such runner": Fault(DeclarationError, "--runner should be one of local", runner=("spark",)),
     "Dataflow without a project": Fault(
         DeclarationError, "dataflow: project, region, temp_location should be given", runner=("dataflow",)
     ),

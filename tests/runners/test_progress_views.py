@@ -222,7 +222,7 @@ def test_a_notebook_without_ipython_is_refused_before_anything_is_built(monkeypa
 def test_a_kind_that_there_is_not_is_refused_before_anything_is_built(text_input: Path, tmp_path: Path) -> None:
     with pytest.raises(
         DeclarationError,
-        match="unknown kind of progress 'bars'; choose one of: stages, line, notebook, log, json, none.",
+        match="progress should be one of stages, line, notebook, log, json, none, got 'bars'.",
     ):
         progress_for(kind="bars")
     options = ["build", "sample_declarations:words", "--to", str(tmp_path / "cache"), "--progress", "bars"]

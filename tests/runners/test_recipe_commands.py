@@ -110,7 +110,7 @@ def test_what_the_commands_say_of_the_data(corpora: Path) -> None:
         (["audio", "pets", "--to", "c"], "there are no sound files in 'pets'; known are .aif, .aifc, .aiff, .flac,"),
         (["table", "insects.csv", "--type", "length", "--to", "c"], "--type should be a column and its dtype, such as"),
         (["table", "insects.csv", "--split", "a:1", "--to", "c"], "--split should be names and shares, such as train="),
-        (["audio", "talks/all.jsonl", "--runner", "ray", "--to", "c"], "unknown runner 'ray'; choose one of"),
+        (["audio", "talks/all.jsonl", "--runner", "ray", "--to", "c"], "--runner should be one of"),
     ],
 )
 def test_what_is_wrong_is_one_message(corpora: Path, command: list[str], message: str) -> None:

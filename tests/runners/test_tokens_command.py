@@ -149,7 +149,7 @@ def test_the_module_that_is_printed_gives_the_same_snapshot(corpus: Path, option
             "--split should be names and shares, such as train=0.99,eval=0.01; got 'train:0.9'.",
         ),
         (["--tokenizer", "bytes", "--to", "c", "--split", "a=0.5,a=0.5"], "got 'a=0.5,a=0.5'."),
-        (["--tokenizer", "bytes", "--to", "c", "--runner", "ray"], "unknown runner 'ray'; choose one of"),
+        (["--tokenizer", "bytes", "--to", "c", "--runner", "ray"], "--runner should be one of"),
     ],
 )
 def test_what_is_wrong_is_one_message(corpus: Path, options: list[str], message: str) -> None:

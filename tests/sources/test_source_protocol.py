@@ -263,7 +263,7 @@ def test_an_unknown_name_lists_the_sources():
     assert source_class("text") is TextLines
     with pytest.raises(
         SourceError,
-        match="unknown source 'txt'; choose one of: arrayrecord, arrow, csv, files, json, mds, megatron, memory",
+        match="a source's name should be one of arrayrecord, arrow, csv, files, json, mds, megatron, memory",
     ):
         source_class("txt")
     files = {

@@ -345,7 +345,7 @@ def test_exhaustion_drops_stops_or_repeats(caches) -> None:
     assert count["drop"] == rows["a"] + rows["b"]
     assert count["stop"] is not None and count["stop"] < count["drop"]
     assert count["repeat"] is None
-    with pytest.raises(TaskError, match="unknown exhaustion 'wait'; choose one of: drop, stop, repeat"):
+    with pytest.raises(TaskError, match="exhaustion should be one of drop, stop, repeat, got 'wait'"):
         tasks.plan_loading("ab", LENGTHS, EncDecFeatureConverter(), exhaustion="wait")  # type: ignore[arg-type]
 
 

@@ -112,12 +112,12 @@ def test_rates_may_be_functions_and_defaults() -> None:
         pytest.param(lambda: Mixture("m", ["a"]), "need a rate for each task: 'a' of mixture 'm'", id="rate"),
         pytest.param(lambda: Mixture("m", []), "Mixture, m, does not contain any Tasks.", id="empty"),
         pytest.param(
-            lambda: Mixture("m", [("aa", 1)]), "Provider name not registered: aa .*Did you mean: 'a'", id="unknown"
+            lambda: Mixture("m", [("aa", 1)]), "Provider name not registered: aa .*Did you mean 'a'", id="unknown"
         ),
         pytest.param(lambda: Mixture("m!", [("a", 1)]), "Mixture name 'm!' contains invalid characters", id="name"),
         pytest.param(
             lambda: Mixture("m", [("a", 1)], exhaustion="wait"),
-            "unknown exhaustion 'wait'; choose one of: drop, stop, repeat",
+            "exhaustion should be one of drop, stop, repeat, got 'wait'",
             id="exhaustion",
         ),
         pytest.param(
@@ -145,7 +145,7 @@ def test_rates_may_be_functions_and_defaults() -> None:
         pytest.param(lambda: Mixture(None, [("a", 1)]), "Mixture name should be a str, got None", id="no_name"),
         pytest.param(
             lambda: Mixture("m", [("a", 1)]).get_dataset(exhaustion="wait"),
-            "unknown exhaustion 'wait'; choose one of: drop, stop, repeat",
+            "exhaustion should be one of drop, stop, repeat, got 'wait'",
             id="exhaustion_of_a_dataset",
         ),
         pytest.param(

@@ -473,7 +473,7 @@ def test_a_cache_of_seqio_or_one_that_lies_elsewhere_is_not_built_again(tmp_path
 def test_what_cannot_be_built_is_said(tmp_path: Path) -> None:
     source = lines_source(tmp_path, {"a.txt": ["one"]})
     register("known", source, [to_targets])
-    with pytest.raises(DeclarationError, match=r"no task matches 'know'. Did you mean: 'known'"):
+    with pytest.raises(DeclarationError, match=r"no task matches 'know'. Did you mean 'known'"):
         cache_tasks("know", tmp_path, options=ONE)
     with pytest.raises(DeclarationError, match=r"names of tasks are regular expressions, got \['\('\]"):
         cache_tasks("(", tmp_path, options=ONE)

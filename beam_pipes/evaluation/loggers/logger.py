@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from beam_pipes.checks import integer
 from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import Generic, MetricValue, Scalar, Text
 from beam_pipes.evaluation.model_outputs import Inferences
@@ -185,8 +186,8 @@ class JSONLogger(MetricsLogger):
         write_n_results: int | None = None,
         json_encoder_cls: type[json.JSONEncoder] = TensorAndNumpyEncoder,
     ) -> None:
-        if write_n_results is not None and write_n_results < 0:
-            raise EvaluationError(f"write_n_results should be None or ≥ 0, got {write_n_results}")
+        if write_n_results is not None:
+            integer(write_n_results, what="write_n_results", least=0, error=EvaluationError)
         super().__init__(output_dir)
         self._write_n_results = write_n_results
         self._json_encoder_cls = json_encoder_cls

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import choice, integer
 from beam_pipes.errors import LoaderError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.order import KeyedPermutation, check_integer
@@ -82,13 +83,10 @@ def pack(
     """
     records_of = one_split(split, "pack")
     limits = _limits(records_of, sequence_length, feature)
-    if algorithm not in (*ALGORITHMS, CONCAT):
-        known = ", ".join(sorted((*ALGORITHMS, CONCAT)))
-        raise LoaderError(f"unknown packing algorithm {algorithm!r}; choose one of: {known}")
+    choice(algorithm, of=sorted((*ALGORITHMS, CONCAT)), what="algorithm", error=LoaderError)
     if overlong is None:
         overlong = "split" if algorithm == CONCAT else "truncate"
-    if overlong not in OVERLONG:
-        raise LoaderError(f"unknown policy overlong={overlong!r}; choose one of: {', '.join(OVERLONG)}")
+    choice(overlong, of=OVERLONG, what="overlong", error=LoaderError)
     if max_segments is not None:
         max_segments = check_integer("max_segments", max_segments, 1)
     segment_multiple = check_integer("segment_multiple", segment_multiple, 1)
@@ -158,8 +156,7 @@ def _limits(split: MeasuredSplit, sequence_length: int | Mapping[str, int], feat
                 f"which here are: {', '.join(ragged) or 'none'}",
                 feature=name,
             )
-        if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1:
-            raise LoaderError(f"sequence_length of {name!r} should be a positive integer, got {limit!r}", feature=name)
+        integer(limit, what=f"sequence_length of {name!r}", least=1, error=LoaderError, feature=name)
     return {name: int(limit) for name, limit in limits.items()}
 
 

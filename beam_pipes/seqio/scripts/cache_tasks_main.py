@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, UnsupportedFormatError, logger
 from beam_pipes.extras import require
 from beam_pipes.runners.options import BeamOptions, LocalOptions
@@ -217,8 +218,7 @@ def _options(pipeline_options: Sequence[str], in_workers: bool) -> LocalOptions 
     named = [option.partition("=")[2] for option in pipeline_options if option.startswith("--runner=")]
     others = [option for option in pipeline_options if not option.startswith("--runner=")]
     runner = named[-1] if named else "DirectRunner"
-    if runner not in ("DirectRunner", *_RUNNERS):
-        raise DeclarationError(f"unknown runner {runner!r}; choose one of: DirectRunner, {', '.join(_RUNNERS)}")
+    choice(runner, of=("DirectRunner", *_RUNNERS), what="--runner")
     if runner == "DirectRunner":
         # Beam's own options set the number of workers; tasks that no module registers cannot leave this process.
         workers = [option.partition("=")[2] for option in others if option.startswith("--direct_num_workers=")]

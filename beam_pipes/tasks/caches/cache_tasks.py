@@ -28,7 +28,7 @@ from beam_pipes.tasks import Task, TaskRegistry
 from beam_pipes.tasks.caches.offline import TaskReference, cached_spec, import_modules
 from beam_pipes.tasks.caches.task_source import TaskSource
 from beam_pipes.tasks.caches.task_steps import SplitSteps, TaskSteps
-from beam_pipes.tasks.providers.registry import did_you_mean
+from beam_pipes.tasks.providers.registry import registered
 from beam_pipes.tasks.providers.task_cache import TRANSFORM_FN, fingerprint_digests
 from beam_pipes.tasks.sources.places import COMPLETED, MANIFEST, get_task_dir_from_name
 from beam_pipes.tasks.sources.sidecars import check_shard_numbers, write_seqio_sidecars
@@ -183,7 +183,7 @@ def matching_tasks(task_names: str | Iterable[str], excluded_tasks: str | Iterab
     chosen = matching_names(task_names, excluded_tasks)
     if not chosen:
         wanted = task_names if isinstance(task_names, str) else ", ".join(task_names)
-        raise DeclarationError(f"no task matches {wanted!r}{did_you_mean(wanted, list(TaskRegistry.names()))}")
+        raise DeclarationError(f"no task matches {wanted!r}.{registered(wanted, list(TaskRegistry.names()))}")
     return [TaskRegistry.get(name) for name in chosen]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from beam_pipes.errors import NotANameError, TaskError, UnknownNameError, logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.tasks.providers.mixture import Mixture, MixtureRegistry
-from beam_pipes.tasks.providers.registry import TaskRegistry, did_you_mean
+from beam_pipes.tasks.providers.registry import TaskRegistry, registered
 from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.steps.features import DatasetConverter, SequenceLength, ShardInfo, check_converter
 
@@ -30,7 +30,7 @@ def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:
         raise NotANameError(f"Got: {task_or_mixture_name!r}, where the name of a task or mixture should be")
     known = [*MixtureRegistry.names(), *TaskRegistry.names()]
     raise UnknownNameError(
-        f"No Task or Mixture found with name '{task_or_mixture_name}'.{did_you_mean(task_or_mixture_name, known)[1:]}",
+        f"No Task or Mixture found with name '{task_or_mixture_name}'.{registered(task_or_mixture_name, known)}",
         name=task_or_mixture_name,
     )
 

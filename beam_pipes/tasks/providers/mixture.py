@@ -18,7 +18,7 @@ from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
 from beam_pipes.tasks.providers.options import Exhaustion, LoadOptions, MixtureOptions, checked_exhaustion
-from beam_pipes.tasks.providers.registry import DatasetProviderRegistry, TaskRegistry, caller, did_you_mean
+from beam_pipes.tasks.providers.registry import DatasetProviderRegistry, TaskRegistry, caller, registered
 from beam_pipes.tasks.providers.task import Task
 from beam_pipes.tasks.providers.task_dataset import empty_dataset, load_dataset
 from beam_pipes.tasks.providers.task_examples import iterate_examples
@@ -406,7 +406,7 @@ def _resolve(task: object, mixture: str) -> Task | Mixture:
         return MixtureRegistry.get(task)
     known = [*TaskRegistry.names(), *MixtureRegistry.names()]
     raise UnknownNameError(
-        f"Provider name not registered: {task} (in mixture '{mixture}'){did_you_mean(str(task), known)}", name=task
+        f"Provider name not registered: {task} (in mixture '{mixture}').{registered(task, known)}", name=task
     )
 
 

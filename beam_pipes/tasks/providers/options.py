@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.steps.features import SequenceLength, ShardInfo
 
@@ -91,8 +92,4 @@ def is_whole(value: SupportsIndex) -> bool:
 
 def checked_exhaustion(exhaustion: Exhaustion, mixture: str) -> Exhaustion:
     """The policy, or `TaskError` for an unknown one."""
-    if exhaustion not in get_args(Exhaustion):
-        raise TaskError(
-            f"unknown exhaustion {exhaustion!r}; choose one of: {', '.join(get_args(Exhaustion))}", mixture=mixture
-        )
-    return exhaustion
+    return choice(exhaustion, of=get_args(Exhaustion), what="exhaustion", error=TaskError, mixture=mixture)

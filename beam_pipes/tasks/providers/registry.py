@@ -5,12 +5,12 @@ On request, records who registers what: `turn_on_tracking`, `view_provenances`.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from beam_pipes.checks import nearest
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.extras import TfDataset
 from beam_pipes.tasks.providers.task import Task
@@ -82,9 +82,7 @@ class DatasetProviderRegistry(Generic[P]):
             UnknownNameError: it does not exist; the message lists similar names.
         """
         if name not in cls._REGISTRY:
-            raise UnknownNameError(
-                f"Provider name not registered: {name}{did_you_mean(name, cls._REGISTRY)}", name=name
-            )
+            raise UnknownNameError(f"Provider name not registered: {name}.{registered(name, cls._REGISTRY)}", name=name)
         provider: P = cls._REGISTRY[name]
         return provider
 
@@ -159,15 +157,13 @@ class TaskRegistry(DatasetProviderRegistry[Task]):
         return task
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`. Did you mean: 'wmt_de'?`, or the existing names if none is close."""
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or [k for k in known if name in k or k in name][:3]
-    if near:
-        return f". Did you mean: {', '.join(map(repr, near))}?"
+def registered(name: str, names: Iterable[str]) -> str:
+    """What is registered instead of `name`: ` Did you mean 'wmt_de'?`, or some of the names if none is close."""
+    known = sorted(names)
     if not known:
-        return ". Nothing is registered: import the module that declares it"
-    return f". Registered are: {', '.join(known[:10])}{', ...' if len(known) > 10 else ''}"
+        return " Nothing is registered: import the module that declares it."
+    listed = f"{', '.join(known[:10])}{', …' if len(known) > 10 else ''}"
+    return nearest(name, known) or f" Registered are: {listed}."
 
 
 def caller() -> SourceInfo:

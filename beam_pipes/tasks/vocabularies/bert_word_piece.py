@@ -13,8 +13,9 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import tensorflow
 from beam_pipes.tasks.vocabularies.files import read_bytes
@@ -215,10 +216,8 @@ class BertWordPieceVocabulary(Vocabulary):
 def _normalization_form(form: str | None) -> _FORMS | None:
     if form is None:
         return None
-    for known in get_args(_FORMS):
-        if form.upper() == known:
-            return known  # type: ignore[no-any-return]
-    raise TaskError(f"unknown normalization_form {form!r}; choose one of: {', '.join(get_args(_FORMS))}", form=form)
+    found = choice(form.upper(), of=get_args(_FORMS), what="normalization_form", error=TaskError, form=form)
+    return cast("_FORMS", found)
 
 
 def _read_pieces(table: str | os.PathLike[str] | Mapping[str, int] | Iterable[str | bytes]) -> list[str]:

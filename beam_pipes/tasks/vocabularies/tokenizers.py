@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, MissingExtraError, TaskError
 from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
 from beam_pipes.tasks.vocabularies.pretrained import num_ids, open_json, read_pretrained, tell_dropout
@@ -117,8 +118,7 @@ class TokenizersVocabulary(Vocabulary):
         special_as_text: bool | None = None,
     ) -> None:
         super().__init__(extra_ids=extra_ids)
-        if backend not in BACKENDS:
-            raise TaskError(f"backend should be one of {', '.join(BACKENDS)}, got {backend!r}", backend=backend)
+        choice(backend, of=BACKENDS, what="backend", error=TaskError, backend=backend)
         self._wanted = backend
         unknown = frozenset[str]()
         if isinstance(tokenizer, str | os.PathLike):

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfTensor, tensorflow
 from beam_pipes.format.dtypes import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
@@ -87,9 +88,7 @@ def _name_of(dtype: Any) -> str:
     name = _ALIASES.get(name, name)
     if name.startswith(("str", "bytes")):
         name = "string"
-    if name not in _NAMES:
-        raise TaskError(f"unknown feature dtype {name!r}; choose one of: {', '.join(sorted(_NAMES))}", dtype=name)
-    return name
+    return choice(name, of=sorted(_NAMES), what="the dtype of a feature", error=TaskError, dtype=name)
 
 
 #: Text, as `str` or `bytes`; a `PassThroughVocabulary` takes and gives other values.

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from beam_pipes.checks import choice
 from beam_pipes.errors import UnknownNameError
 from beam_pipes.tasks.steps.packing import autoregressive_inputs as autoregressive_inputs
 from beam_pipes.tasks.steps.packing import make_autoregressive_inputs as make_autoregressive_inputs
@@ -58,12 +58,7 @@ def converter_named(name: str) -> type[FeatureConverter]:
 
     Raises `UnknownNameError` listing the names.
     """
-    if name not in CONVERTERS:
-        near = difflib.get_close_matches(name, CONVERTERS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UnknownNameError(
-            f"unknown converter {name!r}; choose one of: {', '.join(sorted(CONVERTERS))}.{hint}", name=name
-        )
+    choice(name, of=sorted(CONVERTERS), what="a converter's name", error=UnknownNameError, name=name)
     return CONVERTERS[name]
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from beam_pipes.checks import integer
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset, require
 from beam_pipes.tasks.vocabularies.vocabulary import DType
@@ -37,8 +38,7 @@ class FeatureSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", DType(self.dtype))
-        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 0:
-            raise TaskError(f"FeatureSpec.rank should be an integer ≥ 0, got {self.rank!r}", rank=self.rank)
+        integer(self.rank, what="FeatureSpec.rank", least=0, error=TaskError, rank=self.rank)
         if self.rank == 0:
             object.__setattr__(self, "sequence_dim", None)
         elif self.sequence_dim is not None and not 0 <= self.sequence_dim < self.rank:

@@ -328,8 +328,8 @@ def test_samplers_are_found_by_name():
 
 def test_an_unknown_name_lists_the_choices():
     words = (
-        "unknown sampler 'bucketd'; choose one of: batch, bucketed, distributed, random, sequential, similar_length, "
-        "subset_random, weighted"
+        "a sampler's name should be one of batch, bucketed, distributed, random, sequential, similar_length, "
+        r"subset_random, weighted, got 'bucketd'\. Did you mean 'bucketed'\?"
     )
     with pytest.raises(UnknownNameError, match=f"^{words}$"):
         sampler("bucketd")
