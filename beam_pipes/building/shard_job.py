@@ -16,7 +16,7 @@ import itertools
 import operator
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from beam_pipes.building.completion import (
     DEAD_LETTERS,
@@ -269,6 +269,41 @@ def _one(declaration: Declaration, letter: DeadLetter, raw: bytes, digests: Arra
 Tell = Callable[[Account, Mapping[str, float]], None]
 
 
+# Runs the records of one batch through the stages: their parts in order, each encoded for the output.
+Parts = Callable[[RecordBatch, ShardOutput, StageClock], Iterator[EncodedRun]]
+
+
+def build_shard(
+    declaration: Declaration, header: BuildHeader, task: ShardTask, units: Iterable[str], parts: Parts, tell: Tell
+) -> ShardReport:
+    """Reads one source shard, writes its `parts`, and commits it; a committed one is left alone.
+
+    Raises what the source or a stage raised, after removing everything of the shard.
+    """
+    started = time.monotonic()
+    replayed = 0
+    done = find_completion(header, task)
+    clock = StageClock([READ, *units, WRITE])
+    if done is None:
+        output = task_output(declaration, header, task)
+        try:
+            for records in task_records(declaration, task):
+                records.digests()  # before stages, which may change values in place
+                replayed += 1
+                for part in parts(records, output, clock):
+                    output.write(part)
+                    clock.mark(WRITE)
+                    tell(part.account, clock.lap())
+            done = output.commit()
+            clock.mark(WRITE)
+            tell(Account(), clock.lap())
+        except BaseException:
+            output.abort()
+            raise
+    secs = time.monotonic() - started
+    return ShardReport.of(task, done.account, secs=secs, replayed=replayed, stage_secs=clock.secs)
+
+
 class ShardJob:
     """Builds source shards of one declaration, one after the other, in this process. Memory: a few batches."""
 
@@ -278,40 +313,18 @@ class ShardJob:
         self._runner = graph_runner(declaration)
 
     def run(self, task: ShardTask, *, tell: Tell = lambda account, secs: None) -> ShardReport:
-        """Reads, transforms and writes one source shard, and commits it; a committed one is left alone.
-
-        Raises what the source or a stage raised, after removing everything of the shard.
-        """
+        """Builds one source shard: see `build_shard`."""
+        units = [unit.name for unit in self._runner.units]
         try:
-            return self._run(task, tell)
+            return build_shard(self._declaration, self._header, task, units, self._parts, tell)
         except CannotReplayError:
-            return self._run(dataclasses.replace(task, prior=None), tell)
+            whole = dataclasses.replace(task, prior=None)
+            return build_shard(self._declaration, self._header, whole, units, self._parts, tell)
 
-    def _run(self, task: ShardTask, tell: Tell) -> ShardReport:
-        started = time.monotonic()
-        replayed = 0
-        done = find_completion(self._header, task)
-        clock = StageClock([READ, *(unit.name for unit in self._runner.units), WRITE])
-        if done is None:
-            output = task_output(self._declaration, self._header, task)
-            try:
-                for sequence, records in enumerate(task_records(self._declaration, task)):
-                    batch = source_batch(self._declaration, records)
-                    records.digests()  # before stages, which may change values in place
-                    replayed += 1
-                    clock.mark(READ)
-                    for position, unit in enumerate(self._runner.units):
-                        self._runner.run_unit(position, batch)
-                        clock.mark(unit.name)
-                    part = output.encode(batch, sequence)
-                    output.write(part)
-                    clock.mark(WRITE)
-                    tell(part.account, clock.lap())
-                done = output.commit()
-                clock.mark(WRITE)
-                tell(Account(), clock.lap())
-            except BaseException:
-                output.abort()
-                raise
-        secs = time.monotonic() - started
-        return ShardReport.of(task, done.account, secs=secs, replayed=replayed, stage_secs=clock.secs)
+    def _parts(self, records: RecordBatch, output: ShardOutput, clock: StageClock) -> Iterator[EncodedRun]:
+        batch = source_batch(self._declaration, records)
+        clock.mark(READ)
+        for position, unit in enumerate(self._runner.units):
+            self._runner.run_unit(position, batch)
+            clock.mark(unit.name)
+        yield output.encode(batch, output.next_sequence)

@@ -15,20 +15,21 @@ subtracted afterwards. On a machine with five times as much work as cores, that 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pickle
 import struct
 import time
+from collections.abc import Iterator
 
-from beam_pipes.building.completion import find_completion
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.reading import READ, EncodedRun, SourceBatch, StageClock, graph_runner, source_batch
-from beam_pipes.building.shard_job import CannotReplayError, Tell, task_output, task_records
-from beam_pipes.building.shard_output import WRITE
+from beam_pipes.building.shard_job import CannotReplayError, Tell, build_shard
+from beam_pipes.building.shard_output import ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.building.workers.process import MOST_RECORDS, ProcessFigures, WorkerCell
-from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.storage.protocol import write_all
 
 
@@ -128,55 +129,44 @@ class GuardedJob:
         self._piece_records = 1  # adjusted by each piece, of whatever source shard
 
     def run(self, task: ShardTask, *, journal: ShardJournal, care: Care, tell: Tell) -> ShardReport:
-        """Reads, transforms and writes one source shard, and commits it; a committed one is left alone.
-
-        Work in the journal is not repeated. Raises what the source or a stage raised.
-        """
+        """Builds one source shard (see `build_shard`); work in the journal is not repeated."""
+        units = [unit.name for unit in self._runner.units]
+        parts = functools.partial(self._parts, task, journal, care)
         try:
-            return self._run(task, journal, care, tell)
+            return build_shard(self._declaration, self._header, task, units, parts, tell)
         except CannotReplayError:
             journal.parts.clear()
-            return self._run(dataclasses.replace(task, prior=None), journal, care, tell)
+            whole = dataclasses.replace(task, prior=None)
+            parts = functools.partial(self._parts, whole, journal, care)
+            return build_shard(self._declaration, self._header, whole, units, parts, tell)
 
-    def _run(self, task: ShardTask, journal: ShardJournal, care: Care, tell: Tell) -> ShardReport:
-        started = time.monotonic()
-        replayed = 0
-        done = find_completion(self._header, task)
-        clock = StageClock([READ, *(unit.name for unit in self._runner.units), WRITE])
-        if done is None:
-            output = task_output(self._declaration, self._header, task)
-            try:
-                for records in task_records(self._declaration, task):
-                    records.digests()  # before stages, which may change values in place
-                    replayed += 1
-                    at, end = records.first_ordinal, records.first_ordinal + records.num_records
-                    while at < end:
-                        if at in journal.parts:
-                            count, part = journal.parts.pop(at)
-                            part.first_sequence, part.next_sequence = output.next_sequence, output.next_sequence + 1
-                        else:
-                            clock.mark(READ)
-                            began = time.perf_counter()
-                            stop = _stop(at, end, min(self._piece_records, care.most_records), journal, care)
-                            count = stop - at
-                            batch = source_batch(self._declaration, records.cut(at, stop))
-                            self._run_units(batch, task, clock)
-                            part = output.encode(batch, output.next_sequence)
-                            secs = time.perf_counter() - began
-                            journal.add(part, first_ordinal=at, num_records=count, secs=secs)
-                            self._piece_records = _next_piece(self._piece_records, count, secs)
-                        output.write(part)
-                        clock.mark(WRITE)
-                        tell(part.account, clock.lap())
-                        at += count
-                done = output.commit()
-                clock.mark(WRITE)
-                tell(Account(), clock.lap())
-            except BaseException:
-                output.abort()
-                raise
-        elapsed = time.monotonic() - started
-        return ShardReport.of(task, done.account, secs=elapsed, replayed=replayed, stage_secs=clock.secs)
+    def _parts(
+        self,
+        task: ShardTask,
+        journal: ShardJournal,
+        care: Care,
+        records: RecordBatch,
+        output: ShardOutput,
+        clock: StageClock,
+    ) -> Iterator[EncodedRun]:
+        at, end = records.first_ordinal, records.first_ordinal + records.num_records
+        while at < end:
+            if at in journal.parts:
+                count, part = journal.parts.pop(at)
+                part.first_sequence, part.next_sequence = output.next_sequence, output.next_sequence + 1
+            else:
+                clock.mark(READ)
+                began = time.perf_counter()
+                stop = _stop(at, end, min(self._piece_records, care.most_records), journal, care)
+                count = stop - at
+                batch = source_batch(self._declaration, records.cut(at, stop))
+                self._run_units(batch, task, clock)
+                part = output.encode(batch, output.next_sequence)
+                secs = time.perf_counter() - began
+                journal.add(part, first_ordinal=at, num_records=count, secs=secs)
+                self._piece_records = _next_piece(self._piece_records, count, secs)
+            yield part
+            at += count
 
     def _run_units(self, batch: SourceBatch, task: ShardTask, clock: StageClock) -> None:
         ordinals = batch.records.ordinals
