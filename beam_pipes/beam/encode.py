@@ -182,8 +182,8 @@ class Encoded(NamedTuple):
 
     def digest(self) -> int:
         """256 bits over everything that is written about the record."""
-        told = (self.row, self.failure) if self.stage == WRITE else (self.row, self.failure, self.stage)
-        parts = (self.key, self.split.encode(), self.payload, repr(told).encode())
+        origin = (self.row, self.failure) if self.stage == WRITE else (self.row, self.failure, self.stage)
+        parts = (self.key, self.split.encode(), self.payload, repr(origin).encode())
         found = hashlib.sha256()
         for part in parts:
             found.update(len(part).to_bytes(8, "little") + part)

@@ -168,8 +168,8 @@ def raise_faults(found: Sequence[BeamPipesError]) -> None:
     if len(found) == 1:
         raise found[0]
     if found:
-        told = "\n".join(f"  {number}. {fault}" for number, fault in enumerate(found, start=1))
-        raise PlanError(f"{len(found)} faults, found before any input was read:\n{told}", faults=tuple(found))
+        listed = "\n".join(f"  {number}. {fault}" for number, fault in enumerate(found, start=1))
+        raise PlanError(f"{len(found)} faults, found before any input was read:\n{listed}", faults=tuple(found))
 
 
 def _of_stages(declaration: Declaration) -> Iterator[BeamPipesError]:

@@ -159,7 +159,7 @@ def commit(header: BuildHeader) -> str:
     where = f"build of {header.name!r}"
     account.reconcile(where=where)
     if (limit := _most_bad(header.max_bad, account.read)) is not None and num_bad(account) > limit:
-        raise too_many_bad(header.max_bad, account, where=where, told=_first_errors(header, completions))
+        raise too_many_bad(header.max_bad, account, where=where, errors=_first_errors(header, completions))
     splits = {
         split: SplitManifest.from_entries(
             [completion.entries[split] for completion in completions if split in completion.entries],
@@ -273,7 +273,7 @@ def _most_bad(limit: MaxBad, read: int) -> float | None:
     return limit * read if isinstance(limit, float) else limit
 
 
-def too_many_bad(limit: MaxBad, account: Account, *, where: str, told: Iterable[str]) -> TooManyDeadLettersError:
+def too_many_bad(limit: MaxBad, account: Account, *, where: str, errors: Iterable[str]) -> TooManyDeadLettersError:
     """The error that says how many of the records failed, in which stages, and shows the first errors."""
     allowed = "a tenth" if limit == "tenth" else f"a fraction of {limit}" if isinstance(limit, float) else f"{limit}"
     stages: Mapping[str, int] = {
@@ -283,16 +283,16 @@ def too_many_bad(limit: MaxBad, account: Account, *, where: str, told: Iterable[
     }
     return TooManyDeadLettersError(
         f"{where}: {num_bad(account)} records failed, and max_bad allows {allowed} (of {account.read} read); by stage: "
-        f"{', '.join(f'{name} {count}' for name, count in stages.items())}.{the_first(told)} Nothing was published; "
+        f"{', '.join(f'{name} {count}' for name, count in stages.items())}.{the_first(errors)} Nothing was published; "
         "the published snapshot stays. Repair the input or the stage, or raise max_bad (--max-bad; None, or all, "
         "allows any number).",
         stages=stages,
     )
 
 
-def the_first(told: Iterable[str]) -> str:
+def the_first(errors: Iterable[str]) -> str:
     """The first errors as a sentence: ` The first: tokenize, a.txt@0: KeyError: 'text'; ….`; empty without any."""
-    shown = list(itertools.islice(told, ERRORS_TOLD))
+    shown = list(itertools.islice(errors, ERRORS_TOLD))
     return f" The first: {'; '.join(shown)}." if shown else ""
 
 

@@ -119,8 +119,8 @@ def _failures(expectations: Sequence[Expectation], snapshot: Cache, last: Cache 
         before = None if last is None or each.within is None else _value(each, last)
         low, high = each.bounds(before, read)
         if not low <= value <= high:
-            told = "" if before is None else f", the last snapshot has {before:g}"
-            yield f"{each.text!r} (it is {value:g}{told})"
+            compared = "" if before is None else f", the last snapshot has {before:g}"
+            yield f"{each.text!r} (it is {value:g}{compared})"
 
 
 def _value(expectation: Expectation, cache: Cache) -> float | None:

@@ -53,24 +53,24 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """The explanation for people, one line per stage and per group of neighbouring shards."""
-        told = []
+        lines = []
         for name, changed in (self.stages or {}).items():
-            told.append(f"{'MISS' if changed else 'HIT '} {name}" + (f": {'; '.join(changed)}" if changed else ""))
+            lines.append(f"{'MISS' if changed else 'HIT '} {name}" + (f": {'; '.join(changed)}" if changed else ""))
         for name in self.stops:
-            told.append(f"STOP {name}: its code changed and its version did not; a build needs --accept-code-change.")
+            lines.append(f"STOP {name}: its code changed and its version did not; a build needs --accept-code-change.")
         shown = 0
         for group in _neighbours(self.shards):
             first, last = group[0], group[-1]
             shown += not first.hit
             if shown > MISSES_SHOWN:
                 left = sum(not shard.hit for shard in self.shards if shard.index >= first.index)
-                told.append(f"MISS {left} more source shards")
+                lines.append(f"MISS {left} more source shards")
                 break
             where = f"shard {first.index}" if first is last else f"shards {first.index}-{last.index}"
-            told.append(f"{'HIT ' if first.hit else 'MISS'} {where}: {'; '.join(first.reasons)}")
+            lines.append(f"{'HIT ' if first.hit else 'MISS'} {where}: {'; '.join(first.reasons)}")
         hits = sum(shard.hit for shard in self.shards)
-        told.append(f"{hits} of {len(self.shards)} source shards: HIT, {len(self.shards) - hits}: MISS.")
-        return told
+        lines.append(f"{hits} of {len(self.shards)} source shards: HIT, {len(self.shards) - hits}: MISS.")
+        return lines
 
 
 def explain_plan(plan: BuildPlan) -> Explanation:
@@ -170,11 +170,11 @@ class AnalyzerVerdict:
             return f"{words}: {WAITS} {self.waits_for}"
         if self.hit:
             return f"{words}: its result is there"
-        told = [f"{self.missing} of {self.num_shards} source shards to be analysed", *self.changed]
+        lines = [f"{self.missing} of {self.num_shards} source shards to be analysed", *self.changed]
         if self.missing < self.num_shards and self.files:
             more = f" and {len(self.files) - _FILES_SHOWN} more files" if len(self.files) > _FILES_SHOWN else ""
-            told.append(", ".join(self.files[:_FILES_SHOWN]) + more)
-        return f"{words}: {'; '.join(told)}"
+            lines.append(", ".join(self.files[:_FILES_SHOWN]) + more)
+        return f"{words}: {'; '.join(lines)}"
 
 
 def explain_analysis(plan: AnalysisPlan, previous: str | None = None) -> tuple[AnalyzerVerdict, ...]:

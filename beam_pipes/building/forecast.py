@@ -17,7 +17,7 @@ from pathlib import Path
 
 from beam_pipes.building.declaration_fingerprint import DeclarationFingerprint, explain_change
 from beam_pipes.building.plan import BuildPlan
-from beam_pipes.building.sample import CPU, READ, SECS, Limits, Told, splits_of, take_sample
+from beam_pipes.building.sample import CPU, READ, SECS, Limits, Report, splits_of, take_sample
 from beam_pipes.errors import CacheWriteError, PlanError, StalePlanError
 from beam_pipes.storage.checked_json import strict_json
 from beam_pipes.storage.local import is_remote
@@ -87,16 +87,16 @@ class Forecast:
 
     def lines(self) -> list[str]:
         """The forecast for people."""
-        told = [
+        lines = [
             f"forecast from {self.sampled_records:,} records of {self.sampled_shards} source shards "
             f"(± at 95 %): {self.records_read} records read"
         ]
         for split, records in self.records.items():
-            told.append(
+            lines.append(
                 f"  {split}: {records} records, {_bytes(self.output_bytes[split])} in {self.shards[split]:,} shards"
             )
-        told.append(f"  remaining: {_in_units(self.worker_secs, _TIME)} of CPU on one core like this one")
-        return told
+        lines.append(f"  remaining: {_in_units(self.worker_secs, _TIME)} of CPU on one core like this one")
+        return lines
 
 
 def forecast_build(
@@ -106,13 +106,13 @@ def forecast_build(
     sample_records: int = DEFAULT_SAMPLE_RECORDS,
     sample_secs: float = DEFAULT_SAMPLE_SECS,
     seed: int = 0,
-    told: Told = lambda shards, of, records: None,
+    report: Report = lambda shards, of, records: None,
 ) -> Forecast:
     """A forecast of the build that `plan` plans; reads about `sample_bytes` of input, writes nothing that stays.
 
     It takes about `sample_secs`, in this process: where stages are slow, fewer records are tried and the intervals are
     wider. At least two shards are read, and at least two records of each go through the stages, so very small limits
-    are exceeded. The same plan and seed take the same sample if there is enough time. `told(shards, of, records)` is
+    are exceeded. The same plan and seed take the same sample if there is enough time. `report(shards, of, records)` is
     called with the progress of the sample.
 
     `worker_secs` is wall-clock time: a stage that waits for a service is charged for its waiting.
@@ -120,7 +120,7 @@ def forecast_build(
     Raises what a build would raise for a record of the sample: `StageError` if `on_error` is "fail".
     """
     limits = Limits(bytes=sample_bytes, records=sample_records, secs=sample_secs)
-    sample = take_sample(plan, limits, seed=seed, told=told)
+    sample = take_sample(plan, limits, seed=seed, report=report)
 
     def estimate(name: str, share: float = 1.0) -> Estimate:
         value, error = sample.totals[name]

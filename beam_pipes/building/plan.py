@@ -145,6 +145,7 @@ class PlannedInput:
     `replaces` is the id of the manifest that readers see, whatever happens to it meanwhile.
     """
 
+    root: str
     source: SourcePlan
     manifest: Manifest | None
     replaces: str | None
@@ -182,7 +183,9 @@ def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrit
     with contextlib.suppress(CacheNotFoundError, CorruptManifestError):  # a damaged one is published again
         manifest = Cache.open(root).manifest
     generation = (generation_of(manifest) + overwrite) if manifest is not None else 0
-    return PlannedInput(source=source, manifest=manifest, replaces=replaces, generation=generation, overwrite=overwrite)
+    return PlannedInput(
+        root=root, source=source, manifest=manifest, replaces=replaces, generation=generation, overwrite=overwrite
+    )
 
 
 def make_plan(
@@ -323,14 +326,14 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
             )
     if missing:
         with _said_when_slow(declaration):
-            examples, read, told = _sample(declaration, source, missing)
+            examples, read, errors = _sample(declaration, source, missing)
         for split in missing:
             # A split that gets few records may have none among the first ones: its examples come from the same stages.
             found = examples[split] or [each for other in missing for each in examples[other]]
             if not found:
                 raise DeclarationError(
                     f"declaration {declaration.name!r}: the features of {split!r} are not declared, and none of the "
-                    f"first {read} records gives an example to infer them from.{the_first(told)} Repair the input or "
+                    f"first {read} records gives an example to infer them from.{the_first(errors)} Repair the input or "
                     "the stage, or declare features=...",
                     split=split,
                 )
@@ -385,21 +388,21 @@ def _sample(
     """The first examples of each split, the number of records that were read for them, and the first errors."""
     runner = graph_runner(declaration)
     examples: dict[str, list[_Sampled]] = {split: [] for split in splits}
-    records, read, told = 0, 0, list[str]()
+    records, read, errors = 0, 0, list[str]()
     for shard in source.shards:
         for batch in read_batches(declaration, shard):
             runner.run(batch)
             records += batch.size
             read += batch.account.read
-            told += first_errors(declaration, batch)
+            errors += first_errors(declaration, batch)
             for split, column in runner.outputs(batch).items():
                 if split in examples:
                     examples[split].extend(
                         _Sampled(value, batch.records, index) for index, values in enumerate(column) for value in values
                     )
             if records >= INFER_RECORDS or all(len(found) >= INFER_EXAMPLES for found in examples.values()):
-                return examples, read, told
-    return examples, read, told
+                return examples, read, errors
+    return examples, read, errors
 
 
 @contextlib.contextmanager

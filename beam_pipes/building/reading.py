@@ -137,17 +137,17 @@ def first_errors(declaration: Declaration, batch: SourceBatch, *, only_dropped: 
     With `only_dropped`, those that leave no dead letter.
     """
     records = batch.records
-    told = [
+    errors = [
         (records.ordinals[i], error_in_short(each.stage, records.record_id(i), each.error_type, each.message))
         for i, each in batch.failures.items()
         if each.dropped or not only_dropped
     ]
     if declaration.on_error == "drop" or not only_dropped:
-        told += [
+        errors += [
             (row.ordinal, error_in_short(SOURCE, row.record_id, type(row.error).__name__, text_of(row.error)))
             for row in records.bad
         ]
-    return tuple(text for _, text in sorted(told)[:ERRORS_TOLD])
+    return tuple(text for _, text in sorted(errors)[:ERRORS_TOLD])
 
 
 def shard_records(declaration: Declaration, shard: SourceShard) -> Iterator[RecordBatch]:

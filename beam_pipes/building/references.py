@@ -248,11 +248,11 @@ def _culprit(declaration: Declaration) -> str:
     parts: list[tuple[str, object]] = [(f"stage {unit.name!r}", unit.stage) for unit in declaration.graph.units]
     parts += [(f"the source {type(declaration.source).__name__}", declaration.source)]
     parts += [(f"analyzer {analyzer.name!r}", analyzer) for analyzer in declaration.analyzers]
-    for told, part in parts:
+    for part_name, part in parts:
         try:
             by_value(part)
         except Exception:
-            return f"{told}: "
+            return f"{part_name}: "
     return ""
 
 

@@ -48,7 +48,7 @@ _PROBED = 4
 READ, SECS, CPU = "records read", "seconds", "CPU seconds"
 
 # (shards done, shards of the sample, records that went through the stages)
-Told = Callable[[int, int, int], None]
+Report = Callable[[int, int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class _SampledShard:
     records: int
 
 
-def take_sample(plan: BuildPlan, limits: Limits, *, seed: int, told: Told) -> Sample:
+def take_sample(plan: BuildPlan, limits: Limits, *, seed: int, report: Report) -> Sample:
     """The sample of a plan within `limits`; raises what a build would raise."""
     rng = random.Random(seed)
     groups: dict[tuple[str, ...], list[ShardTask]] = {}
@@ -107,7 +107,7 @@ def take_sample(plan: BuildPlan, limits: Limits, *, seed: int, told: Told) -> Sa
         )
         found[key].append(shard)
         records += shard.records
-        told(done + 1, len(order), records)
+        report(done + 1, len(order), records)
 
     total, variance, freedom = np.zeros(len(sampler.names)), np.zeros(len(sampler.names)), 0
     for key, tasks in groups.items():

@@ -185,8 +185,8 @@ class ShardOutput:
             self._dead_letters = ShardWriter(directory, name, codec=DEAD_LETTER_CODEC)
         for letter in letters:
             self._dead_letters.write(letter.to_example(), letter.ordinal)
-        told = letters_in_short(letters[: ERRORS_TOLD - len(self._errors)])
-        self._errors = (*self._errors, *told)
+        errors = letters_in_short(letters[: ERRORS_TOLD - len(self._errors)])
+        self._errors = (*self._errors, *errors)
 
     def _lineage_of(self, batch: SourceBatch, written: set[int]) -> LineageWriter:
         """Where each record of the batch was, and its fate."""
@@ -234,8 +234,8 @@ class ShardOutput:
         limit = self._header.max_bad
         if isinstance(limit, int) and not isinstance(limit, bool) and num_bad(self._account) > limit:
             where = f"source shard {self.task.index}"
-            told = [*self._errors, *self._dropped_errors]
-            raise too_many_bad(limit, self._account, where=where, told=told)
+            errors = [*self._errors, *self._dropped_errors]
+            raise too_many_bad(limit, self._account, where=where, errors=errors)
 
 
 def _encoded(codec: RecordCodec, ordinals: Sequence[int], column: Column) -> list[Written]:

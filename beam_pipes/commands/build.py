@@ -183,8 +183,8 @@ def _show_splits(path: str) -> None:
     sizes = {split: sum(entry.records) for split, entry in Cache.open(path).manifest.splits.items()}
     total = sum(sizes.values())
     if len(sizes) > 1 and total:
-        told = ", ".join(f"{split} {size:,} ({size / total:.1%})" for split, size in sizes.items())
-        _say(f"Examples of each split: {told}.")
+        listed = ", ".join(f"{split} {size:,} ({size / total:.1%})" for split, size in sizes.items())
+        _say(f"Examples of each split: {listed}.")
         for split in [split for split, size in sizes.items() if not size]:
             _say(f"Warning: the split {split!r} is empty. Nothing that was read belongs to it: check its share or key.")
 

@@ -105,15 +105,15 @@ def _decoded(task: Task, example: RawExample) -> RawExample:
     """The features with a vocabulary, as text; model features use the vocabulary of `inputs` or `targets`."""
     if not isinstance(example, Mapping):
         return example
-    told: dict[str, TextLike] = {}
+    texts: dict[str, TextLike] = {}
     for name, value in example.items():
         feature = task.output_features.get(name)
         if feature is None and name.endswith("_tokens"):
             feature = task.output_features.get("inputs" if name.startswith("encoder") else "targets")
         is_ids = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"
         if feature is not None and is_ids:
-            told[name] = feature.vocabulary.decode(value.tolist())
-    return told
+            texts[name] = feature.vocabulary.decode(value.tolist())
+    return texts
 
 
 def feature_lines(example: RawExample) -> Iterator[tuple[str, str, str]]:

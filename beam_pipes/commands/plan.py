@@ -111,7 +111,7 @@ def _show_regrouped(declaration: Declaration, num_shards: int, to: str, how: _Ho
     check_regrouped(declaration, root, options=how.options)
     source = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=DigestCache())
     published = published_id(root)
-    told = {
+    fields = {
         "name": declaration.name,
         "path": root,
         "num_files": source.num_files,
@@ -123,7 +123,7 @@ def _show_regrouped(declaration: Declaration, num_shards: int, to: str, how: _Ho
         "published_manifest_id": published,
     }
     if how.as_json:
-        console.print_json(strict_json(told))
+        console.print_json(strict_json(fields))
         return
     lines = (
         f"{declaration.name}: {source.num_files:,} files, {source.num_bytes:,} bytes → {len(source.shards)} source "
@@ -180,7 +180,7 @@ def _show(declaration: Declaration, to: str, how: _How) -> None:
         )
     for line in explanation.lines() if explanation is not None else ():
         console.print(line, markup=False)
-    for line in _told(forecast, how.options):
+    for line in _forecast_lines(forecast, how.options):
         console.print(line, markup=False)
 
 
@@ -188,7 +188,7 @@ def _show(declaration: Declaration, to: str, how: _How) -> None:
 _MOST_STREAMS = 3
 
 
-def _told(forecast: Forecast | None, options: LocalOptions | BeamOptions) -> list[str]:
+def _forecast_lines(forecast: Forecast | None, options: LocalOptions | BeamOptions) -> list[str]:
     """The forecast as text; for runners that bill vCPU hours, these too and their basis."""
     if forecast is None:
         return []
@@ -223,10 +223,10 @@ def _forecast(plan: BuildPlan, how: _How) -> Forecast | None:
         )
     with Console(stderr=True).status("trying a sample of the input") as status:
 
-        def told(shards: int, of: int, records: int) -> None:
+        def report(shards: int, of: int, records: int) -> None:
             status.update(f"trying a sample of the input: {shards} of {of} shards, {records:,} records")
 
-        return forecast_build(plan, sample_secs=how.sample_secs, told=told)
+        return forecast_build(plan, sample_secs=how.sample_secs, report=report)
 
 
 def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -> bool:
@@ -253,13 +253,13 @@ def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -
         require_room(pipeline, expected)
     if how.as_json:
         if not plan.done:
-            told: dict[str, object] = {
+            fields: dict[str, object] = {
                 "name": declaration.name,
                 "path": planned.root,
                 "analysis": [dataclasses.asdict(each) for each in verdicts],
             }
-            told |= {} if expected is None else {"forecast": _priced(expected, how.options)}
-            console.print_json(strict_json({**told, "num_files": plan.source.num_files, "snapshot": None}))
+            fields |= {} if expected is None else {"forecast": _priced(expected, how.options)}
+            console.print_json(strict_json({**fields, "num_files": plan.source.num_files, "snapshot": None}))
         return plan.done
     if how.explain or not plan.done:
         for verdict in verdicts:
@@ -274,7 +274,7 @@ def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -
                 else f"No stage holds a missing result: the pipeline has {len(pipeline.tasks_left())} of them to build."
             )
         )
-    for line in _told(expected, how.options):
+    for line in _forecast_lines(expected, how.options):
         console.print(line, markup=False)
     return plan.done
 

@@ -55,8 +55,8 @@ def tokens_command(
         _refuse(of_texts, "it is for texts, not messages")
         recipe = chat(field=given.pop("text_field", None), **given, **of_chat)
     else:
-        told = {"--tools-field": of_chat.get("tools_field"), "--only-last": of_chat["only_last"] or None}
-        _refuse({**told, "--date": of_chat.get("date")}, "it is for messages: add --chat")
+        options = {"--tools-field": of_chat.get("tools_field"), "--only-last": of_chat["only_last"] or None}
+        _refuse({**options, "--date": of_chat.get("date")}, "it is for messages: add --chat")
         recipe = tokens(**given)
 
         def about() -> str:
@@ -69,7 +69,7 @@ def tokens_command(
             building,
             context.obj or [],
             about=about,
-            told=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
+            summary=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
         )
     except EmptySplitError as error:
         dropping = {f"--{name.replace('_', '-')}": given.get(name) for name in ("min_tokens", "max_tokens", "dedup")}
@@ -97,10 +97,10 @@ def images_command(
     """
     recipe = images(**given)
 
-    def told(cache: Cache, declaration: Declaration) -> list[str]:
+    def summary(cache: Cache, declaration: Declaration) -> list[str]:
         return [*_counts(cache, declaration), *_classes(recipe, cache)]
 
-    _build(recipe, declaring, building, context.obj or [], told=told)
+    _build(recipe, declaring, building, context.obj or [], summary=summary)
 
 
 @with_groups
@@ -124,13 +124,13 @@ def audio_command(
     """
     recipe = audio(**given)
 
-    def told(cache: Cache, declaration: Declaration) -> list[str]:
+    def summary(cache: Cache, declaration: Declaration) -> list[str]:
         lines = _counts(cache, declaration, sample_rate=given["sample_rate"])
         if given["dtype"] == "int16" and (clipped := _clipped(cache)):
             lines.append(f"{counted(clipped, 'sample')} too loud for int16, clipped; --dtype float32 keeps them")
         return lines
 
-    _build(recipe, declaring, building, context.obj or [], told=told)
+    _build(recipe, declaring, building, context.obj or [], summary=summary)
 
 
 @with_groups
@@ -148,11 +148,11 @@ def table_command(
     """
     recipe = table(**given)
 
-    def told(cache: Cache, declaration: Declaration) -> list[str]:
+    def summary(cache: Cache, declaration: Declaration) -> list[str]:
         columns = ", ".join(f"{name} {dtype}" for name, dtype in recipe.names["types"].items())
         return [f"columns: {columns}", *_counts(cache, declaration), *_classes(recipe, cache)]
 
-    _build(recipe, declaring, building, context.obj or [], told=told)
+    _build(recipe, declaring, building, context.obj or [], summary=summary)
 
 
 def _refuse(options: Mapping[str, object], reason: str) -> None:
@@ -169,9 +169,9 @@ def _build(
     beam_args: Sequence[str],
     *,
     about: Callable[[], str] | None = None,
-    told: Callable[[Cache, Declaration], list[str]],
+    summary: Callable[[Cache, Declaration], list[str]],
 ) -> None:
-    """Prints the module of a recipe, or builds it; the lines of `told` about the cache come last."""
+    """Prints the module of a recipe, or builds it; the lines of `summary` about the cache come last."""
     declaration = recipe.declaration()
     if declaring.print_python:
         typer.echo(recipe.python, nl=False)
@@ -183,7 +183,7 @@ def _build(
     result = build_and_show(declaration, declaring.to, building=building, beam_args=beam_args)
     cache = Cache.open(result.path)
     split = declaration.splits[0]
-    lines = [*_left_out(recipe), *told(cache, declaration)]
+    lines = [*_left_out(recipe), *summary(cache, declaration)]
     loading = recipe.loading(f"{cache.path}/{split}", num_records=len(cache[split]))
     for line in [*lines, *([""] if loading else []), *loading]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -238,8 +238,8 @@ def _about(recipe: Recipe, tokenizer: str, *, parse_special: bool) -> str:
         return f"{about}."
     reason = getattr(vocabulary, "backend_reason", "")
     by = f"encoded by {backend}{f', because {reason}' if reason else ', with the ids of tokenizers'}"
-    told = "these tokens" if parse_special else "text (--parse-special: tokens)"
-    return f"{about}, {by}. Special tokens that are spelled in texts are {told}."
+    treatment = "these tokens" if parse_special else "text (--parse-special: tokens)"
+    return f"{about}, {by}. Special tokens that are spelled in texts are {treatment}."
 
 
 def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> list[str]:

@@ -361,8 +361,8 @@ def _lines_of_letter(letter: DeadLetter) -> Iterator[str]:
     yield f"{letter.record_id} (record {letter.ordinal} of its source shard), stage {letter.stage}:"
     record = repr(letter.record[:_CHARS_SHOWN])
     yield f"    {record}{f'… ({len(letter.record):,} bytes)' if len(letter.record) > _CHARS_SHOWN else ''}"
-    told = letter.traceback or f"{letter.error_type}: {letter.message}"
-    for line in told.splitlines():
+    text = letter.traceback or f"{letter.error_type}: {letter.message}"
+    for line in text.splitlines():
         yield f"    {line}"
 
 

@@ -279,47 +279,47 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
     Raises `DeclarationError` if there is no such module, or if its import fails; errors of ours,
     which a declaration raises when it is made, pass.
     """
-    told = repr(name) if reference is None else f"{name!r} of {reference!r}"
+    subject = repr(name) if reference is None else f"{name!r} of {reference!r}"
     if not name or name.startswith("."):
         raise DeclarationError(
-            f"expected the absolute name of a module, such as package.module, got {told}.", reference=reference
+            f"expected the absolute name of a module, such as package.module, got {subject}.", reference=reference
         )
     names = _current.__dict__.setdefault("names", [])
     names.append(name)
     try:
         return importlib.import_module(name)
     except _StoppedAtBuildError as stopped:
-        return _as_far_as_its_build(name, told, stopped.modules, reference)
+        return _as_far_as_its_build(name, subject, stopped.modules, reference)
     except BeamPipesError:
         raise
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise user_code_failed(f"{told} fails on import", error, reference) from error
+            raise user_code_failed(f"{subject} fails on import", error, reference) from error
         raise DeclarationError(
-            f"cannot import {told}: there is no module {error.name!r} on the path "
+            f"cannot import {subject}: there is no module {error.name!r} on the path "
             f"{[path or '.' for path in sys.path[:4]]}…. Run from the directory that holds it, or install it.",
             reference=reference,
         ) from error
     except SystemExit as error:
         raise DeclarationError(
-            f"cannot import {told}: expected a module that declares, {where_raised(error)} "
+            f"cannot import {subject}: expected a module that declares, {where_raised(error)} "
             f"called sys.exit({error}) instead. Put what runs under `if __name__ == '__main__':`.",
             reference=reference,
         ) from error
     except Exception as error:
-        raise user_code_failed(f"{told} fails on import", error, reference) from error
+        raise user_code_failed(f"{subject} fails on import", error, reference) from error
     finally:
         names.pop()
 
 
 def _as_far_as_its_build(
-    name: str, told: str, modules: list[types.ModuleType], reference: str | None
+    name: str, subject: str, modules: list[types.ModuleType], reference: str | None
 ) -> types.ModuleType:
     """The module as it is before its first build, with its declarations."""
     if not modules or modules[0].__name__ != name:
         inner = modules[0].__name__ if modules else "what it calls"
         raise DeclarationError(
-            f"cannot import {told}: {inner} builds a cache when it is imported. Put what runs there under "
+            f"cannot import {subject}: {inner} builds a cache when it is imported. Put what runs there under "
             "`if __name__ == '__main__':`.",
             reference=reference,
         )
@@ -330,13 +330,13 @@ def _as_far_as_its_build(
     return modules[0]
 
 
-def user_code_failed(told: str, error: Exception, reference: str | None) -> DeclarationError:
-    """The error that says where a user's code failed; `told` is what was being done with it."""
+def user_code_failed(subject: str, error: Exception, reference: str | None) -> DeclarationError:
+    """The error that says where a user's code failed; `subject` is what was being done with it."""
     where, message = where_raised(error), str(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         where, message = f"{error.filename}:{error.lineno}", error.msg
     return DeclarationError(
-        f"{told}: {where}: {type(error).__name__}: {message}. Mend it there, or install what it needs.",
+        f"{subject}: {where}: {type(error).__name__}: {message}. Mend it there, or install what it needs.",
         reference=reference,
     )
 

@@ -235,8 +235,8 @@ def removal_of(file: str) -> str | None:
     if os.path.basename(above) != SNAPSHOTS or storage.is_directory(directory):
         return None
     try:
-        told = storage.read_bytes(os.path.join(os.path.dirname(above), REMOVED, f"{snapshot}.txt"))
-        return f"snapshot {snapshot} was {told.decode().strip()}"
+        note = storage.read_bytes(os.path.join(os.path.dirname(above), REMOVED, f"{snapshot}.txt"))
+        return f"snapshot {snapshot} was {note.decode().strip()}"
     except (BeamPipesError, OSError, ValueError):
         return f"snapshot {snapshot} was removed"
 

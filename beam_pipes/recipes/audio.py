@@ -82,8 +82,8 @@ def find_transcripts(
         "text_field": _field(files[0], has, text_field, TEXT_FIELDS, "is the transcript"),
     }
     made = Transcripts(files=[Asset(file) for file in files], **fields).matched(sounds, keep, root=root)
-    told = {option: field for option, field in fields.items() if field != option.removesuffix("_field")}
-    return call("Transcripts", files=assets, **told, root=None if made.root is None else root), made
+    renamed = {option: field for option, field in fields.items() if field != option.removesuffix("_field")}
+    return call("Transcripts", files=assets, **renamed, root=None if made.root is None else root), made
 
 
 def _with_others_of_kaldi(manifest: str) -> list[str]:

@@ -194,11 +194,11 @@ def _facts(opened: Any, name: str) -> tuple[bool, tuple[int, int]]:
     path = columns_of_leaves(opened.schema_arrow, groups[0].num_columns).index(name)
     facts = [(group.num_rows, group.column(path).statistics) for group in groups]
     if all(
-        told is not None and told.has_null_count and (told.has_min_max or told.null_count == num_rows)
-        for num_rows, told in facts
+        found is not None and found.has_null_count and (found.has_min_max or found.null_count == num_rows)
+        for num_rows, found in facts
     ):
-        within = [(told.min, told.max) for _, told in facts if told.has_min_max]
-        return any(told.null_count for _, told in facts), _around(within)
+        within = [(found.min, found.max) for _, found in facts if found.has_min_max]
+        return any(found.null_count for _, found in facts), _around(within)
     column = opened.read([name])[name]
     extremes = require("pyarrow.compute", purpose="Parquet").min_max(column)
     return bool(column.null_count), _around([(extremes["min"].as_py(), extremes["max"].as_py())])

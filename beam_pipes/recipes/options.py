@@ -41,59 +41,59 @@ CLASSES_HELP = "names of the classes in the order of their labels: NAME,NAME or 
 DELIMITER_HELP = "character between the fields of CSV [,]"
 
 
-def fields_of(told: Sequence[str]) -> dict[str, str]:
+def fields_of(text: Sequence[str]) -> dict[str, str]:
     """`["url", "n:int64"]` → `{"url": "str", "n": "int64"}`."""
-    return {name: dtype or "str" for name, _, dtype in (each.partition(":") for each in told)}
+    return {name: dtype or "str" for name, _, dtype in (each.partition(":") for each in text)}
 
 
-def types_of(told: Sequence[str]) -> dict[str, str]:
+def types_of(text: Sequence[str]) -> dict[str, str]:
     """`["price=float32"]` → `{"price": "float32"}`."""
     types = {}
-    for each in told:
+    for each in text:
         column, equals, types[column] = each.rpartition("=")
         if not equals:
             raise DeclarationError(f"--type should be a column and its dtype, such as price=float32; got {each!r}.")
     return types
 
 
-def names_of(told: str) -> list[str]:
+def names_of(text: str) -> list[str]:
     """`cat,dog` → `["cat", "dog"]`; for a file, its lines."""
-    path = Path(told)
-    names = path.read_text(encoding="utf-8").splitlines() if path.is_file() else told.split(",")
+    path = Path(text)
+    names = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
     if "" in names or len({*names}) < len(names):
         raise DeclarationError(
-            f"--classes should be different names, such as cat,dog, or a file of them; got {told!r}."
+            f"--classes should be different names, such as cat,dog, or a file of them; got {text!r}."
         )
     return names
 
 
-def size_of(told: str) -> tuple[int, int]:
+def size_of(text: str) -> tuple[int, int]:
     """`224` → `(224, 224)`, `224x320` → `(224, 320)`."""
-    height, _, width = told.lower().partition("x")
+    height, _, width = text.lower().partition("x")
     try:
         return int(height), int(width or height)
     except ValueError:
         raise DeclarationError(
-            f"--resize should be pixels, such as 224, or 224x320 (height first); got {told!r}."
+            f"--resize should be pixels, such as 224, or 224x320 (height first); got {text!r}."
         ) from None
 
 
-def limit_of(told: str) -> MaxBad:
+def limit_of(text: str) -> MaxBad:
     """`100` → 100, `0.5` → 0.5, `all` → None."""
-    if told == "all":
+    if text == "all":
         return None
     try:
-        return int(told) if told.isdecimal() else float(told)
+        return int(text) if text.isdecimal() else float(text)
     except ValueError:
         raise DeclarationError(
-            f"--max-bad should be a count of records, a fraction such as 0.5, or all; got {told!r}."
+            f"--max-bad should be a count of records, a fraction such as 0.5, or all; got {text!r}."
         ) from None
 
 
-def shares_of(told: str) -> dict[str, float]:
+def shares_of(text: str) -> dict[str, float]:
     """`train=0.99,eval=0.01` → `{"train": 0.99, "eval": 0.01}`."""
     shares: dict[str, float] = {}
-    for each in told.split(","):
+    for each in text.split(","):
         name, _, share = each.partition("=")
         try:
             if name.strip() in shares:
@@ -101,6 +101,6 @@ def shares_of(told: str) -> dict[str, float]:
             shares[name.strip()] = float(share)
         except ValueError:
             raise DeclarationError(
-                f"--split should be names and shares, such as train=0.99,eval=0.01; got {told!r}."
+                f"--split should be names and shares, such as train=0.99,eval=0.01; got {text!r}."
             ) from None
     return shares

@@ -169,9 +169,9 @@ def format_of(data: Paths | RowFiles, format: str | None) -> str:
             f"(--format): {', '.join(FORMATS)}."
         )
     if len(by_format) > 1:
-        told = ", ".join(f"{kind} ({example!r})" for kind, example in by_format.items())
+        listed = ", ".join(f"{kind} ({example!r})" for kind, example in by_format.items())
         raise DeclarationError(
-            f"expected files of one format, found {told}. Choose the files of one format by a glob, such as "
+            f"expected files of one format, found {listed}. Choose the files of one format by a glob, such as "
             "'corpus/**/*.jsonl'."
         )
     ((found, _),) = by_format.items()

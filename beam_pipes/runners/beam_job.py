@@ -348,9 +348,9 @@ def _cancel(cancel: Callable[[], None]) -> None:
     try:
         cancel()
     except Exception as error:
-        told = str(error).strip().splitlines() or ["no message"]
+        lines = str(error).strip().splitlines() or ["no message"]
         _say(
-            f"the job could not be cancelled ({type(error).__name__}: {told[-1]}): it may still run. Cancel it where "
+            f"the job could not be cancelled ({type(error).__name__}: {lines[-1]}): it may still run. Cancel it where "
             "it runs, or let it end: it writes what the next build would write."
         )
 
@@ -390,9 +390,9 @@ def _ours(error: BaseException, *, in_process: bool, refused: bool) -> Exception
         if isinstance(seen, BeamPipesError):
             return seen
         seen = seen.__cause__ or seen.__context__
-    told = error_in_words(str(error))
-    if told is not None:
-        return told
+    ours = error_in_words(str(error))
+    if ours is not None:
+        return ours
     words = last_words(str(error)) or "no message"
     step = step_of(words) if in_process else None
     if step is not None:

@@ -210,8 +210,8 @@ def _without_old(root: str, keep: int) -> tuple[tuple[str, ...], tuple[str, ...]
         collected = collect_while_locked(root, keep=keep)
         return collected.removed, tuple(collected.held_in_words())
     except (BeamPipesError, OSError) as error:
-        told = visible(str(error))
-        print(f"beam-pipes: old snapshots in {root} were not removed: {told}", file=sys.stderr)
+        reason = visible(str(error))
+        print(f"beam-pipes: old snapshots in {root} were not removed: {reason}", file=sys.stderr)
         return (), ()
 
 

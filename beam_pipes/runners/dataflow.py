@@ -177,11 +177,11 @@ class DataflowJob:
         except Exception as error:  # credentials, network, service: whatever Google's clients raise
             if getattr(error, "code", None) == 404:
                 return JobState(name="gone", words="Dataflow does not know it")
-            told = str(error).splitlines()[:1] or ["no message"]
-            return JobState(name="unreachable", words=f"Dataflow does not answer: {type(error).__name__}: {told[0]}")
+            lines = str(error).splitlines()[:1] or ["no message"]
+            return JobState(name="unreachable", words=f"Dataflow does not answer: {type(error).__name__}: {lines[0]}")
         return state_of(words)
 
-    def told(self) -> str:
+    def messages(self) -> str:
         """The error messages of the job."""
         texts: list[str] = []
         token = None

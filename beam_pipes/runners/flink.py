@@ -228,13 +228,13 @@ class FlinkJob(PortableJob):
             return JobState(name="starting", words=f"{state.words} on the job server, not on the cluster yet")
         return state
 
-    def told(self) -> str:
+    def messages(self) -> str:
         """The exception stored by the cluster, else by the job server."""
         if self._rest is not None:
             with contextlib.suppress(OSError):
                 for job in _jobs(self._rest, self._name)[-1:]:
                     return str(_ask(self._rest, f"/jobs/{job['jid']}/exceptions").get("root-exception") or "")
-        return super().told()
+        return super().messages()
 
     def cancel(self) -> None:
         """Cancels the job on the job server and on the cluster, because Beam's job server does not pass it on."""
@@ -277,5 +277,5 @@ def _jobs(rest: str, name: str) -> list[_Answer]:
 def _ask(rest: str, path: str, *, method: str = "GET") -> _Answer:
     request = urllib.request.Request(f"http://{rest}{path}", method=method)
     with urllib.request.urlopen(request, timeout=_ANSWER_SECS) as answer:
-        told: _Answer = json.loads(answer.read() or b"{}")
-    return told
+        value: _Answer = json.loads(answer.read() or b"{}")
+    return value

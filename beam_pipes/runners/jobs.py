@@ -212,8 +212,8 @@ def follow(record: LaunchRecord, look: Callable[[], None] = lambda: None) -> Job
 def error_of(record: LaunchRecord, state: JobState) -> BeamPipesError:
     """The error of a job that did not end well: our own error, if its server reports one."""
     remote = record.remote()
-    told = "" if remote is None or state.name != "failed" else remote.told()
-    ours = error_in_words(told)
+    messages = "" if remote is None or state.name != "failed" else remote.messages()
+    ours = error_in_words(messages)
     if ours is not None:
         return ours
     if state.name == "cancelled":
@@ -223,7 +223,7 @@ def error_of(record: LaunchRecord, state: JobState) -> BeamPipesError:
         "gone": f"has ended, and its outcome is unknown ({state.words})",
         "unreachable": f"does not answer ({state.words}): it may still run",
     }.get(state.name, f"ended as {state.words}")
-    last = last_words(told) or state.words if state.name == "failed" else ""
+    last = last_words(messages) or state.words if state.name == "failed" else ""
     return lost(f"{record} {words}{f': {last}' if last else ''}")
 
 

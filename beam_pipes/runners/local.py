@@ -114,7 +114,7 @@ def _run(
     with shown.stalls.on_a_thread():
         for task in tasks:
             shown.began(task, pid)
-            reports.append(inline(task, functools.partial(shown.told_here, task)))
+            reports.append(inline(task, functools.partial(shown.reported_here, task)))
             shown.finished(task)
             shown.show()
     return reports
@@ -127,25 +127,25 @@ class _Shown(Watcher):
         self._counts = counts
         self._progress = progress
         self.stalls = stalls
-        self._told: dict[int, ShardFigures] = {}  # of unfinished shards
+        self._unfinished: dict[int, ShardFigures] = {}  # of unfinished shards
 
     def began(self, task: HasShard, pid: int) -> None:
-        self.stalls.told(task, pid=pid)
-        self._counts.add(self._told.pop(task.index, ShardFigures()), times=-1)
+        self.stalls.seen(task, pid=pid)
+        self._counts.add(self._unfinished.pop(task.index, ShardFigures()), times=-1)
 
-    def told(self, task: HasShard, pid: int, figures: ShardFigures) -> None:
+    def reported(self, task: HasShard, pid: int, figures: ShardFigures) -> None:
         self._counts.add(figures)
-        self._told.setdefault(task.index, ShardFigures()).add(figures)
-        self.stalls.told(task, pid=pid)
+        self._unfinished.setdefault(task.index, ShardFigures()).add(figures)
+        self.stalls.seen(task, pid=pid)
 
-    def told_here(self, task: HasShard, figures: ShardFigures) -> None:
+    def reported_here(self, task: HasShard, figures: ShardFigures) -> None:
         """In this process, whose thread checks for stalls."""
-        self.told(task, os.getpid(), figures)
+        self.reported(task, os.getpid(), figures)
         self.show()
 
     def finished(self, task: HasShard) -> None:
         self.stalls.finished(task)
-        self._told.pop(task.index, None)
+        self._unfinished.pop(task.index, None)
         self._counts.done_shards += 1
 
     def idle(self) -> None:
@@ -168,7 +168,7 @@ class StallWatch:
         self._running: dict[int, tuple[HasShard, int, float]] = {}  # shard → (task, process, last sign of life)
         self._reported: set[int] = set()
 
-    def told(self, task: HasShard, *, pid: int) -> None:
+    def seen(self, task: HasShard, *, pid: int) -> None:
         """The job has started, or shows a sign of life."""
         self._running[task.index] = (task, pid, time.monotonic())
         self._reported.discard(task.index)

@@ -182,7 +182,7 @@ class RemoteJob(Protocol):
 
     def state(self) -> JobState: ...
 
-    def told(self) -> str:
+    def messages(self) -> str:
         """The server's message about its failure, including a worker's traceback; empty if there is none."""
 
     def cancel(self) -> None:

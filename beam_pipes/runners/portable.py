@@ -273,7 +273,7 @@ class PortableJob:
                     return state_of(api.JobState.Enum.Name(job.state))
         return JobState(name="gone", words=f"the server at {self._endpoint} does not know it")
 
-    def told(self) -> str:
+    def messages(self) -> str:
         """The error messages of the job, as kept by its server."""
         texts = []
         with (
@@ -282,9 +282,9 @@ class PortableJob:
         ):
             request = api.JobMessagesRequest(job_id=self._job)
             for message in service.GetMessageStream(request, timeout=_MESSAGES_SECS):
-                told = message.message_response
-                if told.importance == api.JobMessage.JOB_MESSAGE_ERROR:
-                    texts.append(told.message_text)
+                response = message.message_response
+                if response.importance == api.JobMessage.JOB_MESSAGE_ERROR:
+                    texts.append(response.message_text)
         return "\n".join(texts)
 
     def cancel(self) -> None:

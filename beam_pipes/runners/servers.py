@@ -72,8 +72,8 @@ def running_server(
         with contextlib.suppress(queue.Empty):
             endpoint = endpoints.get(timeout=start_secs)
         if endpoint is None:
-            told = " | ".join(last) or "nothing"
-            raise BuildError(f"{runner}: {command[0]!r} did not start serving jobs; it printed {told}. {hint}")
+            printed = " | ".join(last) or "nothing"
+            raise BuildError(f"{runner}: {command[0]!r} did not start serving jobs; it printed {printed}. {hint}")
         yield endpoint
     finally:
         keeper.stdin.close()

@@ -269,8 +269,8 @@ def _words_of(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in _RUNNING.sub("", str(error)).splitlines()]
-    told = [line for line in lines if line and not any(noise in line for noise in _NOISE)]
-    return f"{type(error).__name__}: {told[0].rstrip('.') if told else 'no message'}."
+    useful = [line for line in lines if line and not any(noise in line for noise in _NOISE)]
+    return f"{type(error).__name__}: {useful[0].rstrip('.') if useful else 'no message'}."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -273,7 +273,7 @@ def test_a_slow_stage_is_tried_on_few_records_and_what_it_waits_is_told(tmp_path
     heard: list[tuple[int, int, int]] = []
 
     began = time.monotonic()
-    forecast = forecast_build(plan, sample_secs=3, told=lambda *far: heard.append(far))
+    forecast = forecast_build(plan, sample_secs=3, report=lambda *far: heard.append(far))
     took = time.monotonic() - began
 
     assert forecast.records_read.value == pytest.approx(3000, rel=0.05)

@@ -177,12 +177,12 @@ def learned_by(declaration: Analysed, analyzer: Analyzer) -> Learned:
     graph, split = declaration.graph, analyzer.split
     if split is None or list(graph.outputs) == [split] or (len(graph.outputs) == 1 and split == "train"):
         return Learned(split=None)
-    told = ", ".join(map(repr, graph.outputs))
+    output_names = ", ".join(map(repr, graph.outputs))
     where = f"declaration {declaration.name!r}: the analyzer {analyzer.name!r} learns from the split {split!r}"
     if split not in graph.outputs:
         raise DeclarationError(
-            f"{where}, and the splits are {told}. Give it split='...', one of them, or split=None to learn from the "
-            "records of all splits.",
+            f"{where}, and the splits are {output_names}. Give it split='...', one of them, or split=None to learn "
+            "from the records of all splits.",
             analyzer=analyzer.name,
         )
     if type(declaration.source).splits_of is not Source.splits_of:
@@ -204,7 +204,7 @@ def learned_by(declaration: Analysed, analyzer: Analyzer) -> Learned:
             raise DeclarationError(
                 f"{where}, but which records go there is only known after {unit.name!r} has seen what the stages made "
                 "of them. Divide by splits={name: share}, give each split a source, or write split=None to learn from "
-                f"the records of all splits ({told}).",
+                f"the records of all splits ({output_names}).",
                 analyzer=analyzer.name,
                 stage=unit.name,
             )
@@ -278,8 +278,8 @@ def _check_order(needs: Mapping[str, set[str]], where: str) -> None:
         for name in ready:
             del left[name]
     if left:
-        told = ", ".join(f"{name!r} needs {', '.join(map(repr, sorted(needed)))}" for name, needed in left.items())
+        waiting = ", ".join(f"{name!r} needs {', '.join(map(repr, sorted(needed)))}" for name, needed in left.items())
         raise DeclarationError(
-            f"{where}: the analyzers wait for each other's results: {told}. An analyzer may hold the results of "
+            f"{where}: the analyzers wait for each other's results: {waiting}. An analyzer may hold the results of "
             "others that do not depend on it."
         )

@@ -187,16 +187,16 @@ class AnalysisPlan:
 
     def require_done(self) -> None:
         """Raises `AnalysisError`, naming what is missing, if any result is."""
-        told = [
+        unfinished = [
             f"{planned.analyzer.name!r} ({len(planned.missing)} of {len(planned.shards)} source shards to be analysed)"
             for planned in self.analyzers
             if planned.result is None
         ]
-        told += [f"{name!r} (it waits for the result of another analyzer)" for name in self.waiting]
-        if told:
+        unfinished += [f"{name!r} (it waits for the result of another analyzer)" for name in self.waiting]
+        if unfinished:
             raise AnalysisError(
                 f"what a build of {self.root!r} would write depends on results that do not exist yet: "
-                f"{', '.join(told)}. Build it: a build runs its analyzers first.",
+                f"{', '.join(unfinished)}. Build it: a build runs its analyzers first.",
                 analyzers=tuple(planned.analyzer.name for planned in self.analyzers if planned.result is None),
             )
 

@@ -66,15 +66,15 @@ class ForkServer:
 
     def start(self, files: Sequence[int]) -> ForkedProcess:
         """A process that shares these descriptors and runs `worker_process.serve` with them."""
-        end, told = os.pipe()
+        end, write_end = os.pipe()
         try:
-            socket.send_fds(self._control, [b"."], [*files, told])
+            socket.send_fds(self._control, [b"."], [*files, write_end])
             answer, handles, _, _ = socket.recv_fds(self._control, _NUMBER.size, 1)
         except OSError as error:  # a timeout too
             os.close(end)
             raise self._silent(str(error) or type(error).__name__) from error
         finally:
-            os.close(told)
+            os.close(write_end)
         if not answer:
             os.close(end)
             raise self._silent("it has ended")  # at once: its end of the socket is closed
@@ -122,10 +122,10 @@ class ForkedProcess:
             poll.register(self._end, select.POLLIN)
             if not poll.poll(None if timeout is None else 1000 * timeout):
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
-            told = os.read(self._end, _NUMBER.size)
-            if not told:  # the server was killed, so nobody knows how its forks end
+            answer = os.read(self._end, _NUMBER.size)
+            if not answer:  # the server was killed, so nobody knows how its forks end
                 self.kill()
-            self._code = _NUMBER.unpack(told)[0] if told else -signal.SIGKILL
+            self._code = _NUMBER.unpack(answer)[0] if answer else -signal.SIGKILL
             os.close(self._end)
             os.close(self._handle)
         return self._code

@@ -297,7 +297,7 @@ _job: ShardJob | None = None
 _guarded: GuardedJob | None = None
 
 
-def _told(send: Tell) -> contextlib.AbstractContextManager[ShardTell]:
+def _reporting(send: Tell) -> contextlib.AbstractContextManager[ShardTell]:
     return now_and_then(lambda figures: send(("tell", figures)), ShardFigures.book)
 
 
@@ -306,7 +306,7 @@ def _run_task(send: Tell, handle: DeclarationHandle, header: BuildHeader, task: 
     global _job
     if _job is None:
         _job = ShardJob(handle.get(), header)
-    with _told(send) as tell:
+    with _reporting(send) as tell:
         return _job.run(task, tell=tell)
 
 
@@ -322,7 +322,7 @@ def _run_guarded_task(
     """In the worker: runs one shard job under supervision."""
     journal = ShardJournal(receive_file())
     try:
-        with _told(send) as tell:
+        with _reporting(send) as tell:
             return _guarded_job(handle, header).run(task, journal=journal, care=care, tell=tell)
     finally:
         journal.close()

@@ -281,8 +281,8 @@ class WorkerProcess:
                 break
         self._where.seek(0)
         threads = self._where.read().decode("utf-8", "replace").split("\n\n")
-        told = next((thread for thread in threads if _CALLER in thread), "").splitlines()[1:]
-        return "\n".join(itertools.takewhile(lambda line: _CALLER not in line, told))
+        frames = next((thread for thread in threads if _CALLER in thread), "").splitlines()[1:]
+        return "\n".join(itertools.takewhile(lambda line: _CALLER not in line, frames))
 
     def kill(self) -> None:
         """Kills the worker at once, whatever it is doing."""

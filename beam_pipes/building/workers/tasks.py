@@ -43,7 +43,7 @@ class Watcher:
     def began(self, task: HasShard, pid: int) -> None:
         """A process has started the task; reports of an earlier process are void."""
 
-    def told(self, task: HasShard, pid: int, figures: ShardFigures) -> None:
+    def reported(self, task: HasShard, pid: int, figures: ShardFigures) -> None:
         """A sign of life: the work since the last one."""
 
     def finished(self, task: HasShard) -> None:
@@ -123,7 +123,7 @@ class Workers(abc.ABC, Generic[Task, Report, R]):
                     self.died(running, running.worker.wait())
                     continue
                 if kind == "tell":
-                    watcher.told(running.task, running.worker.process.pid, value)
+                    watcher.reported(running.task, running.worker.process.pid, value)
                 elif kind == "error":
                     raise value
                 elif value is not None:  # None: a worker is ready
@@ -175,18 +175,18 @@ class Workers(abc.ABC, Generic[Task, Report, R]):
 
 
 W = TypeVar("W", bound=Workers[Any, Any, Any])
-Told = ParamSpec("Told")
+Figures = ParamSpec("Figures")
 
 
 @contextlib.contextmanager
 def now_and_then(
-    send: Callable[[ShardFigures], object], book: Callable[Concatenate[ShardFigures, Told], None]
-) -> Iterator[Callable[Told, None]]:
+    send: Callable[[ShardFigures], object], book: Callable[Concatenate[ShardFigures, Figures], None]
+) -> Iterator[Callable[Figures, None]]:
     """What a job may report after each batch: added up, sent a few times a second, and the rest at the end."""
     figures = ShardFigures()
     last = time.monotonic()
 
-    def tell(*what: Told.args, **named: Told.kwargs) -> None:
+    def tell(*what: Figures.args, **named: Figures.kwargs) -> None:
         nonlocal figures, last
         book(figures, *what, **named)
         now = time.monotonic()

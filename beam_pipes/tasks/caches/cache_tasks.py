@@ -231,9 +231,9 @@ def _require_same_task(declaration: Declaration, name: str, path: str) -> None:
         for line in each
         if not line.startswith("fingerprint task/step")  # the step tells more
     ]
-    told = "; ".join(lines[:_LINES_TOLD]) + (f"; and {len(lines) - _LINES_TOLD} more" if lines[_LINES_TOLD:] else "")
+    listed = "; ".join(lines[:_LINES_TOLD]) + (f"; and {len(lines) - _LINES_TOLD} more" if lines[_LINES_TOLD:] else "")
     raise StaleCacheError(
-        f"the cache {path} was built for another version of task {name!r}; what changed: {told}. Undo the change, or "
+        f"the cache {path} was built for another version of task {name!r}; what changed: {listed}. Undo the change, or "
         "build it for this version with --overwrite (overwrite=True): the existing cache stays until the new one is "
         "complete.",
         task=name,

@@ -136,9 +136,9 @@ def _require_plain(post_processor: JsonObject | None) -> None:
     processors = [] if post_processor is None else post_processor.get("processors") or [post_processor]
     for processor in processors:
         sequences = [piece for piece in processor.get("single") or () if "Sequence" in piece]
-        told = processor.get("type")
-        if told not in _POST_PROCESSORS or (told == "TemplateProcessing" and len(sequences) != 1):
-            raise UnlikeTiktoken(f"its post-processor, {told}, may change more than which special tokens are added")
+        kind = processor.get("type")
+        if kind not in _POST_PROCESSORS or (kind == "TemplateProcessing" and len(sequences) != 1):
+            raise UnlikeTiktoken(f"its post-processor, {kind}, may change more than which special tokens are added")
 
 
 def _is_composed(text: str) -> bool:
@@ -150,9 +150,9 @@ def _pattern(pre_tokenizer: JsonObject | None) -> str:
     parts = [pre_tokenizer or {}]
     if parts[0].get("type") == "Sequence":
         parts = list(parts[0]["pretokenizers"])
-    told = " and ".join(str(part.get("type", "none")) for part in parts)
+    kinds = " and ".join(str(part.get("type", "none")) for part in parts)
     if not parts or parts[-1].get("type") != "ByteLevel" or parts[-1].get("add_prefix_space"):
-        raise UnlikeTiktoken(f"its pre-tokenizer is {told}, not ByteLevel without a space in front")
+        raise UnlikeTiktoken(f"its pre-tokenizer is {kinds}, not ByteLevel without a space in front")
     divides = parts[-1].get("use_regex", True)
     if len(parts) == 1 and divides:
         return PATTERNS["gpt2"]
@@ -163,7 +163,7 @@ def _pattern(pre_tokenizer: JsonObject | None) -> str:
         if plain and pattern in PATTERNS.values():
             return str(pattern)
         raise UnlikeTiktoken("it splits text by an expression that may differ in tiktoken")
-    raise UnlikeTiktoken(f"its pre-tokenizer is {told}, which is more than one expression")
+    raise UnlikeTiktoken(f"its pre-tokenizer is {kinds}, which is more than one expression")
 
 
 def _ranks(model: JsonObject, added: set[str], *, proved: bool) -> dict[bytes, int]:

@@ -188,9 +188,9 @@ def _with_tokens(tokenizer: Tokenizer, tokens: list[AddedToken], described: dict
     content = json.dumps(described, ensure_ascii=False)
     again = open_json(content)[0].get_added_tokens_decoder()
     if {token_id: _flags(token) for token_id, token in again.items()} != {i: _flags(t) for i, t in by_id.items()}:
-        told = ", ".join(repr(token.content) for token in tokens[:5])
+        listed = ", ".join(repr(token.content) for token in tokens[:5])
         raise TaskError(
-            f"the files beside {file!r} add {told} to its tokens, with other ids when it is read again. Save it "
+            f"the files beside {file!r} add {listed} to its tokens, with other ids when it is read again. Save it "
             f"with transformers: AutoTokenizer.from_pretrained({os.path.dirname(file)!r}).save_pretrained(…)."
         )
     return content

@@ -142,9 +142,9 @@ def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: 
         try:
             content = Path(source).read_bytes()
         except OSError as error:
-            told = {IsADirectoryError: "it is a directory.", FileNotFoundError: "there is no such file."}
+            reasons = {IsADirectoryError: "it is a directory.", FileNotFoundError: "there is no such file."}
             raise DatasetError(
-                f"cannot decode sound from {name}: {told.get(type(error), error)}", source=name
+                f"cannot decode sound from {name}: {reasons.get(type(error), error)}", source=name
             ) from error
     else:
         content = source.read()

@@ -87,10 +87,10 @@ class Transcripts:
     def fingerprint_config(self) -> Mapping[str, object]:
         """Everything the texts depend on, as JSON."""
         digests = [file.digest() for file in self.files]
-        told: dict[str, object] = {"files": digests, "audio_field": self.audio_field, "text_field": self.text_field}
+        config: dict[str, object] = {"files": digests, "audio_field": self.audio_field, "text_field": self.text_field}
         if any(os.path.basename(file) in KALDI for file in self.files):
-            told["kaldi"] = 2  # 1 split its lines at blanks only, not at tabs
-        return told if self.root is None else {**told, "folders": list(map(self._folder, self.files))}
+            config["kaldi"] = 2  # 1 split its lines at blanks only, not at tabs
+        return config if self.root is None else {**config, "folders": list(map(self._folder, self.files))}
 
     def rows(self, path: str) -> list[Row]:
         """The rows about a file, in their order."""
@@ -329,10 +329,16 @@ def _rows_of_cut(place: str, cut: Mapping[str, object]) -> Iterator[Mapping[str,
         (source,) = recording["sources"]
         if source["type"] != "file" or not isinstance(cut.get("channel", 0), int):
             raise ValueError
-        for told in supervisions or [{}]:
-            begin = float(str(cut["start"])) + float(told.get("start", 0.0))
-            secs = told.get("duration", cut["duration"])
-            row = {**told, "audio": source["source"], "offset": begin, "duration": secs, "text": told.get("text")}
+        for supervision in supervisions or [{}]:
+            begin = float(str(cut["start"])) + float(supervision.get("start", 0.0))
+            secs = supervision.get("duration", cut["duration"])
+            row = {
+                **supervision,
+                "audio": source["source"],
+                "offset": begin,
+                "duration": secs,
+                "text": supervision.get("text"),
+            }
             yield {**row, "recording_id": recording["id"], "channel": cut.get("channel", 0)}
     except (KeyError, TypeError, ValueError) as error:
         raise DatasetError(
@@ -355,13 +361,13 @@ def _kaldi_rows(path: str) -> Iterator[Row]:
             return {words[0]: (place, "".join(words[1:]).strip()) for place, words in split if words}
 
     segments, texts, speakers, recordings = map(table, KALDI)
-    for id_, (place, told) in (segments or recordings).items():
-        recording, *times = told.split() if segments else [id_]
+    for id_, (place, value) in (segments or recordings).items():
+        recording, *times = value.split() if segments else [id_]
         source = recordings.get(recording, ("", ""))[1]
         if len(times) != 2 * bool(segments) or not source or source.endswith("|"):
             raise DatasetError(
                 f"{place}: expected {'utterance, recording, start and end' if segments else 'a name and a file'} as in "
-                f"Kaldi, and a file (no command) in {path}, found {told!r} and {source!r}. Write the sound to files, "
+                f"Kaldi, and a file (no command) in {path}, found {value!r} and {source!r}. Write the sound to files, "
                 "and their names to wav.scp."
             )
         start, end = times or (None, None)

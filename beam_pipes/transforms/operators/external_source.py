@@ -206,9 +206,9 @@ class CalledStream(_SourceStream):
     def next(self, place: BatchPlace) -> list[TensorList] | None:
         operator = self.operator
         if operator.batch:
-            told: object = BatchInfo(place.iteration, place.epoch) if operator.batch_info else place.iteration
+            argument: object = BatchInfo(place.iteration, place.epoch) if operator.batch_info else place.iteration
             try:
-                return operator.columns(operator.source(told) if self._takes_info else operator.source())
+                return operator.columns(operator.source(argument) if self._takes_info else operator.source())
             except StopIteration:
                 return None
         samples = []

@@ -163,14 +163,14 @@ class COCO(Reader):
     def open(self) -> RecordStore:
         try:
             with open(self.annotations_file, encoding="utf-8") as file:
-                told = json.load(file)
-            known = {one["file_name"]: one for one in sorted(told["images"], key=lambda one: one["id"])}
+                content = json.load(file)
+            known = {one["file_name"]: one for one in sorted(content["images"], key=lambda one: one["id"])}
             boxes: dict[int, list[Any]] = {}
-            for one in told["annotations"]:
+            for one in content["annotations"]:
                 large = min(one["bbox"][2:]) >= self.size_threshold
                 if large and (self.include_iscrowd or not one.get("iscrowd")):
                     boxes.setdefault(one["image_id"], []).append(one)
-            ids = {one["id"]: at + 1 for at, one in enumerate(told["categories"])}
+            ids = {one["id"]: at + 1 for at, one in enumerate(content["categories"])}
             chosen = [known[name] for name in self.images or known]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.argument_error(
@@ -226,9 +226,9 @@ def _labels_of_pixels(found: Sequence[JsonObject], labels: Sequence[int], image:
     made = np.zeros((height, width, 1), np.int32)
     runs: dict[int, list[object]] = {}
     for one, label in zip(found, labels, strict=True):
-        told = one["segmentation"]
-        is_compressed = isinstance(told, dict) and isinstance(told["counts"], (str, bytes))
-        drawn = told if is_compressed else masks.frPyObjects(told, height, width)
+        segmentation = one["segmentation"]
+        is_compressed = isinstance(segmentation, dict) and isinstance(segmentation["counts"], (str, bytes))
+        drawn = segmentation if is_compressed else masks.frPyObjects(segmentation, height, width)
         runs.setdefault(label, []).extend(drawn if isinstance(drawn, list) else [drawn])
     for label in sorted(runs):
         made[masks.decode(masks.merge(runs[label])) != 0] = label

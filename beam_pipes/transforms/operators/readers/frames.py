@@ -317,10 +317,10 @@ class Video(Reader):
             frames[-1][...] = self.fill_value
         sizes = sorted({frame.shape[1::-1] for frame in frames.values()})
         if len(sizes) > 1:
-            told = " and ".join(f"{width}x{height}" for width, height in sizes)
+            listed = " and ".join(f"{width}x{height}" for width, height in sizes)
             raise ValueError(
-                f"{video.path}: frames from number {start} on have different sizes, {told}, so they make no sequence. "
-                f"Encode it with one: ffmpeg -i {os.path.basename(video.path)} video.mp4"
+                f"{video.path}: frames from number {start} on have different sizes, {listed}, so they make no "
+                f"sequence. Encode it with one: ffmpeg -i {os.path.basename(video.path)} video.mp4"
             )
         made = [np.stack([frames[at] for at in numbers])]
         made += [np.array([label], np.int32)] if self.labels is not None or self.file_root is not None else []
