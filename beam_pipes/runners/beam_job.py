@@ -46,6 +46,7 @@ from beam_pipes.runners.jobs import (
     AGAIN,
     LOOK_EVERY_SECS,
     Follower,
+    HandedOver,
     LaunchRecord,
     all_records,
     error_in_words,
@@ -59,6 +60,7 @@ from beam_pipes.runners.jobs import (
     unlike,
 )
 from beam_pipes.runners.options import BeamOptions, Built, JobState, Order, without_secrets
+from beam_pipes.runners.progress import Counts, Progress
 from beam_pipes.storage.locks import in_words, this_process
 
 if TYPE_CHECKING:
@@ -66,30 +68,50 @@ if TYPE_CHECKING:
     from apache_beam.runners.runner import PipelineResult
 
 
-def run_beam(order: Order, *, options: BeamOptions) -> Built:
-    """Runs the build as a Beam pipeline, whose live metrics are the figures of what it returns.
+@dataclasses.dataclass(frozen=True)
+class BeamRunner:
+    """Builds as a Beam pipeline. If a live job builds this very snapshot, waits for it instead."""
 
-    If a live job builds this very snapshot, waits for it; else submits one, and up to `options.attempts` if jobs
-    are lost. Progress comes from the completions of source shards, which are the same on every runner.
-    Ctrl-C cancels the job.
-    """
-    handle, plan, counts = order.handle, order.plan, order.counts
-    header = plan.header
-    look = Follower(header.directory, counts, order.progress).look
-    tell_of_other_builds(header, options.NAME)
+    options: BeamOptions
 
-    def add(pipeline: object) -> None:
-        from beam_pipes.beam import build_graph
+    def analyse(
+        self, handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], *, counts: Counts, progress: Progress
+    ) -> None:
+        """Stores the accumulators of all tasks, by a job of their own."""
+        run_analysis_on_beam(handle, root, tasks, options=self.options)
 
-        build_graph(pipeline, handle, header, plan.tasks_left())
+    def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> HandedOver | None:
+        """The build as a template or a detached job, where the options ask for one; else None."""
+        if self.options.template is not None:
+            write_template(handle, plan, options=self.options)
+            return HandedOver(template=self.options.template)
+        if self.options.detach:
+            return HandedOver(job=launch(handle, plan, options=self.options, keep=keep))
+        return None
 
-    figures = _attempted(options, _of_build(handle, plan, options, keep=order.keep), add, look)
-    forget(header.directory, TASKS)
-    remove_temporaries(header.root)  # of workers that were lost
-    counts.set_to(plan.read_account())
-    counts.done_shards = counts.num_shards
-    order.progress.update(counts)
-    return Built(manifest_id=Cache.open(header.root).manifest.id, figures=figures)
+    def run(self, order: Order) -> Built:
+        """Runs the build as a job, which publishes by itself; the live metrics of the run are the figures.
+
+        Up to `options.attempts` jobs are submitted if they are lost. Progress comes from the completions of source
+        shards, which are the same on every runner. Ctrl-C cancels the job.
+        """
+        handle, plan, counts = order.handle, order.plan, order.counts
+        header = plan.header
+        look = Follower(header.directory, counts, order.progress).look
+        tell_of_other_builds(header, self.options.NAME)
+
+        def add(pipeline: object) -> None:
+            from beam_pipes.beam import build_graph
+
+            build_graph(pipeline, handle, header, plan.tasks_left())
+
+        figures = _attempted(self.options, _of_build(handle, plan, self.options, keep=order.keep), add, look)
+        forget(header.directory, TASKS)
+        remove_temporaries(header.root)  # of workers that were lost
+        counts.set_to(plan.read_account())
+        counts.done_shards = counts.num_shards
+        order.progress.update(counts)
+        return Built(manifest_id=Cache.open(header.root).manifest.id, figures=figures)
 
 
 def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, keep: int | None) -> LaunchRecord:

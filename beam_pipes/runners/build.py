@@ -47,7 +47,7 @@ from beam_pipes.errors import (
 )
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.publication.publish import published_id
-from beam_pipes.runners.options import BeamOptions, HandedOver, LocalOptions, Order
+from beam_pipes.runners.options import BeamOptions, LocalOptions, Order
 from beam_pipes.runners.progress import Counts, Progress, Silent
 from beam_pipes.runners.regrouped import check_regrouped, refuse_of_builds, run_regrouped
 from beam_pipes.storage.local import directory_path
@@ -56,7 +56,9 @@ from beam_pipes.storage.protocol import HeldLock
 if TYPE_CHECKING:
     from beam_pipes.building.analysis.analyse import Analysed
     from beam_pipes.building.forecast import SavedPlan
+    from beam_pipes.runners.beam_job import BeamRunner
     from beam_pipes.runners.jobs import LaunchRecord
+    from beam_pipes.runners.local import LocalRunner
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ def build(
             options.check(root, resolved.source, handle)
             from beam_pipes.runners.local import run_analysis
 
-            analysis = run_analysis(handle, root, planned, options=options, progress=progress)
+            analysis = run_analysis(handle, root, planned, runner=runner_of(options), progress=progress)
         plan = make_plan(resolved, root, planned_input=planned)
         if saved_plan is not None:
             saved_plan.require_fresh(plan)
@@ -171,8 +173,9 @@ def build(
         options.require_server()
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
-        if (handed := options.hand_over(handle, plan, keep=keep)) is not None:
-            return _result(plan, "", started, up_to_date=False, analysis=analysis, handed=handed)
+        if (handed := runner_of(options).hand_over(handle, plan, keep=keep)) is not None:
+            result = _result(plan, "", started, up_to_date=False, analysis=analysis)
+            return dataclasses.replace(result, job=handed.job, template=handed.template)
         done = execute(handle, plan, tasks, lock=lock, options=options, keep=keep, progress=progress, more=more)
         removed, held = ((), ()) if keep is None else _without_old(root, keep)
     return _result(
@@ -185,6 +188,17 @@ def build(
         removed=removed,
         held=held,
     )
+
+
+def runner_of(options: LocalOptions | BeamOptions) -> LocalRunner | BeamRunner:
+    """The runner that these options are for."""
+    if isinstance(options, LocalOptions):
+        from beam_pipes.runners.local import LocalRunner
+
+        return LocalRunner(options)
+    from beam_pipes.runners.beam_job import BeamRunner
+
+    return BeamRunner(options)
 
 
 def _require_same_name(declaration: Declaration, root: str) -> None:
@@ -239,7 +253,6 @@ def _result(
     analysis: Analysed | None = None,
     removed: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
-    handed: HandedOver = HandedOver(),  # noqa: B008
 ) -> BuildResult:
     return BuildResult(
         path=plan.path,
@@ -253,8 +266,6 @@ def _result(
         analysis=analysis,
         removed=removed,
         held=held,
-        job=handed.job,
-        template=handed.template,
     )
 
 
@@ -290,7 +301,7 @@ def execute(
     started_at = time.time()
     order = Order(handle=handle, plan=plan, tasks=tasks, lock=lock, counts=counts, progress=progress, keep=keep)
     try:
-        built = options.run(order)
+        built = runner_of(options).run(order)
     finally:
         progress.close(counts)
     record = {

@@ -146,6 +146,14 @@ class LaunchRecord:
         return f"job {self.job} ({self.runner}{places})"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HandedOver:
+    """A build that goes on without this process: its job, or the template that it was written as."""
+
+    job: LaunchRecord | None = None
+    template: str | None = None
+
+
 def records_in(directory: str) -> list[LaunchRecord]:
     """The records of a snapshot, or of analyses, the oldest first; unreadable ones are skipped."""
     storage, found = storage_for(directory), list[LaunchRecord]()

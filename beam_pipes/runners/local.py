@@ -12,19 +12,20 @@ Stalls: one line for each shard job that has been silent for long.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.building.analysis.analyse import Analysed, analyse
 from beam_pipes.building.analysis.job import AnalysisJob, AnalysisPool
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask
 from beam_pipes.building.commit import commit
 from beam_pipes.building.leftovers import remove_temporaries, with_launches, writing
-from beam_pipes.building.plan import PlannedInput
+from beam_pipes.building.plan import BuildPlan, PlannedInput
 from beam_pipes.building.progress import every
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.references import DeclarationHandle
@@ -33,30 +34,61 @@ from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.building.workers.pool import WorkerPool
 from beam_pipes.building.workers.tasks import HasShard, Report, Task, Watcher, Workers, files_of, now_and_then
 from beam_pipes.errors import visible
-from beam_pipes.runners.options import BeamOptions, Built, LocalOptions, Order
+from beam_pipes.runners.options import Built, LocalOptions, Order
 from beam_pipes.runners.progress import Counts, Progress
 
+if TYPE_CHECKING:
+    from beam_pipes.runners.beam_job import BeamRunner
 
-def build_locally(order: Order, *, options: LocalOptions) -> Built:
-    """Builds what is left of a plan on worker processes here, and publishes it."""
-    header = order.plan.header
-    if with_launches(header.root):
-        from beam_pipes.runners.beam_job import tell_of_other_builds
 
-        tell_of_other_builds(header, "local")
-    reports = run_local(
-        order.handle,
-        header,
-        order.tasks,
-        workers=options.num_workers,
-        counts=order.counts,
-        progress=order.progress,
-        stall_secs=options.stall_secs,
-    )
-    order.lock.check()
-    return Built(
-        manifest_id=commit(header), figures={"shards": [report.to_json() for report in reports]}, reports=reports
-    )
+@dataclasses.dataclass(frozen=True)
+class LocalRunner:
+    """Builds on worker processes of this machine."""
+
+    options: LocalOptions
+
+    def analyse(
+        self, handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], *, counts: Counts, progress: Progress
+    ) -> None:
+        """Stores the accumulators of all tasks."""
+        inline = None
+        if self.options.num_workers <= 1 or len(tasks) <= 1:
+            job = AnalysisJob(handle.get(), root)
+
+            def inline(task: AnalysisTask, send: Callable[[ShardFigures], object]) -> AnalysisReport:
+                with now_and_then(send, task.book) as tell:
+                    return job.run(task, tell=tell)
+
+        _run(
+            tasks,
+            inline,
+            lambda: AnalysisPool(handle, root, workers=min(self.options.num_workers, len(tasks))),
+            root=root,
+            shown=_Shown(counts, progress, StallWatch(self.options.stall_secs)),
+        )
+
+    def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> None:
+        """Hands nothing over: the build needs this process."""
+
+    def run(self, order: Order) -> Built:
+        """Builds what is left of a plan, and publishes it."""
+        header = order.plan.header
+        if with_launches(header.root):
+            from beam_pipes.runners.beam_job import tell_of_other_builds
+
+            tell_of_other_builds(header, "local")
+        reports = run_local(
+            order.handle,
+            header,
+            order.tasks,
+            workers=self.options.num_workers,
+            counts=order.counts,
+            progress=order.progress,
+            stall_secs=self.options.stall_secs,
+        )
+        order.lock.check()
+        figures = {"shards": [report.to_json() for report in reports]}
+        return Built(manifest_id=commit(header), figures=figures, reports=reports)
 
 
 def run_local(
@@ -204,7 +236,7 @@ def run_analysis(
     root: str,
     planned: PlannedInput,
     *,
-    options: LocalOptions | BeamOptions,
+    runner: LocalRunner | BeamRunner,
     progress: Progress,
 ) -> Analysed:
     """Computes the missing results of all analyzers, and binds them; for the holder of the build lock.
@@ -219,7 +251,7 @@ def run_analysis(
     def run_tasks(tasks: Sequence[AnalysisTask]) -> None:
         counts = Counts(num_shards=len(tasks), stages=dict.fromkeys(n for task in tasks for n in task.stages))
         shown.append(counts)
-        options.analyse(handle, root, tasks, counts=counts, progress=progress)
+        runner.analyse(handle, root, tasks, counts=counts, progress=progress)
         counts.done_shards = counts.num_shards
         progress.update(counts)
 
@@ -229,30 +261,3 @@ def run_analysis(
         for counts in shown[-1:]:
             progress.close(counts)
         raise
-
-
-def analyse_locally(
-    handle: DeclarationHandle,
-    root: str,
-    tasks: Sequence[AnalysisTask],
-    *,
-    options: LocalOptions,
-    counts: Counts,
-    progress: Progress,
-) -> None:
-    """Stores the accumulators of all tasks, on the workers of the local runner."""
-    inline = None
-    if options.num_workers <= 1 or len(tasks) <= 1:
-        job = AnalysisJob(handle.get(), root)
-
-        def inline(task: AnalysisTask, send: Callable[[ShardFigures], object]) -> AnalysisReport:
-            with now_and_then(send, task.book) as tell:
-                return job.run(task, tell=tell)
-
-    _run(
-        tasks,
-        inline,
-        lambda: AnalysisPool(handle, root, workers=min(options.num_workers, len(tasks))),
-        root=root,
-        shown=_Shown(counts, progress, StallWatch(options.stall_secs)),
-    )

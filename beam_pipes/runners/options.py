@@ -29,11 +29,9 @@ from beam_pipes.storage.local import is_remote
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from beam_pipes.building.analysis.plan import AnalysisTask
     from beam_pipes.building.plan import BuildPlan
     from beam_pipes.building.references import DeclarationHandle
     from beam_pipes.building.shard_task import ShardReport, ShardTask
-    from beam_pipes.runners.jobs import LaunchRecord
     from beam_pipes.runners.progress import Counts, Progress
     from beam_pipes.storage.protocol import HeldLock
 
@@ -70,14 +68,6 @@ class Built:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HandedOver:
-    """A build that goes on without this process: its job, or the template that it was written as."""
-
-    job: LaunchRecord | None = None
-    template: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalOptions:
     """The local runner: worker processes on this machine.
 
@@ -90,7 +80,6 @@ class LocalOptions:
 
     workers: int | None = None
     stall_secs: float = 300.0
-
     template: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
@@ -108,29 +97,6 @@ class LocalOptions:
 
     def require_server(self) -> None:
         """Does nothing: there is none."""
-
-    def analyse(
-        self,
-        handle: DeclarationHandle,
-        root: str,
-        tasks: Sequence[AnalysisTask],
-        *,
-        counts: Counts,
-        progress: Progress,
-    ) -> None:
-        """Stores the accumulators of all tasks."""
-        from beam_pipes.runners.local import analyse_locally
-
-        analyse_locally(handle, root, tasks, options=self, counts=counts, progress=progress)
-
-    def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> HandedOver | None:
-        """None: the build runs in this process."""
-
-    def run(self, order: Order) -> Built:
-        """Builds the tasks, and publishes."""
-        from beam_pipes.runners.local import build_locally
-
-        return build_locally(order, options=self)
 
     def to_json(self) -> dict[str, object]:
         return {"runner": "local", "workers": self.num_workers}
@@ -372,37 +338,6 @@ class BeamOptions:
     def running(self) -> Iterator[tuple[str, ...]]:
         """Held while a job runs: provides what the runner needs. Yields all options for Beam."""
         yield self.pipeline_args()
-
-    def analyse(
-        self,
-        handle: DeclarationHandle,
-        root: str,
-        tasks: Sequence[AnalysisTask],
-        *,
-        counts: Counts,
-        progress: Progress,
-    ) -> None:
-        """Stores the accumulators of all tasks, by a job of their own."""
-        from beam_pipes.runners.beam_job import run_analysis_on_beam
-
-        run_analysis_on_beam(handle, root, tasks, options=self)
-
-    def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> HandedOver | None:
-        """The build as a template or a detached job, where the options ask for one; else None."""
-        if self.template is None and not self.detach:
-            return None
-        from beam_pipes.runners.beam_job import launch, write_template
-
-        if self.template is not None:
-            write_template(handle, plan, options=self)
-            return HandedOver(template=self.template)
-        return HandedOver(job=launch(handle, plan, options=self, keep=keep))
-
-    def run(self, order: Order) -> Built:
-        """Runs the build as a job, which publishes by itself."""
-        from beam_pipes.runners.beam_job import run_beam
-
-        return run_beam(order, options=self)
 
     def to_json(self) -> dict[str, object]:
         return {"runner": self.runner, "beam_args": without_secrets(self.pipeline_args())}

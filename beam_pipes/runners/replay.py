@@ -31,7 +31,7 @@ from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.lineage.lineage import decode_lineage, lineage_file
 from beam_pipes.publication.publish import snapshot_directory
 from beam_pipes.runners.build import execute
-from beam_pipes.runners.local import run_analysis
+from beam_pipes.runners.local import LocalRunner, run_analysis
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.runners.progress import Progress, Silent
 from beam_pipes.sources.repaired import RepairedSource, unrepaired
@@ -117,7 +117,7 @@ def replay_dead(
             )
         planned = plan_input(resolved, target)
         if resolved.analyzers:
-            run_analysis(handle, target, planned, options=options, progress=progress)
+            run_analysis(handle, target, planned, runner=LocalRunner(options), progress=progress)
         plan = make_plan(resolved, target, planned_input=planned)
         if plan.published_manifest_id is not None and not plan.tasks_left():
             remove_temporaries(target)

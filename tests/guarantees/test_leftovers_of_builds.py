@@ -256,7 +256,7 @@ def test_collecting_where_nothing_is_and_a_negative_number_are_refused(tmp_path:
     (tmp_path / "file").touch()
     with pytest.raises(CacheNotFoundError, match="expected the directory of a cache, and '.*file' is a file."):
         collect(tmp_path / "file")
-    with pytest.raises(DeclarationError, match="keep should be a number of snapshots, 0 or more, got -1."):
+    with pytest.raises(DeclarationError, match="keep should be an integer of at least 0, got -1."):
         collect(tmp_path, keep=-1)
 
 
