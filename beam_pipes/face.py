@@ -127,7 +127,7 @@ def _beam_steps(listed: list[Step], source: object, name: str, options: DeclareO
     transform = next(each.label for each in listed if is_beam_transform(each))
     if "key" not in options:
         raise DeclarationError(
-            f"{where}: behind the PTransform {transform!r} records have no place in the source, so a key has to "
+            f"{where}: after the PTransform {transform!r} records have no place in the source, so a key has to "
             "tell them apart: it gives their split, their shard and their id. Give key='the name of a feature', "
             "key=function, or key=None for their content."
         )
@@ -213,7 +213,7 @@ def build(
     if isinstance(declared, str) and (source is not None or ":" not in declared):
         if source is None or stages is None:
             raise DeclarationError(
-                f"build({declared!r}, …): expected a source and stages behind the name. Example: "
+                f"build({declared!r}, …): expected a source and stages after the name. Example: "
                 f'build({declared!r}, TextLines("poem.txt"), [tokenize], to="cache"). A declaration in a module is '
                 'named "module:name".'
             )

@@ -213,7 +213,7 @@ exit 1
         with pytest.raises(AssertionError, match="page.md:2: exit code 3\nsaid before"):
             run_blocks("```sh run\necho said before; exit 3\n```\n", "page.md", "page_module")
 
-    def test_a_page_may_go_on_from_another(self, tmp_path: Path) -> None:
+    def test_a_page_may_continue_from_another(self, tmp_path: Path) -> None:
         page = tmp_path / "second.md"
         page.write_text("# Second\n\nThe code continues the [first](first.md#part) page.\n")
         assert page_before(page) is None

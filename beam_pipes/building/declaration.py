@@ -122,7 +122,7 @@ class BeamSteps:
             if len(graph.outputs) != 1:
                 raise DeclarationError(
                     f"{where}: stage {graph.units[-1].name!r} has the outputs "
-                    f"{', '.join(map(repr, graph.outputs))}, and behind a PTransform the key or split_by chooses the "
+                    f"{', '.join(map(repr, graph.outputs))}, and after a PTransform the key or split_by chooses the "
                     "split. Give splits={split: share}, or splits=[names] and split_by=function."
                 )
             for unit in graph.units:
@@ -269,7 +269,7 @@ class Declaration:
                 )
         if self.features is not None and is_by_split(self.features):
             raise DeclarationError(
-                f"declaration {self.name!r}: features are declared by split, and behind the PTransform "
+                f"declaration {self.name!r}: features are declared by split, and after the PTransform "
                 f"{steps.first_transform!r} all splits have the same. Give feature name → FeatureSpec."
             )
         steps.check(f"declaration {self.name!r}")

@@ -58,7 +58,7 @@ def expect(text: str) -> Expectation:
     none. A build whose snapshot does not meet an expectation ends in `ExpectationError` and publishes nothing; its
     shards are kept. Expectations are not part of fingerprints: changing them rebuilds nothing.
 
-    Raises `DeclarationError` if the text is none of these.
+    Raises `DeclarationError` if the text is not one of these.
     """
     match = _GRAMMAR.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:

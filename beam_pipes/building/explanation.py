@@ -21,7 +21,7 @@ from beam_pipes.storage.local import storage_for
 FIRST_BUILD = "nothing is published yet"
 DECLARATION_CHANGED = "the declaration changed"
 REGROUPED = "its input is cut or grouped differently"
-OVERWRITTEN = "everything is to be built anew"
+OVERWRITTEN = "everything is to be rebuilt"
 
 # A plan of 100,000 shards should stay readable: this many misses of each group are listed one by one.
 MISSES_SHOWN = 20

@@ -170,7 +170,7 @@ def _bytes(estimate: Estimate) -> str:
 
 
 def _in_units(estimate: Estimate, units: Mapping[str, tuple[float, float]]) -> str:
-    """In the unit that people would choose: 0.0358 seconds ± 0.0014 → `36 ms ± 4%`."""
+    """In the most readable unit: 0.0358 seconds ± 0.0014 → `36 ms ± 4%`."""
     share = f" ± {estimate.error / estimate.value:.0%}" if estimate.value else ""
     unit, (_, scale) = next(item for item in units.items() if estimate.value >= item[1][0])
     number = estimate.value / scale

@@ -304,7 +304,7 @@ def require_same_classes(plan: BuildPlan) -> None:
                 f"{plan.path}: classes of {name!r} would be renumbered: {', '.join(moved[:5])}"
                 f"{f' and {len(moved) - 5} more' if len(moved) > 5 else ''}. Whoever has trained on them would read "
                 f"other labels. Keep the numbers: --classes {shlex.quote(listed)}{file} (classes=[…] in Python). Or "
-                "number them anew: --overwrite, or another directory.",
+                "renumber them: --overwrite, or another directory.",
                 feature=name,
                 split=split,
             )

@@ -99,7 +99,7 @@ class DeclarationHandle:
     """A declaration on its way to workers: by reference where it has one, else by value (see `by_value`).
 
     The results of its analyzers travel with it, as places and digests, and are bound where it arrives. So does plain
-    data of modules that a program has set (`helpers.LIMIT = 5`): workers import the modules anew, and the fingerprint
+    data of modules that a program has set (`helpers.LIMIT = 5`): workers import the modules again, and the fingerprint
     of the declaration holds the values of the program. `as_imported`: values computed at import may differ there.
     """
 

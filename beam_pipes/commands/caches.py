@@ -217,7 +217,7 @@ def verify_command(path: Annotated[str, typer.Argument(help="cache directory")])
     if report.problems:
         console.print(
             "To repair it, copy the damaged files again from where they are whole, or run the build with --overwrite, "
-            "which makes every shard anew: a build without it takes finished shards as they are.",
+            "which rebuilds every shard: a build without it takes finished shards as they are.",
             markup=False,
         )
         raise typer.Exit(1)

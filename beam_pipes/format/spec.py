@@ -106,7 +106,7 @@ class FeatureSpec:
         minimum, maximum: the range of an integer feature. Every value is checked against it, and the narrowest exact
             dtype is stored. Without them, the dtype itself is stored.
         classes: what the values of an integer feature stand for: `("cat", "dog")` for 0 and 1, or the result of an
-            analyzer that finds them. They are kept in the manifest, and a build refuses to number them anew.
+            analyzer that finds them. They are kept in the manifest, and a build refuses to renumber them.
 
     Raises:
         SpecError: an argument is malformed, or the encoding cannot hold the dtype exactly.

@@ -45,7 +45,7 @@ def cache(*nodes: DataNode) -> Any:
         images, labels = fn.readers.file(file_root=root)
         images = cache(fn.resize(fn.decoders.image(images), size=256))
 
-    Raises `PlacementError` for a node on the device, in a branch of a condition, or of an operator that draws anew in
+    Raises `PlacementError` for a node on the device, in a branch of a condition, or of an operator that draws again in
     each epoch, has side effects, works on a batch as a whole, or is fed from Python.
     """
     where = user_frame()
@@ -60,7 +60,7 @@ def cache(*nodes: DataNode) -> Any:
         if node.source.scope is not None:
             raise PlacementError(
                 f"cache stands in a branch of a condition, or takes {node.name!r} out of one; put the cut before or "
-                f"behind the whole condition. ({where})",
+                f"after the whole condition. ({where})",
                 where=where,
             )
         for source in ancestors([node.source]):

@@ -282,7 +282,7 @@ class Subscript(Operator):
         before = [item for item in self.items[:at] if item[0] != "newaxis"]
         if any(item[0] != "slice" or item[1:] != (None, None, None) for item in before):
             raise ValueError(
-                "on a device, an index that is a data node stands first or behind `:`. Index before .gpu()."
+                "on a device, an index that is a data node stands first or after `:`. Index before .gpu()."
             )
         rest = self._key_of([("slice", None, None, None) for _ in before] + list(self.items[at + 1 :]), [])
         axis = 1 + len(before)

@@ -72,7 +72,7 @@ class JaxGraphIterator(DeviceGraphIterator[jax.Array]):
         index = self.pipe.device_id
         if index is not None and index >= len(jax.devices()):
             raise OperatorArgumentError(
-                f"device_id={index} is none of the {len(jax.devices())} devices that JAX has here, counted from 0. "
+                f"device_id={index} is not one of the {len(jax.devices())} devices that JAX has here, counted from 0. "
                 "Leave device_id out for its default device."
             )
         self._backend = JaxBackend(None if index is None else jax.devices()[index])

@@ -376,7 +376,7 @@ class CachedStore(NumberedRecords):
         if lacking and others:
             raise GraphError(
                 f"{self._path}: the cache lacks {lacking} of {self._num_read} records, which failed, were dropped or "
-                f"taken down, and {others[0]} is read beside it, record i with record i: behind the first of them "
+                f"taken down, and {others[0]} is read beside it, record i with record i: after the first of them "
                 "others would meet. Put both before the cut, so that pairs are stored.",
                 where=others[0].where,
             )

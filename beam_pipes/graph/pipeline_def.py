@@ -238,7 +238,7 @@ def _one_sided(name: str, predicate: DataNode, values: tuple[object, object], *,
     if not name.startswith(_RETURNED):
         raise here(
             ConditionError(
-                f"the variable {name!r} is set in one branch of the condition on {predicate.name!r} and used behind "
+                f"the variable {name!r} is set in one branch of the condition on {predicate.name!r} and used after "
                 "it. Give it a value before the condition, or in both branches.",
                 variable=name,
             )

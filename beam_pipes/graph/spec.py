@@ -80,7 +80,7 @@ def located(error: GraphError, where: UserFrame) -> GraphError:
 
 
 def here(error: GraphError) -> GraphError:
-    """The same error, its message ending in the line of the user that is being run."""
+    """The same error, with the user's current line added to its message."""
     return located(error, user_frame())
 
 

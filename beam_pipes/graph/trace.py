@@ -193,7 +193,7 @@ def _place(
         raise PlacementError(
             f"{operator.name} stands on {chosen!r} at {where}, but its input {on_device[0].name!r} comes from the "
             f"device at {on_device[0].source.where}. The places follow each other: cpu, mixed, gpu. Move "
-            f"{operator.name} behind the transfer (device='gpu'), or the transfer behind it.",
+            f"{operator.name} after the transfer (device='gpu'), or the transfer after it.",
             operator=operator.name,
             where=where,
             before=on_device[0].source.where,

@@ -211,7 +211,7 @@ def _lambda_node(code: CodeType, candidates: list[ast.Lambda]) -> ast.Lambda | N
         and (node.body.lineno, node.body.col_offset) <= min(starts)
         and max(starts) < (node.body.end_lineno, node.body.end_col_offset)
     ]
-    # Of nested ones, the innermost, which starts last.
+    # If lambdas are nested, the innermost one, which starts last.
     return max(fitting, key=lambda node: (node.body.lineno, node.body.col_offset), default=None)
 
 
@@ -336,7 +336,7 @@ def user_code_failed(subject: str, error: Exception, reference: str | None) -> D
     if isinstance(error, SyntaxError) and error.filename is not None:
         where, message = f"{error.filename}:{error.lineno}", error.msg
     return DeclarationError(
-        f"{subject}: {where}: {type(error).__name__}: {message}. Mend it there, or install what it needs.",
+        f"{subject}: {where}: {type(error).__name__}: {message}. Fix it there, or install what it needs.",
         reference=reference,
     )
 

@@ -167,7 +167,7 @@ class Overlay:
                 path=path,
                 found=version,
             )
-        fields: JsonObject = made  # whatever is there, the loops below find out
+        fields: JsonObject = made  # the loops below detect what exists
         try:
             return cls(
                 revision=_count(fields["revision"]),

@@ -25,7 +25,7 @@ from beam_pipes.loader.world import HostSlice
 
 _BEFORE_WORLD = (
     "this iterator began before the processes that train together were initialised, and so it gives each of them the "
-    "same batches. Call iter(loader) again: it goes on behind the last batch, with the share of this process."
+    "same batches. Call iter(loader) again: it continues after the last batch, with the share of this process."
 )
 
 NOT_BY_INDEX = (

@@ -192,7 +192,7 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def restarted(self) -> Stream:
-        """The same rows, in a run that begins anew."""
+        """The same rows, in a new run."""
 
     @abc.abstractmethod
     def restored(self, state: LoaderState, *, declared: bool) -> Stream:

@@ -395,7 +395,7 @@ def _refuse_gap(windows: Windows, records: Array, why: str) -> None:
         raise LoaderError(
             f"steps are missing in the sequence {named}: between record {record - 1} and record {record}, {why}. A "
             "window would cross the gap unseen. Choose whole sequences in split.where(…), split data by sequence, and "
-            "leave out single steps in a stage that numbers the others anew.",
+            "leave out single steps in a stage that renumbers the others.",
             record=record,
         )
 
@@ -411,7 +411,7 @@ def _check_in_one_piece(windows: Windows, firsts: Indices, names: Mapping[str, A
     codes = np.zeros(len(firsts), np.int64)
     for values in names.values():
         found, numbers = np.unique(values, return_inverse=True)
-        # Numbers anew after each feature: their product could be too large.
+        # Renumbers after each feature: their product could be too large.
         codes = np.unique(codes * len(found) + numbers.reshape(-1), return_inverse=True)[1].reshape(-1)
     order = np.argsort(codes, kind="stable")
     again = np.flatnonzero(codes[order][1:] == codes[order][:-1])

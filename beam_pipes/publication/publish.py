@@ -281,7 +281,7 @@ def shards_of_older(older: Manifest, newer: Manifest, split: str, *, path: str, 
     """The shards of a split that a newer snapshot of the cache at `path` has taken over from an older one.
 
     A shard counts as taken over where size, checksum and number of records are the same, or where the newer one begins
-    with its bytes: records were added behind those of the last small file. Only shards of the latter kind are read.
+    with its bytes: records were added after those of the last small file. Only shards of the latter kind are read.
 
     Raises `StaleCacheError`, naming the first shard that changed or is gone, and where records are of another kind.
     """

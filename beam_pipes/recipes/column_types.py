@@ -130,9 +130,9 @@ def float_for(bounds: tuple[int, int], *, at_least: str = "float32") -> str:
     return next((dtype for dtype in dtypes if type_holds(dtype, bounds)), "str")
 
 
-# Of Parquet.
+# Columns of Parquet files.
 
-# Of a column without a value.
+# The type of a column without a value.
 _UNKNOWN = ""
 
 

@@ -94,7 +94,7 @@ def number_of(name: str, numbers: Mapping[str, int], *, what: str, field: str | 
     """The number of a class. Raises `TaskError` if it is unknown; `what` describes the value of this class."""
     if name not in numbers:
         raise TaskError(
-            f"{what} is of the class {name!r}, which is none of the {len(numbers)} classes "
+            f"{what} is of the class {name!r}, which is not one of the {len(numbers)} classes "
             f"({', '.join(list(numbers)[:10])}{', …' if len(numbers) > 10 else ''}). Add it at the end of --classes "
             "(classes=[…]), or drop such records with --on-error drop.",
             field=field,

@@ -152,7 +152,7 @@ def build(
         if saved_plan is not None:
             saved_plan.require_fresh(plan)
         options.check(root, resolved.source, handle)
-        # A template is written whatever exists: whoever launches it wants a job.
+        # A template is written even if everything is built: whoever launches it expects a job.
         if plan.published_manifest_id is not None and not plan.tasks_left() and options.template is None:
             if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
                 link_assets(plan.header)  # damaged ones are restored

@@ -38,7 +38,7 @@ from beam_pipes.storage.locks import reached
 # In the directory of a cache.
 DIGESTS_NAME = ".digests"
 
-# Of the format. Versions up to 3 were JSON.
+# The format's magic number and version. Versions up to 3 were JSON.
 _MAGIC = b"\x89digests\r\n\x1a\n" + (4).to_bytes(4, "little")
 _COUNT = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
@@ -187,7 +187,7 @@ class DigestCache:
         cuts, found = Cuts(len(halves)), np.zeros(len(halves), bool)
         if len(self._rows):
             firsts = np.ascontiguousarray(halves[:, 0])
-            # Of keys with the same first half only the first is found; reading the others again does no harm.
+            # If keys share their first half, only the first is found; the others are read again, which is harmless.
             at = np.minimum(np.searchsorted(self._firsts, firsts), len(self._rows) - 1)
             found = (self._firsts[at] == firsts) & (self._rows["rest"][at] == halves[:, 1])
             hits = self._rows[at[found]]

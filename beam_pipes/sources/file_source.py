@@ -191,7 +191,7 @@ class FileSource(Source):
         return cuts
 
 
-# Larger files are read by threads: hashing them holds no lock.
+# Larger files are read by threads: hashing releases the interpreter lock.
 _SMALL_BYTES = 1 << 20
 # A request to another process costs as much as hashing a few files, a future as much as hashing one.
 _PORTION_OF_MANY = 4000
@@ -311,7 +311,7 @@ class Numbered(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """Of all records."""
+        """Bytes of all records together."""
         ...
 
     @property

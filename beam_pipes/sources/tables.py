@@ -372,7 +372,7 @@ class RowsPiece(Piece):
         return bytes(sink.getvalue().to_pybytes())
 
     def digests_of(self, start: int, stop: int) -> bytes:
-        # Of the values: the bytes of an Arrow stream depend on the version of pyarrow.
+        # Digests of values: the bytes of an Arrow stream depend on the version of pyarrow.
         rows = rows_of(self.batch.slice(start, stop - start))
         return digests_of_values(rows, file=self.file, first=self.row + start)
 

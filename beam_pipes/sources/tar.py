@@ -51,7 +51,7 @@ FEATURES = (
     ("links", "left out, counted as `link`", "`webdataset` leaves them out"),
     ("devices and pipes", "left out, counted as `special`", "`webdataset` leaves them out"),
     ("names that begin with a dot, or have none", "left out, counted as `hidden`, `no_suffix`", "`webdataset`"),
-    ("`.cls` that is no number, `.json` and `.txt` that cannot be decoded", "a bad record", "–"),
+    ("`.cls` that is not a number, `.json` and `.txt` that cannot be decoded", "a bad record", "–"),
     ("a damaged header, a member that is cut", "refused", "GNU tar"),
     ("no block of zeros at the end", "refused: it may have been cut there", "POSIX; GNU tar does not ask"),
     ("data after the end", "refused", "–"),

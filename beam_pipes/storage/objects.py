@@ -414,7 +414,7 @@ class Lease:
                     self._lost = f"{in_words(seen.who)} has taken it over" if seen is not None else "it was deleted"
                     return
                 self._renewed = begun
-            except Exception as error:  # the next try may succeed; `check` knows how long that is good enough
+            except Exception as error:  # the next attempt may succeed; `check` decides how long failures are tolerable
                 if time.monotonic() > self._renewed + self._secs:
                     self._lost = f"it could not be renewed ({error})"
                     return

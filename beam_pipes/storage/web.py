@@ -182,7 +182,7 @@ def _found_in(answer: HTTPResponse, url: str) -> Found:
         )
     total = headers.get("Content-Range", "").rpartition("/")[2] if answer.status == 206 else headers["Content-Length"]
     if not (total or "").isdigit():
-        raise StorageError(f"{url}: the server does not say how long it is. Download it.", path=url)
+        raise StorageError(f"{url}: the server does not report its length. Download it, and read the copy.", path=url)
     etag, modified = headers.get("ETag", ""), headers.get("Last-Modified")
     binding = f"modified:{modified}" if modified else None
     if etag and not etag.startswith("W/"):  # a weak one may stay the same while bytes change

@@ -150,7 +150,7 @@ def test_a_result_that_no_stage_holds_does_not_build_shards_again(text_input: Pa
 
 
 @pytest.mark.parametrize("step", [*ANALYSIS_LABELS, "analysis/recorded#13", "storage/renamed#4"])
-def test_a_build_that_is_killed_while_it_analyses_goes_on(
+def test_a_build_that_is_killed_while_it_analyses_continues(
     step: str, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     cache = tmp_path / "killed"
@@ -205,7 +205,7 @@ def test_without_the_analysis_directory_the_same_snapshot_is_found(expected: dic
     assert built_files(cache) == expected
 
 
-def test_overwrite_analyses_everything_anew(expected: dict[str, bytes], tmp_path: Path) -> None:
+def test_overwrite_analyses_everything_again(expected: dict[str, bytes], tmp_path: Path) -> None:
     again = build(REFERENCE, tmp_path / "expected", options=ONE, overwrite=True)
 
     assert again.analysis is not None and again.analysis.num_tasks == 4 * again.num_shards

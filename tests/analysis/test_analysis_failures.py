@@ -33,7 +33,7 @@ class NeedsUnlisted(Pipeline):
         return [f"{line} {unlisted.result.value()}"]
 
 
-def test_a_worker_that_dies_is_named_with_its_shard_and_the_next_build_goes_on(
+def test_a_worker_that_dies_is_named_with_its_shard_and_the_next_build_continues(
     text_input: Path, tmp_path: Path
 ) -> None:
     (text_input / "zzz.txt").write_text(f"fine\ndie {tmp_path / 'repaired'}\n", encoding="utf-8")
@@ -98,7 +98,7 @@ def test_tasks_that_were_removed_are_missed(tmp_path: Path) -> None:
         analysis_tasks(str(tmp_path), "0")[3]
 
 
-def test_a_job_that_fails_without_an_error_is_told(text_input: Path, tmp_path: Path) -> None:
+def test_a_job_that_fails_without_an_error_is_reported(text_input: Path, tmp_path: Path) -> None:
     options = BeamOptions(runner="failing_runner.FailingRunner")
 
     with pytest.raises(AnalysisError, match="the Beam job of the analysis ended as FAILED: finished accumulators are"):

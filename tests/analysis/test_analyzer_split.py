@@ -78,7 +78,7 @@ def test_with_a_source_for_each_split_other_shards_are_not_read(tmp_path: Path) 
     assert learned(declared(source, [Count("n")], None), tmp_path / "cache")[1] == 30
 
 
-def test_partitions_one_behind_the_other(rows: CSV, tmp_path: Path) -> None:
+def test_partitions_one_after_the_other(rows: CSV, tmp_path: Path) -> None:
     first = RandomPartition(dict, ["rest", "test"], [0.8])
     second = RandomPartition(dict, ["train", "eval"], [0.5], name="Second")
     stored = stage(example)

@@ -242,12 +242,12 @@ def test_by_default_it_ends_the_job_with_the_element(tmp_path: Path) -> None:
         run(lambda p: p | beam.Create(BAD) | WriteToCache(tmp_path / "c", features=FEATURES))
 
 
-def test_what_is_no_row_is_named_in_whole_sentences(tmp_path: Path) -> None:
+def test_what_is_not_a_row_is_named_in_whole_sentences(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="the element int: 5 cannot be stored: .*[^.]\\. Correct the step before"):
         run(lambda p: p | beam.Create([5]) | WriteToCache(tmp_path / "c", features=FEATURES, key=None))
 
 
-def test_other_records_behind_the_shuffle_are_noticed(tmp_path: Path) -> None:
+def test_other_records_after_the_shuffle_are_noticed(tmp_path: Path) -> None:
     """A step that draws without a seed gives other elements when a runner repeats it."""
     ends = WriteToCache(tmp_path, num_shards=1)
     handle = DeclarationHandle(ends._declaration)
@@ -529,7 +529,7 @@ def test_a_job_server_writes_the_same_bytes(
 
 
 @pytest.mark.parametrize("target_shard_bytes", [200, 1 << 20])
-def test_stages_stand_before_and_behind_a_grouping(
+def test_stages_stand_before_and_after_a_grouping(
     cache: Path, clicks_file: TextLines, tmp_path: Path, target_shard_bytes: int
 ) -> None:
     """The bytes depend neither on source shards nor on how records came to the grouping."""

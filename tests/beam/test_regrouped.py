@@ -357,7 +357,7 @@ def test_steps_are_checked_where_it_is_declared(good: TextLines, tmp_path: Path)
         of_steps(good, [click, grouping, click, grouping, summarize])
     with pytest.raises(DeclarationError, match="stage '_Limited' sets record_timeout_secs, which needs a process of"):
         of_steps(good, [_Limited(), grouping, summarize])
-    with pytest.raises(DeclarationError, match="has the outputs 'a', 'b', and behind a PTransform the key or split_by"):
+    with pytest.raises(DeclarationError, match="has the outputs 'a', 'b', and after a PTransform the key or split_by"):
         of_steps(good, [click, grouping, summarize, RandomPartition(dict, ["a", "b"], [0.5, 0.5])])
     with pytest.raises(DeclarationError, match="which a cache cannot hold. End in a function that returns an example"):
         of_steps(good, [click, grouping, click])
@@ -464,7 +464,7 @@ def test_a_stage_with_the_result_of_an_analyzer_is_refused(good: TextLines) -> N
         of_steps(good, [_Scaled(LengthHistogram("length").result), beam.GroupByKey(), declared.summarize])
 
 
-def test_names_of_what_is_there_and_is_no_declaration(clicks: Path) -> None:
+def test_names_of_what_is_there_and_is_not_a_declaration(clicks: Path) -> None:
     with pytest.raises(DeclarationError, match="should be a Declaration, or a function that returns one, got str"):
         build("portable_declarations:PACE_VARIABLE", to="c")
 

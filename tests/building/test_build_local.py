@@ -176,7 +176,7 @@ def test_a_second_build_is_up_to_date_and_writes_nothing(text_input: Path, tmp_p
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.tfrecord-*")} == before
 
 
-def test_overwriting_builds_every_shard_anew_and_the_next_build_finds_it_up_to_date(
+def test_overwriting_builds_every_shard_again_and_the_next_build_finds_it_up_to_date(
     text_input: Path, tmp_path: Path
 ) -> None:
     declaration = sample_declarations.words()
@@ -193,7 +193,7 @@ def test_overwriting_builds_every_shard_anew_and_the_next_build_finds_it_up_to_d
     assert len(before[before.splits[0]]) == len(after[after.splits[0]])  # the old snapshot can still be read
     assert build(declaration, tmp_path / "cache").up_to_date
     explained = explain_plan(make_plan(declaration, tmp_path / "cache", overwrite=True)).lines()
-    assert explained[-1].startswith("0 of ") and any("everything is to be built anew" in line for line in explained)
+    assert explained[-1].startswith("0 of ") and any("everything is to be rebuilt" in line for line in explained)
 
 
 def test_a_changed_file_rebuilds_its_shards_only_and_equals_a_cold_build(text_input: Path, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_reader_keeps_its_snapshot_while_another_is_published(text_input: Path
     assert len(Cache.open(tmp_path / "cache")["train"]) > count
 
 
-def test_an_interrupted_build_goes_on_from_the_finished_shards(text_input: Path, tmp_path: Path) -> None:
+def test_an_interrupted_build_continues_from_the_finished_shards(text_input: Path, tmp_path: Path) -> None:
     (text_input / "zzz.txt").write_text("fine\nboom here\n")
     with pytest.raises(StageError):
         build("sample_declarations:words", tmp_path / "cache", options=ONE)
@@ -320,7 +320,7 @@ def test_features_are_inferred_where_they_are_not_declared(text_input: Path, tmp
     assert split[0]["text"] == "".join(map(chr, split[0]["codes"]))
 
 
-def test_two_builders_of_one_directory_are_told_apart(text_input: Path, tmp_path: Path) -> None:
+def test_two_builders_of_one_directory_are_distinguished(text_input: Path, tmp_path: Path) -> None:
     with build_lock(tmp_path / "cache"):
         with pytest.raises(CacheBusyError, match=rf"another build is writing to .*process {os.getpid()} on "):
             build("sample_declarations:words", tmp_path / "cache", options=ONE)
@@ -402,7 +402,7 @@ def scale(number: int) -> dict[str, object]:
 def test_workers_have_what_a_program_has_set_in_a_module(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They import the module anew, and the fingerprint of the cache is that of the program's values."""
+    """They import the module again, and the fingerprint of the cache is that of the program's values."""
     (tmp_path / "made_scaling.py").write_text(SET_BY_A_PROGRAM)
     monkeypatch.syspath_prepend(tmp_path)
     made = importlib.import_module("made_scaling")
@@ -485,7 +485,7 @@ def test_what_replaces_a_function_and_cannot_be_sent_to_workers_is_refused(
     assert [int(each["x"]) for each in Cache.open(tmp_path / "cache")["train"]] == [2, 3]
 
 
-def test_a_constant_with_half_a_surrogate_pair_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_constant_with_half_a_surrogate_pair_is_not_an_obstacle(tmp_path: Path) -> None:
     half = "\ud800"
     declaration = declare("halves", Memory(["a", half]), [lambda text: {"is_half": text == half}])
 

@@ -120,7 +120,7 @@ def test_outputs_name_splits() -> None:
     assert declare(split="dev").splits == ("dev",)
 
 
-def test_an_output_that_is_no_file_name_is_refused() -> None:
+def test_an_output_that_is_not_a_file_name_is_refused() -> None:
     stage = ToExample()
     with pytest.raises(DeclarationError, match="the output 'a b' names a split, which is used in file names"):
         declare(pipeline=DAGPipeline({stage: Input(str), Output("a b"): stage}))
@@ -168,7 +168,7 @@ class TestReferences:
                 "import no_such_dependency", "1: ModuleNotFoundError: No module named 'no_su", id="dependency"
             ),
             pytest.param("from no_such_dependency.x import y", "1: ModuleNotFoundError: No module named", id="package"),
-            pytest.param("def f(:", "1: SyntaxError: invalid syntax. Mend it there", id="syntax"),
+            pytest.param("def f(:", "1: SyntaxError: invalid syntax. Fix it there", id="syntax"),
             pytest.param("\nint('x')", "2: ValueError: invalid literal for int", id="value"),
         ],
     )

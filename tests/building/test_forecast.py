@@ -258,7 +258,7 @@ class Waits(Pipeline):
         return [{"text": line}]
 
 
-def test_a_slow_stage_is_tried_on_few_records_and_what_it_waits_is_told(tmp_path: Path) -> None:
+def test_a_slow_stage_is_tried_on_few_records_and_what_it_waits_is_reported(tmp_path: Path) -> None:
     (root := tmp_path / "input").mkdir()
     for number in range(6):
         (root / f"{number}.txt").write_text(_lines(random.Random(number), [60] * 500))

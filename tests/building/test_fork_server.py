@@ -81,7 +81,7 @@ def test_forks_draw_random_numbers_of_their_own(imported: str) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 3, -signal.SIGKILL, -signal.SIGSEGV])
-def test_how_a_fork_ended_is_known_while_another_goes_on(server: ForkServer, code: int) -> None:
+def test_how_a_fork_ended_is_known_while_another_continues(server: ForkServer, code: int) -> None:
     one, other = WorkerProcess(server), WorkerProcess(server)
     with pytest.raises(subprocess.TimeoutExpired, match=f"process {one.process.pid}"):
         one.process.wait(0.01)
@@ -109,7 +109,7 @@ def test_where_the_server_is_killed_its_forks_end_and_no_more_are_made(server: F
         WorkerProcess(server)
 
 
-def test_a_server_that_cannot_import_its_modules_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_cannot_import_its_modules_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     server = ForkServer("no_such_module")
 
     with pytest.raises(BuildError, match=r"which starts the workers, has ended \(exit code 1\)"):
@@ -129,7 +129,7 @@ def test_a_server_that_does_not_end_is_killed(server: ForkServer, monkeypatch: p
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_a_worker_that_dies_is_noticed_while_a_program_that_it_started_goes_on(
+def test_a_worker_that_dies_is_noticed_while_a_program_that_it_started_continues(
     server: ForkServer, forked: bool
 ) -> None:
     worker = WorkerProcess(server if forked else None)

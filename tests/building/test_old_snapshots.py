@@ -39,7 +39,7 @@ def test_more_or_fewer_may_be_kept(text_input: Path, tmp_path: Path, keep: int |
     assert Cache.open(tmp_path / "cache").verify().problems == ()
 
 
-def test_a_loader_of_the_snapshot_before_goes_on(text_input: Path, tmp_path: Path) -> None:
+def test_a_loader_of_the_snapshot_before_continues(text_input: Path, tmp_path: Path) -> None:
     build(REFERENCE, to=tmp_path / "cache", workers=1)
     cache = Cache.open(tmp_path / "cache")
     batches = iter(Loader(cache[cache.splits[0]], batch_size=2, seed=1))

@@ -46,7 +46,7 @@ def when_shards_are_done(cache: Path) -> Status:
     raise AssertionError("no source shard was done within a minute")
 
 
-def test_of_a_build_that_runs_dies_goes_on_and_finishes(text_input: Path, tmp_path: Path) -> None:
+def test_of_a_build_that_runs_dies_continues_and_finishes(text_input: Path, tmp_path: Path) -> None:
     (text_input / "zz-slow.txt").write_text("slow\n" * 1_000)  # shards that are done, and some that take 40 s
     cache = tmp_path / "cache"
     process = building(cache)

@@ -122,7 +122,7 @@ def test_a_missing_value_names_the_record_that_lacks_it(text: Path, tmp_path: Pa
     assert caught.value.record == "text.txt@49"
 
 
-def test_records_that_cannot_be_parsed_are_told_where_they_are_dropped(tmp_path: Path) -> None:
+def test_records_that_cannot_be_parsed_are_reported_where_they_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text("".join(f'{{"n": {n}}}\n' if n > 20 else "{\n" for n in range(40)))
     declaration = declare(
         "job", JSONLines(tmp_path / "data.jsonl"), {"same": same}, on_error="drop", features={"n": FeatureSpec("int64")}

@@ -250,6 +250,6 @@ def test_examples_that_tell_no_spec_are_refused(examples: Any, words: str) -> No
 
 
 @pytest.mark.parametrize("dtype", [("V", -1), ("int8", -3), {"names": [1]}, "int63", 5.5], ids=str)
-def test_what_is_no_dtype_is_an_error_of_ours(dtype: Any) -> None:
+def test_what_is_not_a_dtype_is_an_error_of_ours(dtype: Any) -> None:
     with pytest.raises(SpecError, match="expected a dtype, one of "):
         FeatureSpec(dtype)

@@ -130,7 +130,7 @@ def test_conditions_choose_the_records_that_meet_them(split: Split, condition: s
         ("n in (1, 2) < 3", "compares further after in"),
     ],
 )
-def test_what_is_no_condition_is_refused_in_words(split: Split, condition: str, words: str) -> None:
+def test_what_is_not_a_condition_is_refused_in_words(split: Split, condition: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         split.where(condition)
 

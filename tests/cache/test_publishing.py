@@ -180,7 +180,7 @@ def test_a_split_of_protos_is_read_with_its_class(tmp_path: Path) -> None:
                 Cache.open(tmp_path, proto=SequenceExample)["train"]
 
 
-def test_a_pickled_split_of_a_snapshot_that_was_built_anew_is_stale(tmp_path: Path) -> None:
+def test_a_pickled_split_of_a_snapshot_that_was_rebuilt_is_stale(tmp_path: Path) -> None:
     import pickle
 
     build(tmp_path, FIXED, [[fixed_example(0)]])

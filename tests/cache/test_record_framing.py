@@ -106,7 +106,7 @@ def test_a_bogus_length_with_a_valid_checksum_allocates_nothing(tmp_path: Path) 
         list(read_records(tmp_path / "f"))
 
 
-def test_a_file_that_is_no_tfrecord_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_tfrecord_is_named(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"plain text, not records at all")
 
     with pytest.raises(

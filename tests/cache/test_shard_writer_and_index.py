@@ -116,14 +116,14 @@ def test_a_file_name_with_directories_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change", [{"records": -1}, {"layout": {}}, {"extra": 1}, {"lengths": []}, {"crc32c": "0"}], ids=str
 )
-def test_json_that_is_no_shard_entry_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+def test_json_that_is_not_a_shard_entry_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     made = write(tmp_path, FIXED, 3).to_json()
 
     with pytest.raises(SpecError, match="expected a (shard entry|layout), an object of|should be an int >= 0"):
         ShardEntry.from_json({**made, **change})
 
 
-def test_layouts_that_are_equal_in_python_alone_are_told_apart(tmp_path: Path) -> None:
+def test_layouts_that_are_equal_in_python_alone_are_distinguished(tmp_path: Path) -> None:
     made = json.loads(json.dumps(write(tmp_path, FIXED, 3).to_json()))
     first, again = ShardEntry.from_json(made), ShardEntry.from_json(json.loads(json.dumps(made)))
 

@@ -67,7 +67,7 @@ def test_an_example_that_does_not_fit_is_named_and_the_old_snapshot_stays(tmp_pa
         ({"a": [{"x": 1}]}, {"features": {"b": {}}}, r"given for \['b'\], but not for the split 'a'"),
     ],
 )
-def test_what_cannot_be_written_is_told(tmp_path: Path, splits: Any, options: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_written_is_reported(tmp_path: Path, splits: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         write_cache(tmp_path, splits, **options)
     assert not (tmp_path / "manifest.json").exists()

@@ -157,7 +157,7 @@ def test_every_kind_of_finding_is_planted_or_tested_on_its_own() -> None:
     assert {kind for _, kind, _, _ in PLANTED} == KINDS.keys() - {"late", "not_importable"}
 
 
-def test_the_stage_that_is_at_fault_is_named_and_not_those_behind_it() -> None:
+def test_the_stage_that_is_at_fault_is_named_and_not_those_after_it() -> None:
     assert only_finding("mutates_").stage == "Mutates"
     assert only_finding("lazy_").stage == "Lazy"
     assert only_finding("ordered_dict_").stage == "JoinsKeys"

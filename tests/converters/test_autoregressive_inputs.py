@@ -34,7 +34,7 @@ def test_shifting_can_follow_the_last_axis_of_a_batch():
     assert shift_right_by_one(np.array([[1, 2], [3, 4]]), 5, axis=-1).tolist() == [[5, 1], [5, 3]]
 
 
-def test_packed_targets_begin_anew_at_every_sequence():
+def test_packed_targets_begin_again_at_every_sequence():
     targets, ids = np.array([3, 8, 1, 0, 9, 1, 5, 2, 1, 0]), np.array([1, 1, 1, 2, 2, 2, 3, 3, 3, 0])
 
     assert make_autoregressive_inputs(targets, ids).tolist() == [0, 3, 8, 0, 0, 9, 0, 5, 2, 0]

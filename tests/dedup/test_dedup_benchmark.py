@@ -24,7 +24,7 @@ def test_the_benchmark_finds_what_it_has_planted_and_measures_every_part(tmp_pat
         assert results[name] > 0
 
 
-def test_memory_goes_on_as_a_line_and_time_as_a_power() -> None:
+def test_memory_continues_as_a_line_and_time_as_a_power() -> None:
     tenth = {"records": 10**5, "secs": 1.0, "peak_bytes": 10_000_000}
     whole = {"records": 10**6, "secs": 12.0, "peak_bytes": 28_000_000, "accumulator_bytes_per_record": 656.0}
 

@@ -74,7 +74,7 @@ def test_of_planted_duplicates_the_first_stays_and_counts_add_up(planted: Path, 
     assert dropped["near duplicate"] == len(near - exact)
 
 
-def test_what_is_removed_is_told_record_by_record(planted: Path, tmp_path: Path) -> None:
+def test_what_is_removed_is_reported_record_by_record(planted: Path, tmp_path: Path) -> None:
     build(UNIQUE, tmp_path / "cache", options=ONE)
     found = records(planted)
 
@@ -241,7 +241,7 @@ def test_a_stage_is_tried_out_on_a_result_that_is_there(planted: Path, tmp_path:
         ),
     ],
 )
-def test_what_is_no_result_is_refused(results: tuple[object, ...], words: str) -> None:
+def test_what_is_not_a_result_is_refused(results: tuple[object, ...], words: str) -> None:
     with pytest.raises(DeclarationError, match=f"^{re.escape(words)}$"):
         DropDuplicates(str, *results)  # type: ignore[arg-type]
 

@@ -263,7 +263,7 @@ def test_equal_texts_are_always_found(texts: list[str], shingles: Shingles) -> N
             assert found[position] <= stays
 
 
-def test_more_is_removed_where_more_is_like_it_and_similarities_are_told(tmp_path: Path) -> None:
+def test_more_is_removed_where_more_is_like_it_and_similarities_are_reported(tmp_path: Path) -> None:
     rng = random.Random(5)
     words = [f"{rng.getrandbits(32):x}" for _ in range(200)]
     changed = [*words[:50], "other", *words[51:]]

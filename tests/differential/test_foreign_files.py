@@ -104,7 +104,7 @@ def test_a_difference_on_purpose_that_is_none_any_more_is_noticed(
         ("", None),
     ],
 )
-def test_values_that_differ_are_told_apart(ours: object, theirs: object) -> None:
+def test_values_that_differ_are_distinguished(ours: object, theirs: object) -> None:
     assert difference_of(ours, ours) == ""
     assert difference_of(ours, theirs) and difference_of(theirs, ours)
 

@@ -266,7 +266,7 @@ class TestMergeErrors:
         with pytest.raises(MergeStatisticsException, match=f"^{re.escape(message)}$"):
             Counter("a").merge_from(Counter("b"))
 
-    def test_something_that_is_no_statistic(self) -> None:
+    def test_something_that_is_not_a_statistic(self) -> None:
         with pytest.raises(MergeStatisticsException, match=r"^Cannot merge int 3 into Counter 'a'"):
             Counter("a").merge_from(3)  # type: ignore[arg-type]
 

@@ -100,7 +100,7 @@ def test_each_task_of_a_mixture_is_evaluated_whatever_its_rate(caplog, recorded,
     assert "Task unmeasured has no metrics defined; skipping eval." in caplog.text
 
 
-def test_tasks_without_the_split_are_skipped_and_none_is_no_error(caplog):
+def test_tasks_without_the_split_are_skipped_and_none_is_not_an_error(caplog):
     caplog.set_level(logging.INFO)
 
     evaluator = evaluator_of(arithmetic(), eval_split="test")
@@ -282,7 +282,7 @@ def test_metric_objects_stand_beside_functions(recorded, tmp_path):
     assert recorded[0]["inferences"]["score"] == [0.0, 1.0, 2.0]
 
 
-def test_what_is_no_metric_object_is_refused():
+def test_what_is_not_a_metric_object_is_refused():
     with pytest.raises(EvaluationError, match="metric object 'accuracy' of task 'arithmetic' should have model_output"):
         evaluator_of(arithmetic(metric_objs=[accuracy]))
 

@@ -65,7 +65,7 @@ def test_files_in_a_row_do_not_see_each_other(cache: str) -> None:
     assert not torch.allclose(before[row][~second[row]], after[row][~second[row]])
 
 
-def test_a_byte_is_not_predicted_from_what_comes_behind_it(cache: str) -> None:
+def test_a_byte_is_not_predicted_from_what_comes_after_it(cache: str) -> None:
     torch.manual_seed(1)
     model = code_model.CodeModel(length=64)
     batch = next(iter(code_model.batches(code_model.rows(cache, "train", length=64), batch_size=4)))
@@ -77,7 +77,7 @@ def test_a_byte_is_not_predicted_from_what_comes_behind_it(cache: str) -> None:
     torch.testing.assert_close(before[:, :40], after[:, :40])
 
 
-def test_it_learns_and_goes_on_where_it_stopped_as_if_it_had_not(cache: str, tmp_path: Path) -> None:
+def test_it_learns_and_continues_where_it_stopped_as_if_it_had_not(cache: str, tmp_path: Path) -> None:
     whole, parts = str(tmp_path / "whole.pt"), str(tmp_path / "parts.pt")
     runs = [(10, whole), (6, parts), (4, parts)]
     commands = [[cache, "--steps", str(steps), "--checkpoint", checkpoint] for steps, checkpoint in runs]

@@ -89,7 +89,7 @@ def test_resizing_in_this_process_makes_no_cache_stale(root: str, cache: str) ->
     assert from_files["labels"].as_array().tolist() == cached["labels"].as_array().tolist()
 
 
-def test_an_epoch_that_stopped_goes_on(root: str, cache: str) -> None:
+def test_an_epoch_that_stopped_continues(root: str, cache: str) -> None:
     pipe = images.training(root, cache=cache, batch_size=8)
     batches = iter(JaxGraphIterator(pipe))
     next(batches)

@@ -101,7 +101,7 @@ def test_a_missing_file_is_named_with_its_record(corpus, tmp_path):
         list(speech.create_dataloader(tmp_path, 1, 1)[1])
 
 
-def test_a_line_that_is_no_record_is_named(tmp_path):
+def test_a_line_that_is_not_a_record_is_named(tmp_path):
     (tmp_path / "metadata.csv").write_text("a|A.|a.\nbroken\n")
 
     words = r"metadata\.csv:2: expected name\|text\|normalised text, got 'broken'$"

@@ -19,7 +19,7 @@ def test_examples_are_within_sixty_lines(name: str) -> None:
     assert len((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 60
 
 
-def test_runs_read_the_cache_and_go_on_after_the_last_batch() -> None:
+def test_runs_read_the_cache_and_continue_after_the_last_batch() -> None:
     tests = ROOT / "tests" / "support" / "training_stacks.py"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", str(tests)]
 

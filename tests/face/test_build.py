@@ -247,11 +247,11 @@ def test_records_of_splits_are_parsed_and_checked_by_their_sources(poem: Path) -
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
-        (["poem"], {"to": "cache"}, r"build\('poem', …\): expected a source and stages behind the name"),
+        (["poem"], {"to": "cache"}, r"build\('poem', …\): expected a source and stages after the name"),
         (["poem", TextLines("poem.txt"), [lengths]], {}, r"expected the directory of the cache as to=…"),
         ([7], {"to": "cache"}, "expected a name with a source and stages, a Declaration, or 'module:name', got int: 7"),
         (["poem:declaration"], {"to": "c", "seed": 1}, "a declaration says itself what is built, got seed beside it"),
-        (["poem:x", TextLines("a")], {"to": "cache"}, "expected a source and stages behind the name"),
+        (["poem:x", TextLines("a")], {"to": "cache"}, "expected a source and stages after the name"),
         (
             ["poem", TextLines("poem.txt"), [lengths]],
             {"to": "cache", "workers": 2, "options": LocalOptions()},

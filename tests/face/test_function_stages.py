@@ -206,7 +206,7 @@ def test_count_and_observe_are_heard_in_class_stages_too() -> None:
     assert sorted(str(each) for each in told) == ["Lines_letters: 5", "Lines_lines: 2"]
 
 
-def test_outside_of_a_stage_nothing_is_told() -> None:
+def test_outside_of_a_stage_nothing_is_reported() -> None:
     count("words", 3)
     observe("length", 2.5)
 
@@ -283,7 +283,7 @@ def test_stage_takes_a_name_a_version_and_limits_of_its_own() -> None:
     ],
     ids=["class_of_stages", "class", "text", "partial_by_position"],
 )
-def test_what_is_no_function_is_refused(made_of: Any, words_of_error: str) -> None:
+def test_what_is_not_a_function_is_refused(made_of: Any, words_of_error: str) -> None:
     with pytest.raises(DeclarationError, match=words_of_error):
         stage(made_of)
 

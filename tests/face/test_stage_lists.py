@@ -298,7 +298,7 @@ def test_required_options_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("stages", ["tokenize", 7, None], ids=repr)
-def test_what_is_no_list_of_stages_is_refused(stages: Any) -> None:
+def test_what_is_not_a_list_of_stages_is_refused(stages: Any) -> None:
     with pytest.raises(DeclarationError, match="stages should be a list of functions and stages, or name → stage, got"):
         declare("poem", Lines, stages)
 

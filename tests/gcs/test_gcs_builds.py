@@ -202,7 +202,7 @@ def test_damage_is_found_and_repaired(text_input, bucket):
     assert Cache.open(to).verify().ok
 
 
-def test_what_cannot_be_written_is_told_in_words(text_input, bucket, emulator, monkeypatch):
+def test_what_cannot_be_written_is_reported_in_words(text_input, bucket, emulator, monkeypatch):
     with pytest.raises(BucketNotFoundError, match="gs://no-such-bucket/.*there is no bucket 'no-such-bucket'"):
         build(WORDS, "gs://no-such-bucket/words", options=INLINE)
     with FaultProxy(emulator, lambda number, method, path: "403" if method == "POST" else None) as proxy:

@@ -128,7 +128,7 @@ def test_an_object_that_changes_after_the_plan_is_refused(inputs):
         list(source.read(shard))
 
 
-def test_mistakes_in_inputs_are_told_in_words(inputs, bucket, tmp_path):
+def test_mistakes_in_inputs_are_reported_in_words(inputs, bucket, tmp_path):
     _, there = inputs
     with pytest.raises(
         SourceError, match="input 'gs://.*/nothing' does not exist: there is no object of this name, nor"
@@ -174,7 +174,7 @@ def test_names_of_objects_are_names_before_they_are_globs(bucket):
     check_names(bucket)
 
 
-def test_a_name_that_is_another_path_is_told_not_left_out(bucket):
+def test_a_name_that_is_another_path_is_reported_not_left_out(bucket):
     for name in ("a/../b.txt", "c.txt"):
         storage_for(bucket).replace(f"{bucket}/in/{name}", b"line\n")
 

@@ -89,7 +89,7 @@ def test_a_network_that_breaks_changes_no_batch(caches, tmp_path, emulator, monk
     assert all(map(same, expected, found)) and len(found) == len(expected)
 
 
-def test_bounds_and_damage_are_told(caches, tmp_path):
+def test_bounds_and_damage_are_reported(caches, tmp_path):
     with pytest.raises(LoaderError, match="the largest shard of split 'train' has .* raise max_bytes"):
         Cache.open(caches[1], local_directory=tmp_path, max_local_bytes=100)["train"]
     with pytest.raises(CacheNotFoundError, match="has no split 'test'; it has: eval, train, words"):

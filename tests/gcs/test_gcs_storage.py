@@ -124,7 +124,7 @@ def test_a_lost_answer_does_not_make_a_swap_lose(emulator, monkeypatch):
         assert storage.read_bytes(path) == b"newer" and proxy.done[LOST_RESPONSE] == 3
 
 
-def test_an_answer_with_another_range_is_no_answer(emulator, monkeypatch):
+def test_an_answer_with_another_range_is_not_an_answer(emulator, monkeypatch):
     def go_to(url: str) -> None:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
 
@@ -132,8 +132,8 @@ def test_an_answer_with_another_range_is_no_answer(emulator, monkeypatch):
 
 
 @pytest.mark.parametrize("server", ["fake-gcs-server", "gcp-storage-emulator"])
-def test_uploads_go_on_after_broken_connections(server, monkeypatch):
-    """Chunks are lost before and within the service, and sent again; one that comes twice begins the upload anew.
+def test_uploads_continue_after_broken_connections(server, monkeypatch):
+    """Chunks are lost before and within the service, and sent again; one that comes twice starts the upload again.
 
     Google's service knows such a chunk by its place; one emulator refuses it, the other one takes it for two.
     """
@@ -208,7 +208,7 @@ def test_a_service_that_drips_or_never_answers_ends_in_an_error_in_time(emulator
         assert proxy.done["503"] > 3
 
 
-def test_mistakes_are_told_in_words(bucket, emulator, monkeypatch):
+def test_mistakes_are_reported_in_words(bucket, emulator, monkeypatch):
     storage = GcsStorage(options())
     for operation in (
         lambda: storage.read_bytes("gs://no-such-bucket/f"),
@@ -245,7 +245,7 @@ def test_options_come_from_the_environment_and_are_checked(monkeypatch):
         GcsOptions(lease_secs=0)
 
 
-def test_a_machine_without_credentials_is_told_at_once(tmp_path):
+def test_a_machine_without_credentials_is_reported_at_once(tmp_path):
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("GOOGLE", "STORAGE_EMULATOR"))},
         "HOME": str(tmp_path),

@@ -276,7 +276,7 @@ def test_the_variable_that_differs_is_named() -> None:
     ) as caught:
         values(different_dtype)
     assert caught.value.variable == "the variable 'result'" and "test_conditionals.py" in str(caught.value)
-    with pytest.raises(ConditionError, match="the variable 'made' is set in one branch .* and used behind it"):
+    with pytest.raises(ConditionError, match="the variable 'made' is set in one branch .* and used after it"):
         values(one_branch_only)
 
 
@@ -419,7 +419,7 @@ def test_lambdas_that_share_a_line_are_taken_as_they_are_unless_they_hold_a_cond
         values(with_conditions)
 
 
-def test_loops_go_on_for_all_samples_alike() -> None:
+def test_loops_continue_for_all_samples_alike() -> None:
     def while_data() -> Any:
         x = number()
         while x > 3:

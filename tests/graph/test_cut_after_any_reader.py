@@ -247,7 +247,7 @@ def test_a_record_that_fails_is_a_dead_letter_with_the_bytes_of_its_file(tmp_pat
         declaration.source.parse(b"repaired", file=paths[1], position=0)
 
 
-def test_what_changes_or_vanishes_after_the_plan_is_told(tmp_path: Path) -> None:
+def test_what_changes_or_vanishes_after_the_plan_is_reported(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{name}.npy") for name in "ab"]
     for path in paths:
         np.save(path, np.arange(3))

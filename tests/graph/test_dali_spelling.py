@@ -222,7 +222,7 @@ def test_a_peekable_iterator_shows_what_comes_next(files_root: str) -> None:
         list(partial)
 
 
-def test_an_iterator_goes_on_at_a_checkpoint(files_root: str) -> None:
+def test_an_iterator_continues_at_a_checkpoint(files_root: str) -> None:
     iterator = DALIGenericIterator(reading(files_root), ["data", "label"])
     next(iterator)
     (text,) = iterator.checkpoints()
@@ -484,5 +484,7 @@ def test_a_device_that_is_not_there_is_named(files_root: str, monkeypatch: pytes
         with pytest.raises(OperatorArgumentError, match=f"device_id={count} asks for a GPU, and .*{words}"):
             TorchGraphIterator(reading(files_root, device_id=count))
     count = len(jax.devices())
-    with pytest.raises(OperatorArgumentError, match=f"device_id={count} is none of the {count} devices that JAX has"):
+    with pytest.raises(
+        OperatorArgumentError, match=f"device_id={count} is not one of the {count} devices that JAX has"
+    ):
         JaxGraphIterator(reading(files_root, device_id=count))

@@ -120,7 +120,7 @@ def test_epochs_end_and_errors_are_those_of_the_compiled_graph() -> None:
 
 
 @pytest.mark.parametrize("iterator", [GraphIterator, TorchGraphIterator])
-def test_iterators_refuse_a_graph_that_is_made_anew_for_each_batch(iterator: Any, files_root: str) -> None:
+def test_iterators_refuse_a_graph_that_is_made_again_for_each_batch(iterator: Any, files_root: str) -> None:
     @experimental.pipeline_def(batch_size=2, debug=True)
     def define() -> Any:
         return fn.readers.file(file_root=files_root)

@@ -136,7 +136,7 @@ def test_operators_that_fail_on_the_device_are_named() -> None:
     ("pick", "words"),
     [
         (lambda x, i: x[i : i + 1], "slices whose bounds are data nodes differ in size.*Index before .gpu"),
-        (lambda x, i: x[0, i], "an index that is a data node stands first or behind `:`. Index before .gpu"),
+        (lambda x, i: x[0, i], "an index that is a data node stands first or after `:`. Index before .gpu"),
     ],
     ids=["slice", "place"],
 )

@@ -30,7 +30,7 @@ def values_until_the_end(pipe: Pipeline) -> list[list[Any]]:
             return values
 
 
-def test_a_callable_of_samples_is_told_where_each_stands() -> None:
+def test_a_callable_of_samples_is_reported_where_each_stands() -> None:
     seen = []
 
     def source(info: types.SampleInfo) -> Any:
@@ -203,7 +203,7 @@ def test_what_is_good_for_one_epoch_says_so_in_the_second(source: Any) -> None:
 
 
 @pytest.mark.parametrize("iterator", [GraphIterator, TorchGraphIterator])
-def test_a_state_behind_the_last_batch_goes_on_with_the_next_epoch(iterator: Any) -> None:
+def test_a_state_after_the_last_batch_continues_with_the_next_epoch(iterator: Any) -> None:
     def make() -> Any:
         return iterator(define(numbered(8), batch=False), ["x"])
 
@@ -303,7 +303,7 @@ def test_a_pushed_batch_may_be_given_again() -> None:
 
 
 @pytest.mark.parametrize("given", [None, 3, np.array(2.5)], ids=["none", "number", "scalar"])
-def test_what_is_no_batch_says_what_is_expected(given: Any) -> None:
+def test_what_is_not_a_batch_says_what_is_expected(given: Any) -> None:
     pipe = Pipeline(batch_size=2)
     with pipe:
         pipe.set_outputs(fn.external_source(lambda: given))

@@ -234,7 +234,7 @@ def test_two_operators_of_one_name_are_refused() -> None:
             fn.random.coin_flip(name="flip")
 
 
-def test_what_a_reader_reads_is_told(files_root: str) -> None:
+def test_what_a_reader_reads_is_reported(files_root: str) -> None:
     pipe = Pipeline(batch_size=3, last="pad")
     with pipe:
         data, _ = fn.readers.file(file_root=files_root, num_shards=3, shard_id=1, name="Reader")

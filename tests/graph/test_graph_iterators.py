@@ -112,7 +112,7 @@ def test_threads_change_nothing(files_root: str) -> None:
     before=st.tuples(st.integers(1, 3), st.integers(1, 4)),
     after=st.tuples(st.integers(1, 3), st.integers(1, 4)),
 )
-def test_a_run_goes_on_exactly_with_other_shards_and_batch_sizes(
+def test_a_run_continues_exactly_with_other_shards_and_batch_sizes(
     files_root: str, done: int, before: tuple[int, int], after: tuple[int, int]
 ) -> None:
     def shards(num_shards: int, batch_size: int) -> list[GraphIterator]:
@@ -155,7 +155,7 @@ def test_states_count_what_was_handed_out_and_resume_at_every_step(files_root: s
         assert found[: len(everything) - at] == everything[at : at + len(found)]
 
 
-def test_a_pipeline_restored_behind_the_last_batch_of_an_epoch_is_at_the_next_one(files_root: str) -> None:
+def test_a_pipeline_restored_after_the_last_batch_of_an_epoch_is_at_the_next_one(files_root: str) -> None:
     iterator = GraphIterator(reading(files_root, batch_size=4))
     states = [iterator.state_dict() for _ in iterator]
     again = GraphIterator(reading(files_root, batch_size=5))
@@ -167,7 +167,7 @@ def test_a_pipeline_restored_behind_the_last_batch_of_an_epoch_is_at_the_next_on
     assert left == [[plain(batch) for batch in whole] for _ in range(3)][1:]
 
 
-def test_of_two_loops_over_a_pipeline_the_newer_one_goes_on_and_the_older_one_says_so(files_root: str) -> None:
+def test_of_two_loops_over_a_pipeline_the_newer_one_continues_and_the_older_one_says_so(files_root: str) -> None:
     whole = [plain(batch) for batch in GraphIterator(reading(files_root, batch_size=2))]
     iterator = GraphIterator(reading(files_root, num_threads=2, prefetch_queue_depth=4, batch_size=2))
     older = iter(iterator)
@@ -364,7 +364,7 @@ def test_epochs_of_sources_in_python_end_by_themselves() -> None:
         len(iterator)
 
 
-def test_leaving_a_loop_and_entering_again_goes_on(files_root: str) -> None:
+def test_leaving_a_loop_and_entering_again_continues(files_root: str) -> None:
     expected = [plain(b) for b in GraphIterator(reading(files_root))]
     iterator = GraphIterator(reading(files_root, prefetch_queue_depth=3))
     found = []

@@ -244,7 +244,7 @@ def test_batches_of_sources_that_differ_in_size_are_refused(files_root: str) -> 
         pipe.run()
 
 
-def test_sources_in_python_go_on_between_batches_only() -> None:
+def test_sources_in_python_continue_between_batches_only() -> None:
     pipe = Pipeline(batch_size=3)
     with pipe:
         pipe.set_outputs(fn.external_source([np.zeros(3)] * 4))

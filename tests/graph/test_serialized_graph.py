@@ -70,7 +70,7 @@ def test_what_has_no_name_is_refused_with_its_line() -> None:
         ('{"format_version": 1, "options": {}}', "the serialized graph is damaged: KeyError: 'operators'"),
     ],
 )
-def test_what_is_no_graph_is_refused(text: str, message: str) -> None:
+def test_what_is_not_a_graph_is_refused(text: str, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         Pipeline.deserialize(text)
 

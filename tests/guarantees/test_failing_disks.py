@@ -97,7 +97,7 @@ def test_copies_keep_within_the_room_of_their_disk(far: Path, tmp_path: Path) ->
         assert "File too large" in told
 
 
-def test_a_full_disk_is_told_with_what_helps(far: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_what_helps(far: Path, tmp_path: Path) -> None:
     split = open_remote(str(far), "train", local_directory=tmp_path, max_bytes=1 << 20, storage=Far())
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))

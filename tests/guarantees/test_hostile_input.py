@@ -210,7 +210,9 @@ FILES = {
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize(("kind", "words"), [("fifo", "found a FIFO"), ("device", "found a device"), ("loop", "links")])
-def test_what_is_not_a_file_is_told_at_once(tmp_path: Path, text_input: Path, file: str, kind: str, words: str) -> None:
+def test_what_is_not_a_file_is_reported_at_once(
+    tmp_path: Path, text_input: Path, file: str, kind: str, words: str
+) -> None:
     """A FIFO would be waited for, and /dev/zero read until memory ends."""
     build("sample_declarations:words", tmp_path / "cache", options=LocalOptions(workers=1))
     found = sorted((tmp_path / "cache").glob(FILES[file]))[0]

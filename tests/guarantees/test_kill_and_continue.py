@@ -30,7 +30,7 @@ def test_a_kill_at_any_labelled_step_loses_nothing_and_leaves_nothing(tmp_path: 
     assert counts.shard_executions <= counts.executions_allowed
 
 
-def test_a_worker_killed_at_a_step_of_a_shard_ends_the_build_and_the_next_one_goes_on(tmp_path: Path) -> None:
+def test_a_worker_killed_at_a_step_of_a_shard_ends_the_build_and_the_next_one_continues(tmp_path: Path) -> None:
     counts = labelled_kills(tmp_path, ["shard/dead-letters-renamed"], workers=2)
 
     assert counts.problems == []

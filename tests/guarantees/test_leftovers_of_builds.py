@@ -125,7 +125,7 @@ def test_a_worker_whose_parent_hangs_up_in_the_middle_ends_without_a_word(capfd:
     worker.close()
 
 
-def test_a_worker_tells_of_an_error_and_goes_on() -> None:
+def test_a_worker_tells_of_an_error_and_continues() -> None:
     worker = WorkerProcess()
     for _ in range(2):
         worker.send((worker_tasks.fail, ()))
@@ -309,7 +309,7 @@ def test_a_shard_that_is_not_late_is_not_reported() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_stalled_worker_is_named_while_the_build_goes_on(
+def test_a_stalled_worker_is_named_while_the_build_continues(
     text_input: Path, tmp_path: Path, workers: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (text_input / "zzz.txt").write_text("slow\n" * 8)
@@ -327,7 +327,7 @@ def test_stall_secs_is_checked() -> None:
         LocalOptions(stall_secs=0)
 
 
-def test_a_lost_record_of_a_run_is_no_reason_to_build_again(text_input: Path, tmp_path: Path) -> None:
+def test_a_lost_record_of_a_run_is_not_a_reason_to_build_again(text_input: Path, tmp_path: Path) -> None:
     declaration = sample_declarations.words()
     result = build(declaration, tmp_path / "cache", options=ONE)
     directory = tmp_path / "cache" / "snapshots" / result.snapshot

@@ -99,7 +99,7 @@ def test_the_campaign_of_endings_waits_for_words_that_are_printed(words: str, fi
     assert words.lower() in literals.lower()
 
 
-def test_commands_that_are_ended_say_so_leave_nothing_and_go_on(
+def test_commands_that_are_ended_say_so_leave_nothing_and_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endings, "ENDINGS", (ENDINGS[0], ENDINGS[-1]))

@@ -68,7 +68,7 @@ LINES = st.lists(
 
 @given(lines=LINES, mended=st.sets(st.sampled_from(["Clean", "Measure", "Summary"]), min_size=1))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_replaying_under_mended_stages_gives_what_a_build_gives(
+def test_replaying_under_repaired_stages_gives_what_a_build_gives(
     tmp_path: Path, write_input: Callable[[list[bytes]], Path], lines: list[tuple[str, list[str]]], mended: set[str]
 ) -> None:
     for cache in ("replayed", "cold"):
@@ -161,7 +161,7 @@ def test_another_directory_gets_the_result_and_the_first_one_stays(one_bad_word:
     assert published(tmp_path / "other") == published(tmp_path / "cold")
 
 
-def test_a_change_in_front_of_the_failing_stage_builds_the_shards_of_such_letters_anew(
+def test_a_change_in_front_of_the_failing_stage_builds_the_shards_of_such_letters_again(
     one_bad_word: Path, tmp_path: Path
 ) -> None:
     build(replay_declarations.rows(), tmp_path / "cache", options=ONE)
@@ -259,7 +259,7 @@ def test_a_file_that_changed_is_never_accepted(looked_up: Path, tmp_path: Path) 
     assert_refused_and_as_it_was(looked_up, mended, r"stage 'WordIds' \(.*WordIds.config.offset.*build again")
 
 
-def test_a_mended_stage_replays_where_what_it_reads_is_what_it_was(looked_up: Path, tmp_path: Path) -> None:
+def test_a_repaired_stage_replays_where_what_it_reads_is_what_it_was(looked_up: Path, tmp_path: Path) -> None:
     (tmp_path / "renamed.txt").write_text("0")
     mended = replay_declarations.looked_up(tmp_path / "renamed.txt", mended=True)
 
@@ -283,7 +283,7 @@ def test_a_repaired_file_is_what_a_build_is_for(one_bad_word: Path, tmp_path: Pa
     assert published(tmp_path / "cache") == published(tmp_path / "cold")
 
 
-def test_a_repair_of_a_good_record_builds_its_shard_anew(one_bad_word: Path, tmp_path: Path) -> None:
+def test_a_repair_of_a_good_record_builds_its_shard_again(one_bad_word: Path, tmp_path: Path) -> None:
     declaration = replay_declarations.rows()
     build(declaration, tmp_path / "cache", options=ONE)
     repairs = {"part-0000.jsonl@0": line_of(0, "good", ["other"])}

@@ -351,14 +351,14 @@ def test_a_closure_counts_its_cell_values():
     assert fingerprint(adder(1)).digest != fingerprint(adder(2)).digest
 
 
-def test_lambdas_on_one_line_are_told_apart():
+def test_lambdas_on_one_line_are_distinguished():
     one, two, three = (lambda x: x + 1), (lambda x: x + 2), (lambda x: x + 1)
 
     assert fingerprint(one).digest != fingerprint(two).digest
     assert fingerprint(one).digest == fingerprint(three).digest
 
 
-def test_two_functions_in_a_configuration_are_told_apart_when_swapped():
+def test_two_functions_in_a_configuration_are_distinguished_when_swapped():
     one, two = adder(1), adder(2)
 
     assert fingerprint(Holder([one, two])).digest != fingerprint(Holder([two, one])).digest
@@ -419,7 +419,7 @@ def test_an_asset_counts_by_content_and_not_by_place(tmp_path):
         pytest.param({}, {"asset:a": "1f"}, ["asset:a: added (1f)"], id="a_file_that_was_not_read"),
     ],
 )
-def test_content_that_only_its_digest_tells_of_is_told_from_code_and_options(old, new, changed):
+def test_content_that_only_its_digest_tells_of_is_reported_from_code_and_options(old, new, changed):
     assert content_changes(old, new) == changed
 
 
@@ -465,7 +465,7 @@ class Holder2:
     lock: Any
 
 
-def test_something_that_is_no_stage_is_refused():
+def test_something_that_is_not_a_stage_is_refused():
     with pytest.raises(DeclarationError, match="int should be a stage .* got 3 of type int"):
         fingerprint(3)
 

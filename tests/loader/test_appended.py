@@ -271,7 +271,7 @@ def train(path: Path, state: Any = None, steps: int | None = None, **options: An
 
 @pytest.mark.parametrize("policy", ["next_epoch", "now"])
 @pytest.mark.parametrize("target_shard_bytes", [100, 1 << 20], ids=["a shard a file", "one shard, which grows"])
-def test_a_killed_run_goes_on_after_files_were_added_and_built(
+def test_a_killed_run_continues_after_files_were_added_and_built(
     tmp_path: Path, policy: Policy, target_shard_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BEAM_PIPES_READER_LEASE_SECS", "0")
@@ -438,7 +438,7 @@ def resumed(request: pytest.FixtureRequest, grown: tuple[Split, Split]) -> tuple
     return again, loader.state, read
 
 
-def test_a_state_of_every_later_step_goes_on_without_the_option(grown: Any, resumed: Any) -> None:
+def test_a_state_of_every_later_step_continues_without_the_option(grown: Any, resumed: Any) -> None:
     loader, _, _ = resumed
     states = [loader.state_dict()] + [loader.state_dict() for _ in loader]
     whole = ids_of(loader_at(grown[1], states[0]))
@@ -479,7 +479,7 @@ def test_a_loader_answers_for_the_whole_run(resumed: Any) -> None:
     assert loader.state.appended == () and len(loader) == 12
 
 
-def test_a_copy_and_a_pickle_go_on(resumed: Any) -> None:
+def test_a_copy_and_a_pickle_continue(resumed: Any) -> None:
     loader, _, _ = resumed
     ids_of(loader, 1)
     copy = pickle.loads(pickle.dumps(loader))
@@ -488,7 +488,7 @@ def test_a_copy_and_a_pickle_go_on(resumed: Any) -> None:
     assert ids_of(copy) == ids_of(loader)
 
 
-def test_checkpoints_of_frameworks_go_on(tmp_path: Path, grown: Any, resumed: Any) -> None:
+def test_checkpoints_of_frameworks_continue(tmp_path: Path, grown: Any, resumed: Any) -> None:
     import tensorflow as tf
     import torch
 
@@ -516,7 +516,7 @@ def test_the_command_line_makes_the_loader_of_such_a_state(tmp_path: Path, resum
 
 
 @pytest.mark.parametrize("kind", ["filtered", "padded", "padded and filtered"])
-def test_filtered_and_padded_records_go_on(grown: Any, resumed: Any, kind: str) -> None:
+def test_filtered_and_padded_records_continue(grown: Any, resumed: Any, kind: str) -> None:
     loader, _, _ = resumed
     policy = loader._options.appended
 
@@ -643,7 +643,7 @@ def test_older_records_that_are_not_there_any_more_are_named(tmp_path: Path, num
     assert f"snapshot={1:016x}" in words.replace("'", "")
 
 
-def test_what_cannot_go_on_is_refused_in_words(tmp_path: Path, grown: Any) -> None:
+def test_what_cannot_continue_is_refused_in_words(tmp_path: Path, grown: Any) -> None:
     old, new = grown
     state = Loader(old, batch_size=6, seed=3).state
     later = Loader(old, batch_size=6, seed=3)

@@ -65,7 +65,7 @@ def test_a_document_of_a_packed_row_keeps_its_place_and_its_eos():
     assert made["tokens_middle"].dtype == bool
 
 
-def test_what_ends_a_row_without_segment_ids_is_no_part_of_it():
+def test_what_ends_a_row_without_segment_ids_is_not_a_part_of_it():
     made = fim().of_rows({"tokens": np.array([[1, 2, 3, 4, 5, 0, 0]], np.int32)}, KEYS[:1])
 
     assert made["tokens"][0, 5:].tolist() == [0, 0]
@@ -196,7 +196,7 @@ def test_records_of_any_length_are_transformed_in_a_loader(document_split):
     assert np.array_equal(batch["tokens_middle/lengths"], batch["tokens/lengths"])
 
 
-def test_another_epoch_and_another_seed_draw_anew_for_the_same_row(document_split):
+def test_another_epoch_and_another_seed_draw_again_for_the_same_row(document_split):
     def rows(epoch, seed):
         loader = Loader(document_split, batch_size=1, epochs=2, pad_to=40, shuffle=False, transform=fim(seed=seed))
         return by_id([loader.batch_at(epoch * len(document_split) + longest)])
@@ -207,7 +207,7 @@ def test_another_epoch_and_another_seed_draw_anew_for_the_same_row(document_spli
     assert len({str(rows(epoch, seed)) for epoch in (0, 1) for seed in (0, 1)}) == 4
 
 
-def test_a_row_that_a_mixture_repeats_is_drawn_anew(document_split, other_split):
+def test_a_row_that_a_mixture_repeats_is_drawn_again(document_split, other_split):
     mixture = Mixture([(document_split, 30), (other_split, 1)])
     loader = Loader(mixture, batch_size=8, epochs=None, pad_to=64, seed=1, transform=fim())
 

@@ -122,7 +122,7 @@ def test_what_a_transform_gives_is_filled_as_the_feature_of_its_name(labelled):
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "float64", "bfloat16", "str", "bytes"])
 @pytest.mark.parametrize("shape", [(), (2,), (None,)], ids=str)
-def test_every_dtype_is_filled_behind_a_transform(tmp_path, dtype, shape):
+def test_every_dtype_is_filled_after_a_transform(tmp_path, dtype, shape):
     spec = FeatureSpec(dtype, shape=shape)
     one = {"str": "a", "bytes": b"a"}.get(dtype, 1)
     value = one if not shape else np.full(2, one, object if spec.is_text else spec.numpy_dtype)

@@ -133,7 +133,7 @@ def test_a_finished_run_is_finished_in_a_new_process_too(row_split):
     assert elsewhere(loader.state_dict(), batch_size=32, epochs=3, last="partial") == [12, 8, 4, [4, 12, 12]]
 
 
-def test_a_run_without_end_goes_on_behind_any_state(row_split):
+def test_a_run_without_end_continues_after_any_state(row_split):
     loader = Loader(row_split, batch_size=32, epochs=1, seed=4)
     list(loader)
     again = Loader(row_split, batch_size=32, epochs=None, seed=4)
@@ -247,7 +247,7 @@ def test_the_state_beside_a_thread_that_iterates_is_always_one_between_two_batch
     assert seen == sorted(seen)  # a cursor that jumps ahead and back again would be a state that loses batches
 
 
-def test_of_two_iterators_of_a_loader_the_newer_one_goes_on_and_the_older_one_says_so(row_split):
+def test_of_two_iterators_of_a_loader_the_newer_one_continues_and_the_older_one_says_so(row_split):
     whole = ids(Loader(row_split, batch_size=4, seed=2))
     loader = Loader(row_split, batch_size=4, seed=2)
     first = iter(loader)
@@ -454,7 +454,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["split", "plan", "stop", "drop"])
-def test_a_copy_of_a_loader_goes_on_by_itself_where_the_loader_stands(sources, name, way):
+def test_a_copy_of_a_loader_continues_by_itself_where_the_loader_stands(sources, name, way):
     options = {"batch_size": 6, "epochs": 2, "seed": 9, "last": "pad", "workers": 1, "prefetch": 8}
     whole = values(Loader(sources[name], **options))
     loader = Loader(sources[name], **options)

@@ -241,7 +241,7 @@ def test_a_block_shuffle_reads_few_shards_at_a_time(row_split):
     assert sorted(np.concatenate([batch["id"] for batch in loader]).tolist()) == list(range(100))
 
 
-def test_a_finished_loader_starts_over_and_an_interrupted_one_goes_on(row_split):
+def test_a_finished_loader_starts_over_and_an_interrupted_one_continues(row_split):
     loader = Loader(row_split, batch_size=25, seed=2, workers=1)
     whole = [batch["id"].tolist() for batch in loader]
 

@@ -307,7 +307,7 @@ def of_training(row_split, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["DistributedDataParallel", "FSDP2"])
-def test_a_run_goes_on_with_any_number_of_processes(of_training, row_split, kind):
+def test_a_run_continues_with_any_number_of_processes(of_training, row_split, kind):
     stopped, alone = of_training
     losses, rows = [], []
     for world in stopped:

@@ -159,7 +159,7 @@ def test_sources_are_gone_through_as_often_as_they_may(splits):
     assert [each.epochs for each in loader.effective_rates()] == [1, 2, 3]
 
 
-def test_a_source_without_a_limit_goes_on(splits):
+def test_a_source_without_a_limit_continues(splits):
     loader = Loader(Mixture([(splits[0], 1), (splits[2], 1)], max_epochs=[None, 1]), batch_size=10, epochs=None)
 
     found = sources_of(ids_of(loader, 10))
@@ -177,7 +177,7 @@ def test_one_limit_for_all_is_drop(splits):
 
 
 @pytest.mark.parametrize("step", range(9))
-def test_states_go_on_at_every_step_of_a_schedule(splits, step):
+def test_states_continue_at_every_step_of_a_schedule(splits, step):
     def loader():
         schedule = RateSchedule([(2, (1, 1, 1)), (6, (0, 1, 2))], interpolation="linear")
         mixture = Mixture(list(zip(splits, (1, 0, 0), strict=True)), schedule=schedule, max_epochs=[1, None, None])
@@ -221,7 +221,7 @@ def test_who_answers_for_a_state_of_limited_sources(splits):
 
 
 @pytest.mark.parametrize("step", [0, 1, 7, 20])
-def test_sources_come_and_go_and_the_others_go_on(splits, step):
+def test_sources_come_and_go_and_the_others_continue(splits, step):
     """Of three sources the first is taken away and another one added: the two that stay go on where they are."""
     books, web, code = splits
     before = Mixture([(books, 2), (web, 1)])
@@ -272,7 +272,7 @@ def test_a_new_mixture_may_have_a_schedule_of_the_same_run(splits):
     assert [sources_of(ids_of(again, 1)).count(0) for _ in range(4)] == [8, 8, 0, 0]
 
 
-def test_what_cannot_go_on_is_refused(splits):
+def test_what_cannot_continue_is_refused(splits):
     before = Mixture([(splits[0], 1), (splits[1], 1)])
     loader = Loader(before, batch_size=5, epochs=None, seed=1)
     state = loader.state

@@ -353,7 +353,7 @@ def test_padded_cu_seqlens_hold_in_every_epoch_or_are_refused(document_split):
 
 
 @pytest.mark.parametrize("options", [{"algorithm": "concat_then_split"}, {}, {"max_segments": 3}])
-def test_a_plan_that_is_reshuffled_packs_each_epoch_anew_and_resumes_in_it(tmp_path, document_split, options):
+def test_a_plan_that_is_reshuffled_packs_each_epoch_again_and_resumes_in_it(tmp_path, document_split, options):
     plan = pack(document_split, sequence_length=40, overlong=None, seed=7, reshuffle_each_iteration=True, **options)
     plan.save(tmp_path / "anew.plan")
     again = PackingPlan.load(tmp_path / "anew.plan", document_split)

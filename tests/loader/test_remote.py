@@ -238,7 +238,7 @@ def test_other_bytes_than_the_manifest_says_are_refused(far, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("shuffle", [False, BlockShuffle(window=3)], ids=["stored", "blocks"])
-def test_a_shard_that_cannot_be_fetched_is_an_error_of_its_batch_and_reading_goes_on_once_it_can(
+def test_a_shard_that_cannot_be_fetched_is_an_error_of_its_batch_and_reading_continues_once_it_can(
     far, tmp_path, workers, shuffle
 ):
     path, local, largest = far

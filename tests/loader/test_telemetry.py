@@ -47,7 +47,7 @@ def tokens_in(batches: list[Any]) -> int:
     return sum(int(np.count_nonzero(np.asarray(batch["tokens"]))) for batch in batches)
 
 
-def test_waits_and_steps_are_told_apart() -> None:
+def test_waits_and_steps_are_distinguished() -> None:
     clock = Clock()
 
     def slow() -> Iterator[dict[str, Any]]:
@@ -173,7 +173,7 @@ def test_a_map_style_loader_and_its_state_go_through() -> None:
     assert telemetry.state_dict() == loader.state_dict()
 
 
-def test_leaving_the_loop_closes_the_loader_and_the_next_goes_on(books: Any) -> None:
+def test_leaving_the_loop_closes_the_loader_and_the_next_continues(books: Any) -> None:
     loader = Loader(books, batch_size=4, seed=3, workers=1)
     telemetry = Telemetry(loader)
     seen = [batch["id"].tolist() for batch in itertools.islice(telemetry, 5)]

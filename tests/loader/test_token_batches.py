@@ -98,7 +98,7 @@ def test_drop_leaves_out_what_fills_no_batch_and_pad_marks_what_it_adds(split):
 
 @pytest.mark.parametrize("last", ["drop", "pad", "partial"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_run_goes_on_exactly_from_any_step(split, last, workers):
+def test_a_run_continues_exactly_from_any_step(split, last, workers):
     def loader():
         return Loader(split, batch_size=BY_TOKENS, seed=7, epochs=2, last=last, workers=workers)
 

@@ -398,7 +398,7 @@ NO_WINDOWS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "words"), NO_WINDOWS)
-def test_of_what_is_no_window(episodes, options, words):
+def test_of_what_is_not_a_window(episodes, options, words):
     with pytest.raises(LoaderError, match=words):
         Windows(episodes, **options)
 

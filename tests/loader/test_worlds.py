@@ -145,7 +145,7 @@ def test_a_loader_that_was_made_before_the_world_takes_its_share_when_it_is_read
         assert found["made_before"] == in_slices(alone, rank)
         assert found["begun_before"] == (
             "LoaderError: this iterator began before the processes that train together were initialised, and so it "
-            "gives each of them the same batches. Call iter(loader) again: it goes on behind the last batch, with the "
+            "gives each of them the same batches. Call iter(loader) again: it continues after the last batch, with the "
             "share of this process."
         )
 
@@ -296,7 +296,7 @@ def test_ranks_of_torch_share_partial_batches_packed_rows_and_mixtures(of_torch,
         assert found["mixture"] == in_slices(mixed, rank)
 
 
-def test_a_state_of_two_ranks_goes_on_in_one_process(of_torch, row_split):
+def test_a_state_of_two_ranks_continues_in_one_process(of_torch, row_split):
     whole = ids_of(rows(row_split))
     loader = rows(row_split)
     loader.load_state_dict(of_torch[0]["state"])
@@ -309,7 +309,7 @@ def test_a_state_of_two_ranks_goes_on_in_one_process(of_torch, row_split):
 def test_an_iterator_that_began_before_the_ranks_were_known_is_refused(of_torch):
     for found in of_torch:
         assert found["alone"] == [0, 1, 50]
-        assert "Call iter(loader) again: it goes on behind the last batch" in found["begun before"]
+        assert "Call iter(loader) again: it continues after the last batch" in found["begun before"]
 
 
 def test_a_global_batch_has_a_row_for_each_rank(of_torch):

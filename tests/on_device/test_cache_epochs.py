@@ -67,7 +67,7 @@ def test_runs_of_several_epochs_follow_each_other(texts):
 
 @pytest.mark.parametrize("batches", [0, 5, 12, 17])
 @pytest.mark.parametrize("large", [False, True], ids=["by the group", "one by one"])
-def test_a_checkpoint_of_an_iterator_goes_on_in_another_loader(fixed, tmp_path, batches, large):
+def test_a_checkpoint_of_an_iterator_continues_in_another_loader(fixed, tmp_path, batches, large):
     """As in another process: a loader that has begun no pass itself."""
     options = {"last": "partial"} if large else {}
 

@@ -163,7 +163,7 @@ def test_tuples_are_understood():
     assert list(optimized.as_numpy_iterator()) == list(loader.as_numpy_iterator())
 
 
-def test_an_optimized_cache_is_filled_again_and_counts_are_taken_anew():
+def test_an_optimized_cache_is_filled_again_and_counts_are_taken_again():
     loader = DataLoader(samples).map(add_column).filter(even_y).cache()
 
     optimized = loader.optimize()

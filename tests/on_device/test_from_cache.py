@@ -260,7 +260,7 @@ def test_packing_plans_and_mixtures_are_sources(texts):
     assert_same(DataLoader.from_cache(mixture, batch_size=4).as_numpy_iterator(), Loader(mixture, batch_size=4))
 
 
-def test_a_native_loader_goes_on_from_its_cursor(fixed):
+def test_a_native_loader_continues_from_its_cursor(fixed):
     native = Loader(fixed, batch_size=8, seed=3)
     first = next(iter(native))
 
@@ -295,7 +295,7 @@ def test_a_state_restored_into_a_native_loader_is_where_the_next_iteration_begin
     assert [element["id"].tolist() for element in mapped.as_numpy_iterator()] == expected
 
 
-def test_tf_data_goes_on_behind_a_change_of_a_mixtures_rates(fixed):
+def test_tf_data_continues_after_a_change_of_a_mixtures_rates(fixed):
     def changed():
         loader = Loader(Mixture([(fixed, 1), (fixed, 1)], exhausted="drop"), batch_size=8, epochs=2, seed=1)
         iterator = iter(loader)
@@ -546,7 +546,7 @@ def test_a_restored_end_is_an_end_and_what_is_left_of_another_batch_size_too(fix
 
 
 @pytest.mark.parametrize("form", STATEFUL)
-def test_leaving_a_loop_at_its_last_element_is_no_restored_end(fixed, form):
+def test_leaving_a_loop_at_its_last_element_is_not_a_restored_end(fixed, form):
     loader = FORMS[form](Loader(fixed, batch_size=8, seed=3))
     whole = ids(loader)
 
@@ -555,7 +555,7 @@ def test_leaving_a_loop_at_its_last_element_is_no_restored_end(fixed, form):
 
 
 @pytest.mark.parametrize("form", STATEFUL)
-def test_of_two_iterators_the_newer_one_goes_on_and_the_older_one_says_so(fixed, form):
+def test_of_two_iterators_the_newer_one_continues_and_the_older_one_says_so(fixed, form):
     whole = ids(Loader(fixed, batch_size=8, seed=3))
     loader = FORMS[form](Loader(fixed, batch_size=8, seed=3))
     older = iter(loader)
@@ -590,7 +590,7 @@ def test_a_state_restored_in_the_middle_of_a_prefetched_loop_is_where_the_next_o
 
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
 @pytest.mark.parametrize("form", ["tensors_of_path", *STATEFUL])
-def test_copies_of_loaders_over_a_cache_go_on_by_themselves(fixed, form, way):
+def test_copies_of_loaders_over_a_cache_continue_by_themselves(fixed, form, way):
     loader = FORMS[form](Loader(fixed, batch_size=8, seed=3))
     whole = ids(way(loader))
     elements = iter(loader)

@@ -172,7 +172,7 @@ def test_keras_fits_evaluates_and_predicts(backend: str, told_by: Callable[[str]
 
 
 @pytest.mark.parametrize(("backend", "mode"), [("tensorflow", ""), ("jax", ""), ("jax", AHEAD), ("torch", "")])
-def test_a_fit_that_goes_on_reads_the_epochs_that_the_uninterrupted_one_reads(
+def test_a_fit_that_continues_reads_the_epochs_that_the_uninterrupted_one_reads(
     backend: str, mode: str, told_by: Callable[[str], dict[str, tuple[str, str]]]
 ) -> None:
     printed, failed = told_by(backend)[mode]

@@ -410,7 +410,7 @@ def test_the_declared_number_is_checked(n_samples):
 
 
 @pytest.mark.parametrize("source", [5, {"x": [1, 2]}, "text"])
-def test_what_is_no_iterable_of_samples_is_refused(source):
+def test_what_is_not_an_iterable_of_samples_is_refused(source):
     with pytest.raises(LoaderError, match="python_iterable should be a generator function, a class or an iterable"):
         PythonSource(source)
 

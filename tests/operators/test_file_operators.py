@@ -128,7 +128,7 @@ def test_arrays_of_npy_files(tmp_path: Path) -> None:
         fn.readers.numpy()
 
 
-def test_another_directory_in_front_labels_the_cached_files_anew(
+def test_another_directory_in_front_relabels_the_cached_files(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     def labels(cache: str | None) -> Pipeline:

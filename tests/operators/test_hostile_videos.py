@@ -141,7 +141,7 @@ def test_frames_that_change_their_size_are_named(tmp_path: Path) -> None:
         read(joined, sequence_length=8)
 
 
-def test_frames_before_the_cut_are_read_and_those_behind_it_are_named(tmp_path: Path) -> None:
+def test_frames_before_the_cut_are_read_and_those_after_it_are_named(tmp_path: Path) -> None:
     path = tmp_path / "cut.mp4"
     write(path, range(20), g="5", bf="0")
     video, expected = VideoFile.of(str(path)), whole(path)

@@ -172,7 +172,7 @@ def test_varints_of_every_length_are_decoded() -> None:
     assert (found == values).all() and not len(before)
 
 
-def test_what_is_no_varint_is_said() -> None:
+def test_what_is_not_a_varint_is_said() -> None:
     none = np.zeros(0, np.int64)
     with pytest.raises(ValueError, match="^the bytes end within an integer$"):
         decode_varints(np.array([1, 0x80], np.uint8), none)
@@ -283,7 +283,7 @@ def test_the_source_for_caching_gives_the_same_records(path: str) -> None:
 
 
 @pytest.mark.parametrize("odd_one", [0, 5, 11])
-def test_records_of_one_length_that_are_laid_out_differently_are_told_apart_in_every_epoch(
+def test_records_of_one_length_that_are_laid_out_differently_are_distinguished_in_every_epoch(
     tmp_path: Path, odd_one: int
 ) -> None:
     # As many bytes each, but one has its features under other names: what is `x` in all others is missing there.

@@ -279,12 +279,12 @@ def other_server() -> Iterator[int]:
     server.server_close()
 
 
-def test_what_is_no_job_server_is_told_apart(other_server: int) -> None:
+def test_what_is_not_a_job_server_is_distinguished(other_server: int) -> None:
     with pytest.raises(BuildError, match=f"expected a Beam job server at localhost:{other_server}, but"):
         require_job_server("portable", f"localhost:{other_server}", start="prism", answer_secs=2.0)
 
 
-def test_a_pool_of_workers_is_no_job_server() -> None:
+def test_a_pool_of_workers_is_not_a_job_server() -> None:
     from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
 
     endpoint, pool = BeamFnExternalWorkerPoolServicer.start()
@@ -319,7 +319,7 @@ def test_prism_is_looked_for_in_three_places(tmp_path: Path, monkeypatch: pytest
     assert find_prism() == program
 
 
-def test_a_program_that_is_no_prism_is_told_apart(tmp_path: Path) -> None:
+def test_a_program_that_is_not_a_prism_is_distinguished(tmp_path: Path) -> None:
     program = tmp_path / "prism"
     program.write_text("#!/bin/sh\necho the language of the same name >&2\n")
     program.chmod(0o755)
@@ -340,7 +340,7 @@ def test_a_job_server_that_is_not_there_is_asked_for(name: str, text_input: Path
             check(REFERENCE, tmp_path / "cache", options=options)
 
 
-def test_a_jar_of_something_else_is_told_apart(tmp_path: Path) -> None:
+def test_a_jar_of_something_else_is_distinguished(tmp_path: Path) -> None:
     (tmp_path / "other.jar").write_bytes(b"no jar at all")
 
     with pytest.raises(

@@ -76,7 +76,7 @@ def test_images_of_archives_stay_together_by_their_names_and_need_no_labels() ->
     assert "label" not in cache["train"].spec
 
 
-def test_a_sample_whose_label_is_no_number_is_one_dead_letter() -> None:
+def test_a_sample_whose_label_is_not_a_number_is_one_dead_letter() -> None:
     archive("a.tar", {"1.png": png(1), "1.json": b'{"label": 3}', "2.png": png(2), "2.json": b'{"label": "bee"}'})
 
     build(images("a.tar", on_error="dead_letter").declaration(), to="cache", workers=1)

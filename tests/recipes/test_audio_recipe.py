@@ -202,7 +202,7 @@ def test_a_name_that_two_files_have_is_refused() -> None:
         audio("talks/manifest.jsonl")
 
 
-def test_a_sound_file_or_a_manifest_in_another_encoding_is_no_manifest() -> None:
+def test_a_sound_file_or_a_manifest_in_another_encoding_is_not_a_manifest() -> None:
     clips()
     Path("talks/latin.csv").write_bytes("audio,text\nclips/0.wav,caf\xe9\n".encode("latin-1"))
     words = (

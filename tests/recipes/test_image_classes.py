@@ -129,7 +129,7 @@ def test_members_that_share_a_name_up_to_a_dot_are_not_taken_for_one_image() -> 
 
 
 @pytest.mark.parametrize("kind", ["folder", "archive", "field"])
-def test_a_class_that_comes_later_does_not_number_the_others_anew(kind: str) -> None:
+def test_a_class_that_comes_later_does_not_number_the_others_again(kind: str) -> None:
     def data(*names: str) -> Any:
         if kind == "folder":
             shutil.rmtree("pets", ignore_errors=True)
@@ -151,7 +151,7 @@ def test_a_class_that_comes_later_does_not_number_the_others_anew(kind: str) -> 
     make("cat", "dog")
     words = (
         "classes of 'label' would be renumbered: cat 0 → 1, dog 1 → 2. Whoever has trained on them would read "
-        "other labels. Keep the numbers: --classes cat,dog,bird (classes=[…] in Python). Or number them anew: --overwr"
+        "other labels. Keep the numbers: --classes cat,dog,bird (classes=[…] in Python). Or renumber them: --overwr"
     )
     with pytest.raises(DeclarationError, match=re.escape(words)):
         make("cat", "dog", "bird")

@@ -137,7 +137,7 @@ def test_a_column_that_some_rows_of_json_lack_may_be_missing() -> None:
     assert math.isnan(second["n"]) and second["s"] == ""
 
 
-def test_a_column_of_json_behind_the_sampled_rows_is_not_left_out_without_a_word(
+def test_a_column_of_json_after_the_sampled_rows_is_not_left_out_without_a_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("beam_pipes.recipes.row_files.LOOKED_AT", 100)
@@ -320,7 +320,7 @@ def test_a_row_without_a_label_or_an_integer_fails() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_a_class_that_comes_later_does_not_number_the_others_anew(suffix: str) -> None:
+def test_a_class_that_comes_later_does_not_number_the_others_again(suffix: str) -> None:
     def make(*species: str, **options: Any) -> Cache:
         frame = pandas.DataFrame({"n": range(len(species)), "species": species})
         if suffix == "jsonl":
@@ -338,7 +338,7 @@ def test_a_class_that_comes_later_does_not_number_the_others_anew(suffix: str) -
 
     assert kept["train"].spec["label"].class_names == ("bee", "wasp", "ant")
     assert sorted((row["n"], row["label"]) for row in kept["train"]) == [(0, 2), (1, 1), (2, 0)]
-    with pytest.raises(BuildError, match="a 'species' is of the class 'fly', which is none of the 3 classes"):
+    with pytest.raises(BuildError, match="a 'species' is of the class 'fly', which is not one of the 3 classes"):
         make("bee", "fly", classes=["bee", "wasp", "ant"])
 
 

@@ -35,7 +35,7 @@ def test_all_encoders_and_jobs_are_measured_and_agree(tmp_path: Path) -> None:
         assert results[name] > 0
 
 
-def test_no_text_is_there_twice_and_too_little_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_text_is_there_twice_and_too_little_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "site-packages").mkdir()
     for name, text in {"a.py": "a = 1", "site-packages/b.py": "b = 2", "c.py": "a = 1", "d.py": benchmark.END}.items():
         (tmp_path / name).write_text(text)

@@ -234,7 +234,7 @@ def test_a_sentencepiece_model_and_ranks_of_tiktoken_are_tokenizers(sentencepiec
     assert next(iter(built(ranked, "ranks")["train"]))["tokens"].tolist() == [*b"this is a test", 256]
 
 
-def test_what_is_no_tokenizer_is_told() -> None:
+def test_what_is_not_a_tokenizer_is_reported() -> None:
     Path("a.txt").write_text("to be\n")
     Path("broken.json").write_text("{")
     Path("empty.json").write_text("{}")

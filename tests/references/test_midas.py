@@ -102,7 +102,7 @@ def test_every_name_of_midas_is_there_and_on_the_page(owner: str) -> None:
         ({}, "at least one column, got none"),
     ],
 )
-def test_what_is_no_table_is_refused(table: Any, words: str) -> None:
+def test_what_is_not_a_table_is_refused(table: Any, words: str) -> None:
     with pytest.raises(Exception, match=words):
         DataLoader(table)
 
@@ -112,7 +112,7 @@ def test_an_array_without_a_name_is_refused() -> None:
         DataLoader(np.zeros((3, 2)))
 
 
-def test_more_devices_than_there_are_and_what_is_no_function_are_refused() -> None:
+def test_more_devices_than_there_are_and_what_is_not_a_function_are_refused() -> None:
     jdl = DataLoader([{"x": 1}, {"x": 2}]).batch(2).to_jax()
 
     with pytest.raises(LoaderError, match=r"shard\(4096\) needs between 1 and \d+ devices"):

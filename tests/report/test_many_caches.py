@@ -115,7 +115,7 @@ def test_a_damaged_cache_hides_no_other(caches: Path) -> None:
     assert told.strip().endswith(str(caches / "report.html"))
 
 
-def test_where_there_is_no_cache_it_is_said(tmp_path: Path) -> None:
+def test_a_directory_without_a_cache_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CacheNotFoundError, match=r"no cache is published in '.*', nor in a directory below it. Build"):
         overview_html(tmp_path)
     with pytest.raises(CacheNotFoundError, match="expected a cache, a directory with manifest.json, and there is none"):

@@ -260,7 +260,7 @@ def test_a_large_declaration_stays_below_two_megabytes(cache: Cache) -> None:
     assert "more stages are left out" in notes
 
 
-def test_what_is_written_is_no_part_of_the_snapshot(cache: Cache) -> None:
+def test_what_is_written_is_not_a_part_of_the_snapshot(cache: Cache) -> None:
     before = cache.manifest.id
     path = write_report(cache.path)
 

@@ -114,7 +114,7 @@ def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> 
     assert "problems" in done.stdout
     assert (
         "To repair it, copy the damaged files again from where they are whole, or run the build with --overwrite, "
-        "which makes every shard anew: a build without it takes finished shards as they are."
+        "which rebuilds every shard: a build without it takes finished shards as they are."
     ) in done.stdout
     assert beam_pipes("build", "sample_declarations:words", "--to", str(cache), "--overwrite")
     assert "no problem" in beam_pipes("verify", str(cache)).stdout
@@ -226,7 +226,7 @@ def test_code_of_the_user_that_ends_the_process_does_not_look_like_success(
     assert not Path("cache", "manifest.json").exists()
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(text_input: Path, tmp_path: Path) -> None:
+def test_a_reader_that_has_seen_enough_is_not_an_error(text_input: Path, tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     beam_pipes("build", "sample_declarations:words", "--to", cache)
 
@@ -237,7 +237,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(text_input: Path, tmp_path: P
             assert (command.stderr.read(), command.wait(60)) == (b"", 1)
 
 
-def test_a_build_goes_on_when_nobody_reads_its_progress(text_input: Path, tmp_path: Path) -> None:
+def test_a_build_continues_when_nobody_reads_its_progress(text_input: Path, tmp_path: Path) -> None:
     arguments = ["build", "sample_declarations:words", "--to", str(tmp_path / "cache"), "--workers", "2"]
     for kind in ("json", "line", "stages"):
         with without_reader(*arguments, "--progress", kind, "--overwrite", closed="stderr") as command:

@@ -144,7 +144,7 @@ def test_a_template_does_not_hold_an_analysis(text_input: Path) -> None:
         run_analysis_on_beam(handle, "gs://bucket/cache", [], options=options)
 
 
-def test_a_local_directory_is_no_place_for_workers_in_the_cloud(text_input: Path, tmp_path: Path) -> None:
+def test_a_local_directory_is_not_a_place_for_workers_in_the_cloud(text_input: Path, tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match=r"workers in the cloud cannot see\. Build to gs://"):
         build("sample_declarations:words", tmp_path / "cache", options=DataflowOptions(**GOOD))
 

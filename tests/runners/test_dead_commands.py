@@ -91,7 +91,7 @@ def test_a_replay_of_a_cache_that_is_not_there_makes_no_directory(cache: str, tm
     assert not (tmp_path / "other").exists()
 
 
-def test_a_stage_and_an_error_without_letters_are_told_from_a_cache_without_letters(cache: str) -> None:
+def test_a_stage_and_an_error_without_letters_are_reported_from_a_cache_without_letters(cache: str) -> None:
     told = beam_pipes("dead", cache, "--stage", "Mesure")
     assert told == (
         "no dead letters of this stage and error; there are: --stage Measure --error ValueError; --stage source "

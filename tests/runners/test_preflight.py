@@ -349,7 +349,7 @@ def test_another_build_in_the_directory_is_named(site: Site) -> None:
         preflight(site.module(), site.to)
 
 
-def test_several_faults_are_told_at_once(site: Site) -> None:
+def test_several_faults_are_reported_at_once(site: Site) -> None:
     (site.root / "stop_words.txt").unlink()
     (site.input / "a.txt").write_text("")
 

@@ -76,7 +76,7 @@ def test_a_generation_that_was_not_planned_stops_the_build(text_input: Path, tmp
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 2, "name": "words"}'])
-def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
+def test_what_is_not_a_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
 
     with pytest.raises(PlanError, match=r"expected a plan in '.*plan.json', got .*Make one: beam-pipes plan"):

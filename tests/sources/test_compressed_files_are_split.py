@@ -197,7 +197,7 @@ def test_a_record_of_a_part_can_be_repaired(tmp_path: Path) -> None:
         ("empty.gz", b""),
     ],
 )
-def test_what_is_no_sequence_of_frames_is_one_piece(tmp_path: Path, name: str, content: bytes) -> None:
+def test_what_is_not_a_sequence_of_frames_is_one_piece(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(content)
 

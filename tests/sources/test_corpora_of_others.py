@@ -231,7 +231,7 @@ class TestFoldersOfDatasets:
         assert list(found) == ["test", "train"] and all(isinstance(each, Parquet) for each in found.values())
         assert [row["n"] for row in values(found["train"])] == list(range(len(names) - 1))
 
-    def test_what_is_no_folder_of_datasets_is_refused_in_words(self, tmp_path):
+    def test_what_is_not_a_folder_of_datasets_is_refused_in_words(self, tmp_path):
         for name in ("en/train-00000-of-00001.parquet", "de/train-00000-of-00001.parquet"):
             (tmp_path / name).parent.mkdir()
             pyarrow.parquet.write_table(pyarrow.table({"n": [1]}), tmp_path / name)

@@ -126,7 +126,7 @@ def test_a_schema_types_and_selects_columns(path):
         pytest.param("9" * 5000 + ",2", "column 'n': expected an int", id="a huge int"),
     ],
 )
-def test_a_bad_row_is_kept_with_its_bytes_and_the_others_go_on(path, row, message):
+def test_a_bad_row_is_kept_with_its_bytes_and_the_others_continue(path, row, message):
     row = row.encode() if isinstance(row, str) else row
 
     values, bad = read(path, b"n,t\n1,a\n" + row + b"\n2,b\n", schema={"n": "uint8", "t": str})
@@ -193,7 +193,7 @@ def test_a_field_over_many_blocks_is_read_whole(path):
     assert values[0]["b"] == text.replace('""', '"')
 
 
-def test_an_overlong_quoted_field_is_a_bad_record_and_the_rest_goes_on(path):
+def test_an_overlong_quoted_field_is_a_bad_record_and_the_rest_continues(path):
     lines = "".join(f"line {n}\n" for n in range(400_000))
 
     values, bad = read(path, f'a,b\n1,2\n3,"{lines}"\n4,5\n', max_line_bytes=1 << 20, max_quoted_lines=None)

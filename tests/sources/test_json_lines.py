@@ -45,7 +45,7 @@ def test_every_line_is_an_object_and_blank_ones_are_skipped(path):
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n", b"\xef\xbb\xbf \n\n"])
-def test_a_byte_order_mark_alone_is_no_record(path, content):
+def test_a_byte_order_mark_alone_is_not_a_record(path, content):
     assert read(path, content) == ([], [])
     assert read(path, content + b"\n{}") == ([{}], [])
 
@@ -67,7 +67,7 @@ def test_a_byte_order_mark_alone_is_no_record(path, content):
         pytest.param(b'{"n": ' + b"9" * 10_000 + b"}", "expected a JSON object, found", id="a huge int"),
     ],
 )
-def test_a_bad_line_is_kept_with_its_bytes_and_the_others_go_on(path, line, message):
+def test_a_bad_line_is_kept_with_its_bytes_and_the_others_continue(path, line, message):
     values, bad = read(path, b'{"n": 1}\n' + line + b'\n{"n": 2}\n', schema={"n": "int8"})
 
     assert values == [{"n": 1}, {"n": 2}]
@@ -228,7 +228,7 @@ def test_any_bytes_give_values_or_bad_records(tmp_path_factory, content, target)
         pytest.param(b'{"a": 1},\n{"a": 2}\n', "without a comma after it: sed", id="commas"),
     ],
 )
-def test_json_that_is_no_json_lines_is_named_with_what_converts_it(path, content, advice):
+def test_json_that_is_not_json_lines_is_named_with_what_converts_it(path, content, advice):
     _, bad = read(path, content)
 
     assert re.search(advice, str(bad[0].error))

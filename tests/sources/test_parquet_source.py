@@ -131,7 +131,7 @@ def test_columns_are_checked(columns):
         Parquet("x", columns=columns)
 
 
-def test_a_row_that_is_no_arrow_stream_does_not_parse():
+def test_a_row_that_is_not_an_arrow_stream_does_not_parse():
     with pytest.raises(SourceError, match="expected one row as an Arrow stream"):
         Parquet("x").parse(b"nonsense", file="a", position=0)
 

@@ -215,6 +215,6 @@ def test_only_an_exclamation_mark_turns_a_class_round(tmp_path, pattern, expecte
     assert names(tmp_path, pattern=pattern) == expected
 
 
-def test_a_class_that_is_none_is_told(tmp_path):
+def test_a_class_that_is_none_is_reported(tmp_path):
     with pytest.raises(SourceError, match=r"\('\[z-a\]\*',\) should be globs: bad character range z-a"):
         select(tmp_path, pattern="[z-a]*").find()

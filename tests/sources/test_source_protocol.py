@@ -284,7 +284,7 @@ def test_an_unknown_name_lists_the_sources():
 
 
 @pytest.mark.parametrize("target", [0, -1, 1.5, "1"])
-def test_a_target_that_is_no_size_is_refused(target):
+def test_a_target_that_is_not_a_size_is_refused(target):
     with pytest.raises(SourceError, match=f"target_shard_bytes should be an integer of at least 1, got {target!r}"):
         Memory(["a"]).plan(target_shard_bytes=target)
 

@@ -155,7 +155,7 @@ def test_a_sample_that_cannot_be_decoded_is_a_bad_record_alone(tmp_path: Path) -
     assert [row.record_id for row in bad] == [f"x.tar@{at}" for at in (0, 2048, 3072, 4096, 6144)]
 
 
-def test_what_is_no_archive_or_breaks_off_is_named(tmp_path: Path) -> None:
+def test_what_is_not_an_archive_or_breaks_off_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(archive(samples(5))[:3000])
     with pytest.raises(
         SourceError, match=r"input x\.tar is not a tar archive, or is damaged or truncated, at or after byte \d+"

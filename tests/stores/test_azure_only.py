@@ -64,7 +64,7 @@ def test_paths_may_name_their_account_as_beam_does(storage, bucket, store, monke
         storage.read_bytes(f"{bucket}/f")
 
 
-def test_an_account_that_is_not_there_is_told_at_once(bucket, monkeypatch):
+def test_an_account_that_is_not_there_is_reported_at_once(bucket, monkeypatch):
     def not_found(*arguments, **options):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -164,7 +164,7 @@ def test_content_is_known_by_its_md5_however_it_was_written(storage, bucket, tmp
     assert {one.content_digest for one in storage.objects(bucket)} == found
 
 
-def test_a_blob_that_somebody_leases_is_told_in_words(storage, bucket, store):
+def test_a_blob_that_somebody_leases_is_reported_in_words(storage, bucket, store):
     storage.replace(f"{bucket}/f", b"bytes")
     BlobLeaseClient(store.client.get_blob_client(bucket.removeprefix("az://"), "f")).acquire()
 
@@ -175,7 +175,7 @@ def test_a_blob_that_somebody_leases_is_told_in_words(storage, bucket, store):
     assert storage.read_bytes(f"{bucket}/f") == b"bytes"
 
 
-def test_a_blob_that_is_replaced_between_two_requests_of_one_reading_is_read_anew(bucket, store, monkeypatch):
+def test_a_blob_that_is_replaced_between_two_requests_of_one_reading_is_read_again(bucket, store, monkeypatch):
     path, before, after = f"{bucket}/f", b"a" * (5 * MIB), b"b" * (5 * MIB)
     direct = AzureStorage()
     direct.replace(path, before)

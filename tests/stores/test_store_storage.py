@@ -181,7 +181,7 @@ def test_a_bit_that_flips_on_the_way_is_noticed(store, monkeypatch):
         assert storage.read_bytes(path) == bytes(1000) and proxy.done[FLIP] == 2
 
 
-def test_an_answer_with_another_range_is_no_answer(store, monkeypatch):
+def test_an_answer_with_another_range_is_not_an_answer(store, monkeypatch):
     check_ranges(store.url, lambda url: store.go_to(url, monkeypatch), lambda: storage_with(store), store.new_bucket())
 
 
@@ -205,7 +205,7 @@ def test_a_service_that_drips_or_never_answers_ends_in_an_error_in_time(store, m
         assert proxy.done["503"] > 3
 
 
-def test_mistakes_are_told_in_words(bucket, store, monkeypatch):
+def test_mistakes_are_reported_in_words(bucket, store, monkeypatch):
     storage, nowhere = storage_with(store), f"{store.scheme}no-such-bucket"
     for operation in (
         lambda: storage.read_bytes(f"{nowhere}/f"),

@@ -1,6 +1,6 @@
 """Declarations where people write them: in scripts, at a prompt, in notebooks and tests, as programs of their own.
 
-Each builds on several processes with the default options, in a directory that is none of the repository's, and gives
+Each builds on several processes with the default options, in a directory that is not one of the repository's, and gives
 the snapshot that the same code gives in a module that others import.
 """
 
@@ -214,7 +214,7 @@ def test_commands_import_a_script_as_far_as_its_build(place: Path, expected: str
     assert Cache.open(place / "other").manifest.snapshot == expected
 
 
-def test_a_module_that_imports_one_that_builds_is_told(place: Path) -> None:
+def test_a_module_that_imports_one_that_builds_is_reported(place: Path) -> None:
     (place / "job.py").write_text(UNGUARDED)
     (place / "outer.py").write_text("from job import declaration\n")
     command = [sys.executable, "-m", "beam_pipes", "plan", "outer:declaration", "--to", "other"]

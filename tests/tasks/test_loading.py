@@ -349,7 +349,7 @@ def test_exhaustion_drops_stops_or_repeats(caches) -> None:
         tasks.plan_loading("ab", LENGTHS, EncDecFeatureConverter(), exhaustion="wait")  # type: ignore[arg-type]
 
 
-def test_a_step_that_draws_draws_anew_each_epoch_and_the_same_when_resumed(caches) -> None:
+def test_a_step_that_draws_draws_again_each_epoch_and_the_same_when_resumed(caches) -> None:
     def loaders(count: int) -> list[Any]:
         converter = EncDecFeatureConverter(pack=False)
         return [

@@ -88,7 +88,7 @@ class OnDatasets:
         return task_feature_lengths
 
 
-def test_a_converter_of_datasets_alone_is_told_where_it_belongs(caches) -> None:
+def test_a_converter_of_datasets_alone_is_reported_where_it_belongs(caches) -> None:
     with pytest.raises(WrongConverterError, match="a loader needs a feature converter that converts rows"):
         tasks.plan_loading("a", LENGTHS, OnDatasets())
 

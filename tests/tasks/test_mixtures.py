@@ -250,7 +250,7 @@ def test_an_own_sample_function_mixes_instead() -> None:
 
 
 @pytest.mark.parametrize("count", [3, 20], ids=["inside_tensorflow", "in_turns"])
-def test_a_mixture_goes_on_without_empty_tasks_and_is_empty_of_empty_tasks(count: int) -> None:
+def test_a_mixture_continues_without_empty_tasks_and_is_empty_of_empty_tasks(count: int) -> None:
     for index in range(count):
         add_task(f"empty{index}", 0, in_python=True)
     add_task("one", 1, in_python=True)

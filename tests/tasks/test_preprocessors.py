@@ -116,7 +116,7 @@ def test_append_eos_and_append_eos_after_trim() -> None:
     assert trim(sequence_length={"targets": None})["targets"] == [8, 9, 1]
 
 
-def test_eos_goes_behind_the_last_axis() -> None:
+def test_eos_goes_after_the_last_axis() -> None:
     matrix = {"targets": np.array([[1, 2], [3, 4]], np.int32)}
     features = {"targets": Feature(IDS, rank=2)}
 
@@ -282,7 +282,7 @@ def test_seeds_come_from_the_active_manager() -> None:
     assert draws(draw_twice(numbers)) == [2, 2, 2, 2]
 
 
-def test_without_a_manager_every_call_draws_anew() -> None:
+def test_without_a_manager_every_call_draws_again() -> None:
     numbers = tf.data.Dataset.range(4)
 
     assert draws(draw(numbers)) != draws(draw(numbers))

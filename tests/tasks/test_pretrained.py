@@ -118,7 +118,7 @@ def test_templates_are_those_of_transformers(tmp_path: Path) -> None:
         assert read_pretrained(directory).templates == expected, case
 
 
-def test_files_that_cannot_be_understood_are_told(tmp_path: Path) -> None:
+def test_files_that_cannot_be_understood_are_reported(tmp_path: Path) -> None:
     mistakes: list[tuple[dict[str, Any], str]] = [
         ({CONFIG: "{"}, r"tokenizer_config\.json' is not valid JSON: .*\. Repair it, or take it away\."),
         ({MAP: "[1]"}, r"special_tokens_map\.json' should hold a JSON object, found \[1\]\."),

@@ -238,7 +238,7 @@ def test_large_text_is_read_in_parts_and_small_files_together(tmp_path: Path) ->
     assert told(task.examples(use_cached=True)) == told(task.examples())
 
 
-def test_a_killed_build_goes_on_from_its_finished_shards(tmp_path: Path) -> None:
+def test_a_killed_build_continues_from_its_finished_shards(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     lines_source(data, {f"train{i}.tsv": [f"a{j}\tb{i}" for j in range(3000)] for i in range(12)})
@@ -324,7 +324,7 @@ def what_changes_unseen(split, shuffle_files):
     return [{"targets": f"call {os.environ['UNSEEN']}"}]
 
 
-def test_overwriting_builds_anew_what_has_changed_unseen(tmp_path: Path, monkeypatch) -> None:
+def test_overwriting_builds_again_what_has_changed_unseen(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("UNSEEN", "1")
     task = register("unseen", tasks.FunctionDataSource(what_changes_unseen, ["train"]), [words], features=TEXT)
     cache_tasks("unseen", tmp_path, options=ONE)

@@ -250,7 +250,7 @@ def test_a_cache_of_another_version_of_the_task_is_refused_with_the_reason(cache
     assert list(fingerprint_digests(changed)) == ["task/features", "task/step 0: to_targets", "task/step 1: tokenize"]
 
 
-def test_a_task_without_a_cut_is_no_unit_of_a_build(tmp_path: Path) -> None:
+def test_a_task_without_a_cut_is_not_a_unit_of_a_build(tmp_path: Path) -> None:
     task = Task("t", TextLineDataSource({"train": "x"}), FEATURES, [to_targets])
 
     with pytest.raises(TaskError, match="task 't' cannot be cached: add a CacheDatasetPlaceholder"):

@@ -253,7 +253,9 @@ def test_a_template_that_adds_tokens_is_left_to_tokenizers(tokenizer: Tokenizer)
 @pytest.mark.parametrize("backend", ["tiktoken", "tokenizers"])
 def test_lone_surrogates_are_told_by_both_backends(tokenizer: Tokenizer, backend: str) -> None:
     vocabulary = TokenizersVocabulary(tokenizer, backend=backend)
-    message = r"the text has '.ud83d' at character 2: half of a surrogate pair, which is no character\. Repair the text"
+    message = (
+        r"the text has '.ud83d' at character 2: half of a surrogate pair, which is not a character\. Repair the text"
+    )
 
     with pytest.raises(TaskError, match=message):
         vocabulary.encode("ab\ud83d")
@@ -345,7 +347,7 @@ def test_a_file_is_taken_for_the_encoding_that_it_is_called_after(ranks_file: Pa
     assert TiktokenVocabulary(ranks_file, special_tokens={"<end>": 9000}, eos_token="<end>").eos_id == 9000
 
 
-def test_wrong_files_names_and_tokens_are_told(ranks_file: Path, tmp_path: Path) -> None:
+def test_wrong_files_names_and_tokens_are_reported(ranks_file: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.tiktoken"
     broken.write_text("YQ== 0\nnot base64 at all\n")
     with pytest.raises(TaskError, match="line 2: expected the bytes of a token in base64 and its rank, found b'not ba"):
@@ -359,7 +361,7 @@ def test_wrong_files_names_and_tokens_are_told(ranks_file: Path, tmp_path: Path)
         TiktokenVocabulary(ranks_file, eos_token="</s>")
 
 
-def test_an_encoding_that_cannot_be_downloaded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoding_that_cannot_be_downloaded_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = tmp_path / "no-proxy-listens-here"
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(blocked))
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
@@ -370,6 +372,6 @@ def test_an_encoding_that_cannot_be_downloaded_is_told(tmp_path: Path, monkeypat
         TiktokenVocabulary("o200k_base")
 
 
-def test_white_space_that_tiktoken_gives_up_on_is_told(ranks_file: Path) -> None:
+def test_white_space_that_tiktoken_gives_up_on_is_reported(ranks_file: Path) -> None:
     with pytest.raises(TaskError, match="tiktoken fails on a text of 1,200,001 characters"):
         TiktokenVocabulary(ranks_file, pattern="gpt2").encode(" " * 1_200_000 + "a")

@@ -280,7 +280,7 @@ def test_dropout_is_off_and_said(caplog: pytest.LogCaptureFixture) -> None:
     assert "version" not in TokenizersVocabulary(Tokenizer.from_str(json.dumps(DESCRIBED))).config()
 
 
-def test_what_is_no_tokenizer_is_told(tmp_path: Any) -> None:
+def test_what_is_not_a_tokenizer_is_reported(tmp_path: Any) -> None:
     (tmp_path / "tokenizer.json").write_text('{"a": 1}')
 
     with pytest.raises(TaskError, match=r"tokenizer\.json' cannot be read as a tokenizer\.json: "):

@@ -281,8 +281,10 @@ def test_an_own_vocabulary_needs_five_members() -> None:
         print(Even().bos_id)
 
 
-def test_bytes_of_half_a_surrogate_pair_are_told() -> None:
-    message = r"the text has '.ud83d' at character 1: half of a surrogate pair, which is no character\. Repair the text"
+def test_bytes_of_half_a_surrogate_pair_are_reported() -> None:
+    message = (
+        r"the text has '.ud83d' at character 1: half of a surrogate pair, which is not a character\. Repair the text"
+    )
 
     with pytest.raises(TaskError, match=message):
         ByteVocabulary().encode("a\ud83d")
@@ -310,7 +312,7 @@ def test_a_model_that_was_trained_again_in_its_place_is_read_again(tmp_path: Pat
     assert first.encode("the fog xq") == pickle.loads(carried).encode("the fog xq") == ids
 
 
-def test_what_is_no_model_of_sentencepiece_is_told(tmp_path: Path) -> None:
+def test_what_is_not_a_model_of_sentencepiece_is_reported(tmp_path: Path) -> None:
     for content in (b"", b"not a model"):
         (tmp_path / "m.model").write_bytes(content)
         with pytest.raises(TaskError, match=rf"model of SentencePiece in .*m\.model', found {len(content)} bytes that"):
@@ -332,7 +334,7 @@ def test_half_a_surrogate_pair_is_told_by_every_vocabulary(
         PartialCodepointVocabulary([97]),
         UnigramVocabulary(["a"]),
     ]
-    message = r"the text has '.ud83d' at character 2: half of a surrogate pair, which is no character\. Repair"
+    message = r"the text has '.ud83d' at character 2: half of a surrogate pair, which is not a character\. Repair"
     for vocabulary in vocabularies:
         for encode in (
             vocabulary.encode,

@@ -408,7 +408,7 @@ class TestErrors:
         with pytest.raises(DeclarationError, match="'tft_declarations:nothing' cannot be imported: .*nothing"):
             learned.fingerprint_config()
 
-    def test_what_is_no_function_is_refused(self) -> None:
+    def test_what_is_not_a_function_is_refused(self) -> None:
         with pytest.raises(DeclarationError, match="'tft': preprocessing_fn should be a function .*got 'preprocess'"):
             TransformFn("tft", preprocessing_fn="preprocess", features=RAW)
 

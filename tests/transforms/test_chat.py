@@ -144,7 +144,7 @@ def test_a_stage_writes_tokens_and_weights_that_pack_and_load(model, tmp_path, w
     assert (batch["loss_weights"][batch["tokens_segment_ids"] == 0] == 0).all() and batch["loss_weights"].any()
 
 
-def test_what_is_missing_or_wrong_is_told(model, tmp_path):
+def test_what_is_missing_or_wrong_is_reported(model, tmp_path):
     directory, _ = model
     chat = ChatTemplate(directory)
     assert pickle.loads(pickle.dumps(chat)).encode(TALKS[0])[0].tolist() == chat.encode(TALKS[0])[0].tolist()

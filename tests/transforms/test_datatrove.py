@@ -214,7 +214,7 @@ def test_nothing_is_asked_of_a_network() -> None:
 
 
 class TestWhatIsRefused:
-    def test_what_is_no_filter(self) -> None:
+    def test_what_is_not_a_filter(self) -> None:
         with pytest.raises(
             DeclarationError, match=r"takes a filter or a formatter of datatrove's, got JsonlWriter. Rea"
         ):

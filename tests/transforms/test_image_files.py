@@ -210,7 +210,7 @@ def test_files_without_pixels_of_8_or_16_bits_are_refused_in_words(data: bytes, 
         decode(memoryview(data))
 
 
-def test_processes_of_jpeg_that_are_not_decoded_are_told_from_damage() -> None:
+def test_processes_of_jpeg_that_are_not_decoded_are_reported_from_damage() -> None:
     jpeg = written("JPEG", mode="L")
     at = jpeg.index(b"\xff\xc0")
     twelve, lossless = bytearray(jpeg), bytearray(jpeg)

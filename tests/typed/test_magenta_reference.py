@@ -351,7 +351,7 @@ class TestExceptions:
         with pytest.raises(BadTopologyException):
             DAGPipeline({Output("output"): Input(str), pipe2: pipe1, pipe1: pipe2})
 
-    def test_a_circle_behind_the_input(self) -> None:
+    def test_a_circle_after_the_input(self) -> None:
         pipe1, pipe2, pipe3 = simple("pipe1"), simple("pipe2", {"a": str, "b": str}), simple("pipe3")
         dag = {
             pipe1: Input(str),

@@ -188,7 +188,7 @@ class TestTypeSignatures:
             ),
         ],
     )
-    def test_what_is_no_signature_is_refused(self, signature: Any, words: str) -> None:
+    def test_what_is_not_a_signature_is_refused(self, signature: Any, words: str) -> None:
         class Loose(Pipeline):
             def __init__(self, signature: Any) -> None:
                 super().__init__(str, signature, "Loose")

@@ -158,7 +158,7 @@ class TestRunPipelineSerial:
         assert [path.name for path in tmp_path.iterdir()] == ["base_Encode.tfrecord"]
         assert (tmp_path / "base_Encode.tfrecord").read_bytes() == old
 
-    def test_what_is_no_protocol_buffer_is_refused(self, tmp_path: Path) -> None:
+    def test_what_is_not_a_protocol_buffer_is_refused(self, tmp_path: Path) -> None:
         message = (
             "DAGPipeline: run_pipeline_serial saves protocol buffers, and the output 'o' is str, which has no "
             "SerializeToString. Use load_pipeline, or build a cache, which stores examples too."

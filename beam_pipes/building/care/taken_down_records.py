@@ -247,7 +247,7 @@ def require_known(
                     f"{os.fspath(path)}: takedown {takedown.number} means {each} as it was in snapshot "
                     f"{before.manifest.snapshot}, which was built by a version of beam-pipes that kept no digests of "
                     f"records, and {file} has changed since: which record is meant now cannot be known. Nothing was "
-                    "published. Build once from the input as it was; or name the records anew, as they stand in the "
+                    "published. Build once from the input as it was; or name the records again, as they stand in the "
                     f"input now (`beam-pipes takedown {os.fspath(path)} ids.txt --next`), say that those of the old "
                     f"takedown may be missing (`--gone {takedown.number}`), and build again.",
                     path=os.fspath(path),

@@ -337,7 +337,7 @@ def receive_file() -> int:
 
 
 def worker_cell() -> WorkerCell:
-    """In the worker: the cell that the parent looks at."""
+    """The cell that the parent reads; called in the worker."""
     assert _cell is not None
     return _cell
 

@@ -236,7 +236,7 @@ class SteppedSplit:
 
     def _error(self, words: str) -> TaskError:
         return TaskError(
-            f"the steps {self._chain.name} of task '{self._chain.task.name}', behind its CacheDatasetPlaceholder, "
+            f"the steps {self._chain.name} of task '{self._chain.task.name}', after its CacheDatasetPlaceholder, "
             f"{words}",
             task=self._chain.task.name,
         )

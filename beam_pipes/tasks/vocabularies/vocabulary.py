@@ -374,6 +374,6 @@ def utf8_of(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise TaskError(
-            f"the text has {text[error.start]!r} at character {error.start}: half of a surrogate pair, which is no "
+            f"the text has {text[error.start]!r} at character {error.start}: half of a surrogate pair, which is not a "
             "character. Repair the text, for example by text.encode('utf-8', 'replace').decode(), or drop the record."
         ) from error

@@ -188,7 +188,7 @@ _SIGNATURES: dict[bytes, list[tuple[int, bytes]]] = {
 
 
 def _after_id3(content: bytes) -> int:
-    """Where the sound begins: behind a tag of ID3, if the file has one."""
+    """Where the sound begins: after an ID3 tag, if the file has one."""
     return 10 + sum((content[6 + k] & 0x7F) << 7 * (3 - k) for k in range(4)) if content[:3] == b"ID3" else 0
 
 

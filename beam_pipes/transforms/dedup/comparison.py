@@ -187,7 +187,7 @@ class Clusters:
             roots = above
 
     def members(self) -> tuple[Array, Array]:
-        """(numbers that are not the least of their set, ascending; the least number of the set of each)."""
+        """(numbers other than the least of their set, ascending; for each, the least number of its set)."""
         block = 1 << 20
         found = [np.empty(0, np.int64)]
         for start in range(0, len(self._parents), block):

@@ -77,7 +77,7 @@ def test_nothing_is_left_wherever_it_comes() -> None:
     assert active_children() == []
 
 
-def test_it_is_answered_behind_the_block_whichever_thread_it_reaches() -> None:
+def test_it_is_answered_after_the_block_whichever_thread_it_reaches() -> None:
     steps = []
     other = threading.Thread(target=time.sleep, args=(0.5,))
     other.start()

@@ -277,7 +277,7 @@ def test_threads_end_when_an_iterator_is_left():
 
 
 @pytest.mark.parametrize(("num_workers", "worker_type"), [(0, "thread"), (2, "thread"), (1, "process")])
-def test_a_sampler_that_fails_does_so_behind_the_batches_before_it(num_workers, worker_type):
+def test_a_sampler_that_fails_does_so_after_the_batches_before_it(num_workers, worker_type):
     class Failing:
         def __iter__(self):
             yield from ([0], [1])
@@ -317,7 +317,7 @@ def two_epochs(loader):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_resuming_at_every_step_goes_on_with_the_next_batch(num_workers):
+def test_resuming_at_every_step_continues_with_the_next_batch(num_workers):
     stream = list(two_epochs(build()))
 
     for stop in range(len(stream) + 1):
@@ -357,7 +357,7 @@ def test_threads_that_share_an_iterator_get_each_batch_once_and_in_order(num_wor
 
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
 @pytest.mark.parametrize(("num_workers", "worker_type"), [(0, "thread"), (2, "thread"), (1, "process")])
-def test_a_copy_of_a_loader_goes_on_by_itself_where_its_newest_iterator_stands(num_workers, worker_type, way):
+def test_a_copy_of_a_loader_continues_by_itself_where_its_newest_iterator_stands(num_workers, worker_type, way):
     with DataLoader(Numbers(20), 2, True, num_workers=num_workers, worker_type=worker_type) as loader:
         epochs = [indices(loader) for _ in range(3)]
         loader.set_epoch(0)
@@ -406,7 +406,7 @@ def test_a_state_is_small_and_the_same_on_every_rank():
     assert {"version", "epoch", "position", "order"} == set(states[0])
 
 
-def test_behind_the_loop_the_state_is_the_start_of_the_next_epoch():
+def test_after_the_loop_the_state_is_the_start_of_the_next_epoch():
     loader = DataLoader(Numbers(4), 2, True)
     list(loader)
 
@@ -454,7 +454,7 @@ def test_a_state_of_another_order_is_refused_with_the_difference(other, differen
     assert words == re.sub(r"\d:[0-9a-f]{16}", "9:e7b0bb7a2aae7e1b", str(caught.value))
 
 
-def test_something_that_is_no_state_is_refused():
+def test_something_that_is_not_a_state_is_refused():
     loader = DataLoader(Numbers(4), 2)
 
     with pytest.raises(

@@ -78,7 +78,7 @@ def test_the_inverse_gives_the_wave_back(n_fft, overlap, num_samples, seed):
     np.testing.assert_allclose(wave, back, atol=1e-9)
 
 
-def test_the_inverse_ends_with_the_last_whole_hop_or_where_it_is_told():
+def test_the_inverse_ends_with_the_last_whole_hop_or_where_it_is_reported():
     options = StftOptions(n_fft=64, hop_length=16)
     spectrum = stft(np.ones(100), options)
 

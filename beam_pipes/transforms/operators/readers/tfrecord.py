@@ -259,7 +259,8 @@ def read_dali_index(path: str, *, num_bytes: int) -> tuple[Array, Array]:
 
 def _bad_index(path: str, problem: str) -> CorruptIndexError:
     return CorruptIndexError(
-        f"{path}: this is no index of the TFRecord file: {problem}. Make it anew, or leave index_path out.", path=path
+        f"{path}: this is not an index of the TFRecord file: {problem}. Create it again, or leave index_path out.",
+        path=path,
     )
 
 
