@@ -213,7 +213,7 @@ def test_pre_packed_prefix_rows_need_both_lengths():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dtype": "int33"}, "unknown feature dtype 'int33'"),
+        ({"dtype": "int33"}, "the dtype of a feature should be one of .*, got 'int33'"),
         ({"dtype": "int32", "rank": -1}, r"FeatureSpec.rank should be an integer of at least 0, got -1"),
         ({"dtype": "int32", "rank": 2, "sequence_dim": 2}, r"sequence_dim should be in 0\.\.1 for rank 2, got 2"),
     ],

@@ -283,14 +283,14 @@ def task(index: int, *files: str) -> ShardTask:
 def test_a_shard_that_tells_nothing_is_reported_once_with_its_files() -> None:
     told: list[str] = []
     watch = StallWatch(1e-9, report=told.append)
-    watch.told(task(7, "a.txt", "b.txt", "c.txt", "d.txt"), pid=42)
+    watch.seen(task(7, "a.txt", "b.txt", "c.txt", "d.txt"), pid=42)
 
     watch.check()
     watch.check()
 
     assert len(told) == 1
     assert "source shard 7 (a.txt, b.txt, c.txt…) has reported nothing for 0 s; process 42 is still working" in told[0]
-    watch.told(task(7, "a.txt"), pid=42)
+    watch.seen(task(7, "a.txt"), pid=42)
     watch.check()
     assert len(told) == 2
     watch.finished(task(7, "a.txt"))
@@ -301,7 +301,7 @@ def test_a_shard_that_tells_nothing_is_reported_once_with_its_files() -> None:
 def test_a_shard_that_is_not_late_is_not_reported() -> None:
     told: list[str] = []
     watch = StallWatch(60, report=told.append)
-    watch.told(task(0, "a.txt"), pid=42)
+    watch.seen(task(0, "a.txt"), pid=42)
 
     watch.check()
 

@@ -233,7 +233,7 @@ def test_a_kind_that_there_is_not_is_refused_before_anything_is_built(text_input
         env=environment(),
         timeout=60,
     )
-    assert done.returncode == 1 and "unknown kind of progress 'bars'" in done.stderr
+    assert done.returncode == 1 and "progress should be one of stages" in done.stderr
     assert not (tmp_path / "cache").exists()
 
 
