@@ -36,22 +36,22 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
-    "errors": Room(1, 470, "every exception, and what makes text from data safe to print", set()),
+    "errors": Room(1, 462, "every exception, and what makes text from data safe to print", set()),
     "extras": Room(1, 165, "optional dependencies: what to install when one is missing", {"errors"}),
     "checks": Room(
-        1, 250, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
+        1, 230, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3800, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3515, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
-        1, 1000, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
+        1, 955, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
     "cache": Room(1, 3870, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1835, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6190, "raw input → source shards → batches of records", ENGINE),
-    "analysis": Room(1, 400, "what an analysis is: analyzer, accumulator, result", ENGINE),
+    "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 9400, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
@@ -83,13 +83,13 @@ ROOMS: dict[str, Room] = {
     ),
     "face": Room(
         1,
-        400,
+        250,
         "`declare` and `build`: from a source and functions to a cache",
         ENGINE | SOURCES | {"analysis", "typed", "building", "beam", "runners"},
     ),
     "beam_pipes": Room(
         1,
-        100,
+        70,
         "names of the package, loaded when they are first used",
         {"cache", "face", "loader", "building", "on_device", "typed"},
     ),
@@ -113,10 +113,10 @@ ROOMS: dict[str, Room] = {
     "transforms": Room(
         2, 16270, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
-    "dali": Room(2, 100, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
+    "dali": Room(2, 85, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
         2,
-        850,
+        835,
         "the names of SeqIO, converters, evaluation and `seqio_cache_tasks` included",
         DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "runners", "commands"},
     ),
@@ -132,7 +132,7 @@ ROOMS: dict[str, Room] = {
         "chaos for declarations: trials of stages and builds, verdicts",
         ENGINE | SOURCES | {"analysis", "building", "beam"},
     ),
-    "export": Room(3, 750, "published snapshots in the formats of others", CACHE),
+    "export": Room(3, 725, "published snapshots in the formats of others", CACHE),
     "report": Room(
         3,
         1870,
@@ -140,7 +140,7 @@ ROOMS: dict[str, Room] = {
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),
     "telemetry": Room(
-        3, 900, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
+        3, 867, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
     "commands": Room(
         3,
@@ -152,8 +152,8 @@ ROOMS: dict[str, Room] = {
         | {"analysis", "building", "loader", "beam", "on_device", "tft", "transforms", "runners"}
         | {"export", "recipes", "report", "telemetry", "testing"},
     ),
-    "cli": Room(3, 120, "the entry point: arguments, signals, exit codes", {"commands"} | BASE),
-    "__main__": Room(3, 10, "`python -m beam_pipes`", {"cli"}),
+    "cli": Room(3, 76, "the entry point: arguments, signals, exit codes", {"commands"} | BASE),
+    "__main__": Room(3, 6, "`python -m beam_pipes`", {"cli"}),
 }
 
 
