@@ -152,7 +152,7 @@ def _classes(messages: Messages, module: str) -> dict[str, type[Message]]:
 
 
 def _compare_with_tensorflow(cls: type[Message]) -> None:
-    """Makes `==` hold for TensorFlow's message of the same content too: on either side, as theirs leaves it to ours."""
+    """Makes `==` hold for a TensorFlow message of the same content, on either side: its `__eq__` defers to ours."""
     from google.protobuf.message import Message
 
     as_ours = cls.__eq__

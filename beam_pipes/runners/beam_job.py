@@ -484,7 +484,7 @@ def run_analysis_on_beam(
     if options.template is not None:
         raise DeclarationError(
             f"{options.NAME}: a template holds one job, and the analyzers of {handle.get().name!r} need one before it. "
-            "Build once without template_location, or with another runner; results that are there are not made again."
+            "Build once without template_location, or with another runner; existing results are reused."
         )
     directory = f"{root}/{ANALYSES}"
     launches: list[str] = []

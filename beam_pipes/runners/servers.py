@@ -102,7 +102,7 @@ _SERVES = re.compile(r'"Serving JobManagement".*"endpoint":"(?P<endpoint>[^"]+)"
 
 
 def prism_places() -> list[Path]:
-    """The places where Prism is searched, in this order: beside this Python, where Beam keeps what it downloads, on
+    """Where Prism is looked for, in this order: beside this Python, where Beam keeps what it downloads, on
     PATH.
     """
     beam, machine = importlib.metadata.version("apache-beam"), platform.machine().lower()
