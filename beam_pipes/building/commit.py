@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -17,9 +16,9 @@ from beam_pipes.building.care.takedown import honouring_takedowns
 from beam_pipes.building.completion import (
     DEAD_LETTERS,
     Completion,
+    completions_at,
     find_completions,
     is_whole,
-    read_completion,
     read_completions,
     sizes_in,
     split_directory,
@@ -91,8 +90,7 @@ def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[R
             if not wanted:
                 return
             portion = names[start : start + _PORTION]
-            read = functools.partial(read_completion, storage)
-            found = in_parallel(storage, read, [f"{other}/completions/{name}" for name in portion])
+            found = completions_at(storage, [f"{other}/completions/{name}" for name in portion])
             for name, completion in zip(portion, found, strict=True):
                 if completion is None or completion.fingerprint not in wanted:
                     continue

@@ -17,8 +17,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, cast
 
+from beam_pipes.checks import integer, number
 from beam_pipes.engine.graph import Graph
 from beam_pipes.errors import (
     DeclarationError,
@@ -71,31 +72,21 @@ def _first(stage: object, name: str, otherwise: object) -> object:
 def _timeout(value: object, where: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= SHORTEST_TIMEOUT_SECS:
-        raise DeclarationError(
-            f"{where}: record_timeout_secs should be a number of seconds, at least {SHORTEST_TIMEOUT_SECS}, or None, "
-            f"got {value!r}.",
-            found=value,
-        )
-    return None if math.isinf(value) else float(value)
+    secs = number(cast("float", value), what=f"{where}: record_timeout_secs", least=SHORTEST_TIMEOUT_SECS, found=value)
+    return None if math.isinf(secs) else float(secs)
 
 
 def _memory(value: object, where: str) -> int | None:
-    if value is None:
+    if value is None or value == math.inf:
         return None
-    if value == math.inf:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DeclarationError(
-            f"{where}: record_memory_bytes should be a positive number of bytes, or None, got {value!r}.", found=value
-        )
+    limit = integer(value, what=f"{where}: record_memory_bytes", least=1, found=value)
     if not os.path.exists("/proc/self/statm"):
         raise DeclarationError(
             f"{where}: record_memory_bytes needs the memory of processes under /proc, which this system does not have. "
             "Omit it here.",
             found=value,
         )
-    return value
+    return limit
 
 
 DIRECTORY = ".quarantine"

@@ -11,12 +11,13 @@ letter had booked before it failed is found by running it again up to that point
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import itertools
 import operator
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from beam_pipes.building.completion import (
     DEAD_LETTERS,
@@ -41,6 +42,7 @@ from beam_pipes.building.reading import (
 from beam_pipes.building.shard_output import WRITE, ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, Prior, ShardReport, ShardTask
 from beam_pipes.engine.account import Account, InexactDifferenceError, exchange
+from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.errors import SourceError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.framing import read_records
@@ -274,7 +276,7 @@ Parts = Callable[[RecordBatch, ShardOutput, StageClock], Iterator[EncodedRun]]
 
 
 def build_shard(
-    declaration: Declaration, header: BuildHeader, task: ShardTask, units: Iterable[str], parts: Parts, tell: Tell
+    declaration: Declaration, header: BuildHeader, runner: GraphRunner, task: ShardTask, parts: Parts, tell: Tell
 ) -> ShardReport:
     """Reads one source shard, writes its `parts`, and commits it; a committed one is left alone.
 
@@ -283,7 +285,7 @@ def build_shard(
     started = time.monotonic()
     replayed = 0
     done = find_completion(header, task)
-    clock = StageClock([READ, *units, WRITE])
+    clock = StageClock([READ, *(unit.name for unit in runner.units), WRITE])
     if done is None:
         output = task_output(declaration, header, task)
         try:
@@ -314,12 +316,11 @@ class ShardJob:
 
     def run(self, task: ShardTask, *, tell: Tell = lambda account, secs: None) -> ShardReport:
         """Builds one source shard: see `build_shard`."""
-        units = [unit.name for unit in self._runner.units]
+        build = functools.partial(build_shard, self._declaration, self._header, self._runner)
         try:
-            return build_shard(self._declaration, self._header, task, units, self._parts, tell)
+            return build(task, self._parts, tell)
         except CannotReplayError:
-            whole = dataclasses.replace(task, prior=None)
-            return build_shard(self._declaration, self._header, whole, units, self._parts, tell)
+            return build(dataclasses.replace(task, prior=None), self._parts, tell)
 
     def _parts(self, records: RecordBatch, output: ShardOutput, clock: StageClock) -> Iterator[EncodedRun]:
         batch = source_batch(self._declaration, records)

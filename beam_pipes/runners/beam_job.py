@@ -77,8 +77,42 @@ class BeamRunner:
     def analyse(
         self, handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], *, counts: Counts, progress: Progress
     ) -> None:
-        """Stores the accumulators of all tasks, by a job of their own."""
-        run_analysis_on_beam(handle, root, tasks, options=self.options)
+        """Stores the accumulators of all tasks by a job of their own; waits for a live job with the same analyzers.
+
+        Raises our own error found inside what Beam raised. Ctrl-C cancels the job.
+        """
+        if self.options.template is not None:
+            raise DeclarationError(
+                f"{self.options.NAME}: a template holds one job, and the analyzers of {handle.get().name!r} need one "
+                "before it. Build once without template_location, or with another runner; existing results are reused."
+            )
+        directory = f"{root}/{ANALYSES}"
+        launches: list[str] = []
+
+        def add(pipeline: object) -> None:
+            from beam_pipes.beam.shards import analysis_graph
+
+            launches.append(secrets.token_hex(8))
+            analysis_graph(pipeline, handle, root, tasks, launch=launches[-1])
+
+        draft = LaunchRecord(
+            directory=directory,
+            runner=self.options.NAME,
+            launcher=this_process(),
+            needs_launcher=self.options.needs_this_process() is not None,
+            fingerprints={name: place.rpartition("/")[0] for task in tasks for name, place in task.places.items()},
+            num_shards=len(tasks),
+            started_at=time.time(),
+            declaration=handle.reference,
+            name=handle.get().name,
+        )
+        try:
+            _attempted(self.options, draft, add)
+        finally:
+            if not records_in(directory):  # a job that goes on reads its tasks
+                for each in launches:
+                    analysis_tasks(root, each).remove()
+        forget(directory, ANALYSIS_TASKS)
 
     def hand_over(self, handle: DeclarationHandle, plan: BuildPlan, *, keep: int | None) -> HandedOver | None:
         """The build as a template or a detached job, where the options ask for one; else None."""
@@ -472,44 +506,3 @@ def _surroundings() -> Iterator[None]:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = path
-
-
-def run_analysis_on_beam(
-    handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], *, options: BeamOptions
-) -> None:
-    """Stores the accumulators of all tasks; raises our own error found inside what Beam raised.
-
-    If a live job runs the same analyzers, waits for it. Ctrl-C cancels the job.
-    """
-    if options.template is not None:
-        raise DeclarationError(
-            f"{options.NAME}: a template holds one job, and the analyzers of {handle.get().name!r} need one before it. "
-            "Build once without template_location, or with another runner; existing results are reused."
-        )
-    directory = f"{root}/{ANALYSES}"
-    launches: list[str] = []
-
-    def add(pipeline: object) -> None:
-        from beam_pipes.beam.shards import analysis_graph
-
-        launches.append(secrets.token_hex(8))
-        analysis_graph(pipeline, handle, root, tasks, launch=launches[-1])
-
-    draft = LaunchRecord(
-        directory=directory,
-        runner=options.NAME,
-        launcher=this_process(),
-        needs_launcher=options.needs_this_process() is not None,
-        fingerprints={name: place.rpartition("/")[0] for task in tasks for name, place in task.places.items()},
-        num_shards=len(tasks),
-        started_at=time.time(),
-        declaration=handle.reference,
-        name=handle.get().name,
-    )
-    try:
-        _attempted(options, draft, add)
-    finally:
-        if not records_in(directory):  # a job that goes on reads its tasks
-            for each in launches:
-                analysis_tasks(root, each).remove()
-    forget(directory, ANALYSIS_TASKS)

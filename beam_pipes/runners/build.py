@@ -13,7 +13,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.building.care.takedown import look_up_published
@@ -33,7 +33,7 @@ from beam_pipes.building.leftovers import (
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare, require_same_classes
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import DeclarationHandle, load_declaration
-from beam_pipes.building.shard_task import ShardReport, ShardTask
+from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.checks import integer
 from beam_pipes.engine.account import Account
@@ -47,7 +47,7 @@ from beam_pipes.errors import (
 )
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.publication.publish import published_id
-from beam_pipes.runners.options import BeamOptions, LocalOptions, Order
+from beam_pipes.runners.options import BeamOptions, Built, LocalOptions, Order
 from beam_pipes.runners.progress import Counts, Progress, Silent
 from beam_pipes.runners.regrouped import check_regrouped, refuse_of_builds, run_regrouped
 from beam_pipes.storage.local import directory_path
@@ -180,7 +180,7 @@ def build(
         removed, held = ((), ()) if keep is None else _without_old(root, keep)
     return _result(
         done.plan,
-        done.manifest_id,
+        done.built.manifest_id,
         started,
         up_to_date=False,
         reused=done.reused_shards,
@@ -271,11 +271,10 @@ def _result(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What was published. `plan` belongs to the published snapshot; `reports` are the local runner's."""
+    """What was published. `plan` belongs to the published snapshot."""
 
     plan: BuildPlan
-    manifest_id: str
-    reports: Sequence[ShardReport]
+    built: Built
     reused_shards: int
 
 
@@ -315,9 +314,7 @@ def execute(
     }
     plan = _as_published(plan)
     write_build_record(plan.path, plan.snapshot, record)
-    return Execution(
-        plan=plan, manifest_id=built.manifest_id, reports=built.reports, reused_shards=counts.reused_shards
-    )
+    return Execution(plan=plan, built=built, reused_shards=counts.reused_shards)
 
 
 def _previous_snapshot(plan: BuildPlan) -> str | None:

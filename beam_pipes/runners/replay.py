@@ -140,12 +140,12 @@ def replay_dead(
         tasks = _with_priors(plan, prepare(plan), directory, changed)
         done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more={"replay": True})
         account = done.plan.read_account()
-    reports = done.reports
+    reports = done.built.reports
     replayed = [report.replayed for report in reports if report.replayed is not None]
     return ReplayResult(
         path=target,
         snapshot=done.plan.snapshot,
-        manifest_id=done.manifest_id,
+        manifest_id=done.built.manifest_id,
         up_to_date=False,
         replayed=sum(replayed),
         dead=account.dead,

@@ -12,8 +12,9 @@ import sample_declarations
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners import BeamOptions, DataflowOptions, PortableOptions, build
-from beam_pipes.runners.beam_job import run_analysis_on_beam
+from beam_pipes.runners.beam_job import BeamRunner
 from beam_pipes.runners.options import without_secrets
+from beam_pipes.runners.progress import Counts, Silent
 
 GOOD: dict[str, Any] = {
     "project": "my-project",
@@ -141,7 +142,9 @@ def test_a_template_does_not_hold_an_analysis(text_input: Path) -> None:
     with pytest.raises(
         DeclarationError, match=r"a template holds one job, and the analyzers of 'words' need one before"
     ):
-        run_analysis_on_beam(handle, "gs://bucket/cache", [], options=options)
+        BeamRunner(options).analyse(
+            handle, "gs://bucket/cache", [], counts=Counts(num_shards=0, stages=[]), progress=Silent()
+        )
 
 
 def test_a_local_directory_is_not_a_place_for_workers_in_the_cloud(text_input: Path, tmp_path: Path) -> None:

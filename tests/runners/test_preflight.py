@@ -296,7 +296,7 @@ FAULTS = {
     ),
     "limit that cannot be met": Fault(
         BeamPipesError,
-        "record_timeout_secs should be a number of seconds, .*got -1",
+        "record_timeout_secs should be a number of .*got -1",
         'name="words",',
         'name="words", record_timeout_secs=-1,',
     ),

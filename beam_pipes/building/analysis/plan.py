@@ -235,31 +235,20 @@ def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, ge
                 waiting[analyzer.name] = error
                 continue
             left.remove(analyzer)
-            each = _planned(storage, root, analyzer, found, source.shards, names)
+            each = PlannedAnalyzer(
+                root=root,
+                analyzer=analyzer,
+                fingerprint=found,
+                shards=source.shards,
+                names=names,
+                accumulators={},
+                result=find_stored(storage, result_place(root, found.digest, names)),
+            )
+            each = dataclasses.replace(each, accumulators=dict(_accumulators(storage, each)))
             planned.append(each)
             if each.result is not None:
                 analyzer.result.bind(BoundResult(each.result.path, each.result.facts["digest"]), by_hand=False)
     return AnalysisPlan(root=root, source=source, analyzers=tuple(planned), waiting=waiting)
-
-
-def _planned(
-    storage: Storage,
-    root: str,
-    analyzer: Analyzer,
-    found: AnalyzerFingerprint,
-    shards: tuple[SourceShard, ...],
-    names: tuple[str, ...],
-) -> PlannedAnalyzer:
-    planned = PlannedAnalyzer(
-        root=root,
-        analyzer=analyzer,
-        fingerprint=found,
-        shards=shards,
-        names=names,
-        accumulators={},
-        result=find_stored(storage, result_place(root, found.digest, names)),
-    )
-    return dataclasses.replace(planned, accumulators=dict(_accumulators(storage, planned)))
 
 
 def _accumulators(storage: Storage, planned: PlannedAnalyzer) -> Iterator[tuple[int, Stored]]:

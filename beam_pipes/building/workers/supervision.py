@@ -130,15 +130,13 @@ class GuardedJob:
 
     def run(self, task: ShardTask, *, journal: ShardJournal, care: Care, tell: Tell) -> ShardReport:
         """Builds one source shard (see `build_shard`); work in the journal is not repeated."""
-        units = [unit.name for unit in self._runner.units]
+        build = functools.partial(build_shard, self._declaration, self._header, self._runner)
         parts = functools.partial(self._parts, task, journal, care)
         try:
-            return build_shard(self._declaration, self._header, task, units, parts, tell)
+            return build(task, parts, tell)
         except CannotReplayError:
             journal.parts.clear()
-            whole = dataclasses.replace(task, prior=None)
-            parts = functools.partial(self._parts, whole, journal, care)
-            return build_shard(self._declaration, self._header, whole, units, parts, tell)
+            return build(dataclasses.replace(task, prior=None), parts, tell)
 
     def _parts(
         self,
