@@ -443,7 +443,7 @@ class ReadFiles(Region):
 
 def refuse_removed(path: str, error: BaseException) -> None:
     """Raises `CacheNotFoundError`, naming who removed it, if a missing file is one of a snapshot that was removed."""
-    from beam_pipes.publication.publish import removal_of  # what publishes reads caches, with regions
+    from beam_pipes.publication.publish import removal_of  # publishing reads caches, and so imports this
 
     removed = removal_of(path)
     if removed is not None:
