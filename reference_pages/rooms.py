@@ -42,15 +42,15 @@ ROOMS: dict[str, Room] = {
         1, 230, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3800, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
-    "format": Room(1, 3515, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
+    "format": Room(1, 3586, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 955, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
     "cache": Room(1, 3870, "reading a cache: snapshots, splits, columns, mapped shards", REST),
-    "engine": Room(1, 1835, "graphs of units, their execution, statistics", CACHE),
+    "engine": Room(1, 1920, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6190, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6307, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 9400, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -60,10 +60,10 @@ ROOMS: dict[str, Room] = {
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
     ),
-    "typed": Room(1, 2450, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
+    "typed": Room(1, 2454, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8690,
+        8693,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -122,7 +122,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        2971,
+        3022,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

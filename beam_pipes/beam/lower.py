@@ -340,7 +340,7 @@ class _End(beam.DoFn):  # type: ignore[misc]
     def process(self, batch: _ElementBatch) -> Iterator[Element]:
         stamps = batch.records.stamps
         for name, ref in self._graph.outputs.items():
-            for index, values in enumerate(batch.columns[ref]):
+            for index, values in enumerate(batch.column(ref)):
                 if stamps is None and name == self._main:
                     yield from values
                 else:

@@ -102,10 +102,10 @@ def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[Sourc
 def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
     """Records as a batch that units can run over, its bad rows booked; raises the same errors as `read_batches`."""
     batch = SourceBatch(records)
-    batch.account.read = len(records.values) + len(records.bad)
+    batch.account.read = len(records) + len(records.bad)
     account = batch.account.unit(SOURCE)
     account.inputs = batch.account.read
-    account.kept = account.outputs = len(records.values)
+    account.kept = account.outputs = len(records)
     account.partly_dropped = dict(records.left_out)
     for row in records.bad:
         if declaration.on_error == "fail":

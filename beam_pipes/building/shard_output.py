@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from beam_pipes.building.commit import letters_in_short, num_bad, too_many_bad
 from beam_pipes.building.completion import DEAD_LETTERS, Completion, write_completion, write_lineage
@@ -11,9 +11,10 @@ from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import ERRORS_TOLD, SOURCE, EncodedRun, SourceBatch, Written, first_errors
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.engine.account import NO_OUTPUT, Account
+from beam_pipes.engine.graph import Ref
 from beam_pipes.engine.records import Column, Failure
 from beam_pipes.errors import StageError, text_of
-from beam_pipes.format.codec import RecordCodec, codec_for
+from beam_pipes.format.codec import ExampleCodec, RecordCodec, codec_for
 from beam_pipes.lineage.lineage import Fate, LineageWriter
 from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.publication.shard_writer import ShardWriter
@@ -55,18 +56,14 @@ class ShardOutput:
 
         Raises `StageError` if a value does not fit its features and the declaration does not allow failures.
         """
-        columns = {split: batch.columns[ref] for split, ref in self._outputs.items()}
         account = batch.account
         booked = account.unit(WRITE)
         failures = batch.failures
         # A record that failed in a stage is no longer in any column.
         try:
-            records = {
-                split: _encoded(self._codecs[split], batch.records.ordinals, column)
-                for split, column in columns.items()
-            }
+            records = {split: _encoded(self._codecs[split], batch, ref) for split, ref in self._outputs.items()}
         except Exception:
-            records = self._encode_each(batch, columns)
+            records = self._encode_each(batch, {split: batch.column(ref) for split, ref in self._outputs.items()})
         written_ordinals = {ordinal for made in records.values() for _, ordinal, _ in made}
         written = len(written_ordinals)
         booked.kept += written
@@ -238,8 +235,14 @@ class ShardOutput:
             raise too_many_bad(limit, self._account, where=where, errors=errors)
 
 
-def _encoded(codec: RecordCodec, ordinals: Sequence[int], column: Column) -> list[Written]:
-    """The values of a column, encoded, in the order of their records."""
+def _encoded(codec: RecordCodec, batch: SourceBatch, ref: Ref) -> list[Written]:
+    """The values of an output, encoded, in the order of their records."""
+    ordinals = batch.records.ordinals
+    table = batch.tables.get(ref)
+    if table is not None and isinstance(codec, ExampleCodec):
+        payloads, rows = codec.encode_columns(table.columns)
+        return [*zip(payloads, ordinals, rows, strict=True)]
+    column = batch.column(ref)
     counts = [*map(len, column)]
     values = [value for values in column for value in values]
     if {*counts} - {1}:

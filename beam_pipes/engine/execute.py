@@ -10,7 +10,7 @@ from beam_pipes.checks import choice
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.graph import Graph, Produced, Ref, Signature, Unit, brief
 from beam_pipes.engine.ownership import taken
-from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, set_context
+from beam_pipes.engine.records import Batch, Column, Failure, Left, RecordContext, ShownContext, Table, set_context
 from beam_pipes.engine.stage_values import NOTHING as _NOTHING
 from beam_pipes.engine.stage_values import Direct, Outputs, combined
 from beam_pipes.engine.statistics import Statistic, checked_statistics
@@ -69,6 +69,7 @@ class UnitRunner:
         direct: Direct | None = stage.direct() if hasattr(stage, "direct") else None
         self._call = direct or Direct(stage.transform if bare is None else bare.__get__(stage))
         self._transform_batch: Callable[[list[Record]], Produced] | None = getattr(stage, "transform_batch", None)
+        self._transform_table: Callable[[Table], Table | None] | None = getattr(stage, "transform_table", None)
         # What `_set_stats` and `drop` leave behind during a call: kept in the runner, because other threads may run the
         # stage.
         self._left: Left = self._context.left
@@ -99,6 +100,8 @@ class UnitRunner:
 
     def _run(self, batch: Batch) -> None:
         account = batch.account.unit(self.name)
+        if self._transform_table is not None and self._run_table(batch, account):
+            return
         columns: dict[str | None, Column] = {ref.key: [_NOTHING] * batch.size for ref in self.refs}
         # One context for all records, changed in place. `count`, `drop` and `rng` find it by the thread, so that users'
         # functions do not have to pass it on.
@@ -361,14 +364,34 @@ class UnitRunner:
             position += len(values)
         return True
 
+    def _run_table(self, batch: Batch, account: UnitAccount) -> bool:
+        """One call of `transform_table` for records that are kept as columns; False if they must be run as rows."""
+        inputs = self.unit.inputs
+        table = batch.tables.get(inputs) if isinstance(inputs, Ref) and self._most_inputs is None else None
+        if table is None or not self._is_single or self._asks_stats:
+            return False
+        assert self._transform_table is not None
+        try:
+            made = self._transform_table(table)
+        except FAILURES:
+            made = None  # as rows, only the bad one fails, and says why
+        if made is None:
+            return False
+        assert len(made) == batch.size, (len(made), batch.size)
+        account.inputs += batch.size
+        account.kept += batch.size
+        account.outputs += batch.size
+        batch.tables[self.refs[0]] = made
+        return True
+
     def _inputs(self, batch: Batch) -> Iterable[Sequence[object]]:
         """For each record, the inputs of this unit."""
         inputs, most = self.unit.inputs, self._most_inputs
         found: Iterable[Sequence[object]]
         if isinstance(inputs, Ref):
-            found = batch.columns[inputs]
+            found = batch.column(inputs)
         else:
-            joined = zip(*(batch.columns[ref] for ref in inputs.values()), strict=True)
+            joined = zip(*(batch.column(ref) for ref in inputs.values()), strict=True)
             found = (self._combine(tuple(inputs), lists, batch, index) for index, lists in enumerate(joined))
         return found if most is None else [values[:most] for values in found]
 
@@ -419,7 +442,7 @@ class UnitRunner:
             account.dead += 1
         batch.failures[index] = Failure.of(error, stage=self.name, dropped=dropped, item=item)
         # A record that failed is a dead letter or dropped: no part of it is written, in any branch.
-        for column in batch.columns.values():
+        for column in batch.all_columns().values():
             column[index] = _NOTHING
 
 
@@ -471,7 +494,8 @@ class GraphRunner:
         """Runs the unit at `position`, then drops the columns that no later unit reads."""
         self.units[position].run(batch)
         for ref in self._spent[position]:
-            del batch.columns[ref]
+            if batch.tables.pop(ref, None) is None:
+                del batch.columns[ref]
 
     def run(self, batch: Batch) -> None:
         """Runs every unit over `batch`."""
@@ -480,4 +504,4 @@ class GraphRunner:
 
     def outputs(self, batch: Batch) -> dict[str, Column]:
         """The columns that leave the graph, by output name."""
-        return {name: batch.columns[ref] for name, ref in self.graph.outputs.items()}
+        return {name: batch.column(ref) for name, ref in self.graph.outputs.items()}

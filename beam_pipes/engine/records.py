@@ -11,13 +11,13 @@ import dataclasses
 import hashlib
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.graph import Ref
 from beam_pipes.errors import DeclarationError, text_of
-from beam_pipes.format.spec import Record
+from beam_pipes.format.spec import ColumnValues, Record
 
 if TYPE_CHECKING:
     from beam_pipes.engine.statistics import Statistic
@@ -187,10 +187,51 @@ B = TypeVar("B", bound="Batch")
 Column = list[Sequence[Record]]
 
 
+class Table:
+    """Records that are rows, kept as columns: `{"n": array([1, 2])}` is `[{"n": 1}, {"n": 2}]`.
+
+    Stages that know of columns work on these; for the others `rows` makes dicts, once. Nobody changes the columns.
+    """
+
+    __slots__ = ("columns", "size")
+
+    def __init__(self, columns: Mapping[str, ColumnValues], size: int) -> None:
+        self.columns = columns
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> Table:
+        return Table({name: column[part] for name, column in self.columns.items()}, len(range(self.size)[part]))
+
+    def __add__(self, other: Table | list[Record]) -> Table | list[Record]:
+        if isinstance(other, Table) and list(self.columns) == list(other.columns):
+            joined = {name: self.values(name) + other.values(name) for name in self.columns}
+            return Table(joined, self.size + other.size)
+        return self.rows() + list(other.rows() if isinstance(other, Table) else other)
+
+    def __radd__(self, other: list[Record]) -> list[Record]:
+        return other + self.rows()
+
+    def values(self, name: str) -> list[Any]:
+        """The values of a column; those of a list itself."""
+        column = self.columns[name]
+        return column if isinstance(column, list) else column.tolist()
+
+    def rows(self) -> list[Record]:
+        """The records, one dict each."""
+        if not self.columns:
+            return [{} for _ in range(self.size)]
+        names = list(self.columns)
+        return [dict(zip(names, row, strict=True)) for row in zip(*map(self.values, names), strict=True)]
+
+
 class Records(Protocol):
     """The records of a batch as a source gives them (`sources.RecordBatch`)."""
 
-    values: list[Record]
+    @property
+    def values(self) -> list[Record]: ...
 
     def record_id(self, index: int, /) -> str: ...
 
@@ -198,18 +239,40 @@ class Records(Protocol):
 
 
 class Batch:
-    """Records of one source shard, in order, and the columns computed for them so far."""
+    """Records of one source shard, in order, and the columns computed for them so far.
 
-    __slots__ = ("account", "columns", "drops", "failures", "records", "size")
+    Columns of one row for each record are in `tables` until somebody asks for their values.
+    """
+
+    __slots__ = ("account", "columns", "drops", "failures", "records", "size", "tables")
 
     def __init__(self, records: Records, account: Account | None = None) -> None:
         self.records = records
-        self.size = len(records.values)
-        self.columns: dict[Ref, Column] = {Ref("", None): [(value,) for value in records.values]}
+        self.columns: dict[Ref, Column] = {}
+        self.tables: dict[Ref, Table] = {}
+        table: Table | None = getattr(records, "table", None)
+        if table is None:
+            self.size = len(records.values)
+            self.columns[Ref("", None)] = [(value,) for value in records.values]
+        else:
+            self.size = len(table)
+            self.tables[Ref("", None)] = table
         self.failures: dict[int, Failure] = {}
         # For each record, the inputs for which a unit returned nothing: (unit, reason), in the order of units.
         self.drops: dict[int, list[tuple[str, str]]] = {}
         self.account = Account() if account is None else account
+
+    def column(self, ref: Ref) -> Column:
+        """The values of one output of one unit; from now on they are rows."""
+        if ref in self.tables:
+            self.columns[ref] = [(row,) for row in self.tables.pop(ref).rows()]
+        return self.columns[ref]
+
+    def all_columns(self) -> dict[Ref, Column]:
+        """All that was computed so far, as rows."""
+        for ref in list(self.tables):
+            self.column(ref)
+        return self.columns
 
     def copy(self: B) -> B:
         """A copy of the batch to work on; values are shared.
@@ -218,7 +281,7 @@ class Batch:
         """
         made = type(self).__new__(type(self))
         made.records, made.size = self.records, self.size
-        made.columns = {ref: list(column) for ref, column in self.columns.items()}
+        made.columns, made.tables = {ref: list(column) for ref, column in self.columns.items()}, dict(self.tables)
         made.failures = dict(self.failures)
         made.drops = {index: list(drops) for index, drops in self.drops.items()}
         made.account = Account()
@@ -226,10 +289,11 @@ class Batch:
         return made
 
     def __getstate__(self) -> tuple[object, ...]:
-        return (self.records, self.size, self.columns, self.failures, self.drops, self.account)
+        return (self.records, self.size, self.all_columns(), self.failures, self.drops, self.account)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.records, self.size, self.columns, self.failures, self.drops, self.account = state
+        self.tables = {}
 
 
 class OneRecord:

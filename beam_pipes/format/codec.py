@@ -6,14 +6,16 @@ import abc
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NoReturn, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
+import numpy as np
 from google.protobuf.message import Message
 
 from beam_pipes.errors import CacheError, SpecError
 from beam_pipes.format import messages
 from beam_pipes.format.decoding import Decoder, OwnRecords, Shape, content_of, decoder_of, parsed
-from beam_pipes.format.encoding import Converter, converter_of, gap_before, headers, prefixes
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.encoding import Converter, converter_of, gap_before, headers, prefixes, scalars_of
 from beam_pipes.format.framing import FRAME_BYTES
 from beam_pipes.format.layout import (
     MAX_PAYLOAD_BYTES,
@@ -22,7 +24,7 @@ from beam_pipes.format.layout import (
     has_length_column,
     start_columns,
 )
-from beam_pipes.format.spec import DecodedExample, Example, ExampleSpec, FeatureSpec, Record
+from beam_pipes.format.spec import ColumnValues, DecodedExample, Example, ExampleSpec, FeatureSpec, Record
 from beam_pipes.format.wire import FILLER, Computed
 
 RecordKind = Literal["example", "proto", "bytes"]
@@ -168,16 +170,53 @@ class ExampleCodec:
         if {*map(len, values)} - {self._num_features}:
             for value in values:
                 self._check_names(value)
-        columns: list[Iterable[bytes]] = []
         if self.fixed_layout is not None:
-            columns += [itertools.repeat(part, count) for part in self._own_records.template]
+            columns: list[Iterable[bytes]] = [itertools.repeat(part, count) for part in self._own_records.template]
             for slot, feature, convert in self._slots:
                 columns[slot] = [convert(value[feature])[0] for value in values]
             return [*map(b"".join, zip(*columns, strict=True))], [()] * count
+        steps = ([convert(value[feature]) for value in values] for feature, convert, *_ in self._steps)
+        return self._joined((zip(*step, strict=True) if count else ((), ()) for step in steps), count)
+
+    def encode_columns(self, columns: Mapping[str, ColumnValues]) -> tuple[list[bytes], list[IndexRow]]:
+        """`encode_all` of the rows of columns; of numbers in arrays at a tenth of the time."""
+        if columns.keys() != self.spec.keys():
+            self._check_names(columns)
+        size = len(next(iter(columns.values())))
+        scalars = {
+            field.name: made
+            for field in self.fields
+            if (made := scalars_of(field, self.spec[field.feature], columns[field.feature])) is not None
+        }
+        if self.fixed_layout is None or len(scalars) < len(self.fields):
+            return self._joined((self._converted(columns, scalars, number) for number in range(len(self.fields))), size)
+        # The constant parts, with room for the values.
+        layout, parts = self.fixed_layout, self._own_records.template.copy()
+        parts[1::2] = [bytes(layout.fields[field.name][1]) for field in self.fields]
+        rows = np.tile(np.frombuffer(b"".join(parts), np.uint8), (size, 1))
+        for name, (start, num_bytes) in layout.fields.items():
+            rows[:, start : start + num_bytes] = scalars[name].view(np.uint8).reshape(size, num_bytes)
+        data, stride = rows.tobytes(), layout.payload_bytes
+        return [data[at : at + stride] for at in range(0, len(data), stride)], [()] * size
+
+    def _converted(
+        self, columns: Mapping[str, ColumnValues], scalars: Mapping[str, Array], number: int
+    ) -> tuple[Sequence[bytes], Sequence[int]]:
+        """Payloads and lengths of one field of columns."""
+        feature, convert, *_ = self._steps[number]
+        stored = scalars.get(self.fields[number].name)
+        if stored is not None:
+            return stored.view(f"V{stored.itemsize}").tolist(), [1] * len(stored)
+        column = columns[feature]
+        payloads, lengths = zip(*map(convert, column if isinstance(column, list) else column.tolist()), strict=True)
+        return payloads, lengths
+
+    def _joined(self, contents: Iterable[Iterable[Sequence[Any]]], count: int) -> tuple[list[bytes], list[IndexRow]]:
+        """Examples from the payloads and lengths of each of their fields."""
+        columns: list[Iterable[bytes]] = []
         index: list[Sequence[int]] = []
         ends = [0] * count
-        for feature, convert, prefix_of, has_length, has_start in self._steps:
-            payloads, lengths = zip(*[convert(value[feature]) for value in values], strict=True) if count else ((), ())
+        for (payloads, lengths), (_, _, prefix_of, has_length, has_start) in zip(contents, self._steps, strict=True):
             sizes = [*map(len, payloads)]
             prefixes = [prefix_of[size << 3 | end & 7] for size, end in zip(sizes, ends, strict=True)]
             columns += (prefixes, payloads)

@@ -10,6 +10,7 @@ import numpy as np
 
 from beam_pipes.errors import SpecError
 from beam_pipes.format import dtypes
+from beam_pipes.format.dtypes import Array
 from beam_pipes.format.exact import Numbers
 from beam_pipes.format.feature_values import array_converter, exact_array, float_list_of
 from beam_pipes.format.layout import PAYLOAD_PHASE, Field
@@ -128,6 +129,25 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
         return (float_list_of(array) if floats else array.astype(storage)).tobytes(), 1
 
     return convert_other
+
+
+def scalars_of(field: Field, spec: FeatureSpec, column: object) -> Array | None:
+    """A column of scalars as they are stored, for those that `converter_of` would convert to the same; else None."""
+    if not isinstance(column, np.ndarray) or spec.shape or spec.encoding != "raw":
+        return None
+    storage = dtypes.numpy_dtype(field.dtype).newbyteorder("<")
+    if spec.dtype in dtypes.INTEGERS and column.dtype.kind in "iu":
+        low, high = spec.value_range
+        is_held = not column.size or (low <= int(column.min()) and int(column.max()) <= high)
+        return column.astype(storage) if is_held else None
+    if spec.dtype == dtypes.BOOL and column.dtype == np.bool_:
+        return column.astype(storage)
+    is_float = spec.dtype in ("float32", "float64") and column.dtype in (np.float32, np.float64)
+    if not is_float or spec.minimum is not None or spec.maximum is not None:
+        return None
+    with np.errstate(over="ignore"):
+        stored: Array = column.astype(storage)
+    return stored if np.array_equal(np.isinf(stored), np.isinf(column)) else None
 
 
 def _ints_converter(name: str, spec: FeatureSpec) -> Converter:

@@ -34,6 +34,21 @@ FeatureValue = Any  # NumPy array or scalar, bytes or str
 DecodedExample = dict[str, FeatureValue]
 # What a source gives, stages take and give, and a cache holds: the class that was declared for it, at run time too.
 Record = Any  # an example, a message, bytes, or an object of a class of the user's
+
+
+class Values(Protocol):
+    """The values of several records, such as a NumPy array; or what a library of tables keeps them in."""
+
+    def __getitem__(self, part: slice, /) -> Values: ...
+
+    def __len__(self) -> int: ...
+
+    def tolist(self) -> list[Any]:
+        """The values as single records have them."""
+        ...
+
+
+ColumnValues = Values | list[Any]
 Encoding = Literal["raw", "list"]
 ENCODINGS = ("raw", "list")
 

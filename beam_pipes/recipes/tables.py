@@ -24,12 +24,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from beam_pipes.analysis import Result
+from beam_pipes.engine.records import Table
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES
+from beam_pipes.format.spec import ColumnValues
 from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
 from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, names_of, types_of
 from beam_pipes.recipes.row_files import files_of, format_of, reading_of, source_of, type_of_text
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
+from beam_pipes.sources.arrow_values import numbers_in
 from beam_pipes.sources.selection import Paths
 from beam_pipes.typed import stage
 
@@ -82,6 +85,59 @@ def row_example(
             example[LABEL] = value if numbers is None else number_of(str(value), numbers, what=f"a {label!r}")
         examples.append(example)
     return examples
+
+
+def _of_columns(
+    table: Table,
+    *,
+    types: Mapping[str, str],
+    label: str | None = None,
+    classes: Sequence[str] | Result | None = None,
+    left_out: Sequence[str] | None = None,
+) -> Table | None:
+    """`row_example` of rows that are kept as columns; None, or any error, if there are rows that it may refuse."""
+    if left_out is not None and not table.columns.keys() <= {*types, *left_out}:
+        return None
+    made = {name: _stored(table, name, dtype) for name, dtype in types.items()}
+    if label is not None:
+        column = made.pop(label)
+        names = classes.class_names() or () if isinstance(classes, Result) else classes
+        if names is None:
+            made[LABEL] = column
+        else:
+            numbers = numbers_of(tuple(names))
+            values = column if isinstance(column, list) else column.tolist()
+            if not all(values):
+                return None
+            made[LABEL] = np.array([numbers[str(value)] for value in values])
+    return Table(made, len(table))
+
+
+row_example.function.of_columns = _of_columns  # type: ignore[attr-defined]
+
+
+def _stored(table: Table, name: str, dtype: str) -> ColumnValues:
+    """The values of a column as `_value` gives them; raises for one that it may refuse."""
+    if name not in table.columns:
+        return [_value(None, name, dtype)] * len(table)
+    column = numbers_in(table.columns[name])
+    if isinstance(column, np.ndarray):
+        if dtype in FLOATS and column.dtype.kind == "f":
+            if dtype == "float32" and column.dtype == np.float64:
+                large = column[np.abs(column) > EXACT["float32"]]
+                with np.errstate(over="ignore"):
+                    is_rounded = large.astype(np.float32) != large
+                if (is_rounded & (large == np.floor(large))).any():
+                    raise ValueError  # a whole number, which float32 rounds
+            return column
+        if dtype in INTEGERS and column.dtype.kind in "iu" or dtype == "bool" == column.dtype.name:
+            return column
+        column = column.tolist()
+    if dtype in FLOATS and {*map(type, column)} <= {float, type(None)}:
+        return _stored(Table({name: np.array(column, np.float64)}, len(table)), name, dtype)
+    if dtype == "str" and {*map(type, column)} <= {str}:
+        return column
+    return [_value(value, name, dtype) for value in column]
 
 
 @functools.lru_cache(maxsize=8)  # called for each record

@@ -7,11 +7,14 @@ which these do not hold, it is a `numpy.datetime64` or `numpy.timedelta64`, and 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from beam_pipes.engine.records import Table
 from beam_pipes.extras import require
+from beam_pipes.format.dtypes import Array
+from beam_pipes.format.spec import ColumnValues
 
 
 class ArrowField(Protocol):
@@ -51,6 +54,41 @@ def rows_of(batch: ArrowBatch) -> list[dict[str, object]]:
         return [{} for _ in range(batch.num_rows)]
     columns = [_column_values(column) for column in batch.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+class ArrowColumn(NamedTuple):
+    """A column of Arrow as one of a `Table`."""
+
+    array: Any
+
+    def __getitem__(self, part: slice) -> ArrowColumn:  # type: ignore[override]
+        return ArrowColumn(self.array[part])
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def tolist(self) -> list[Any]:
+        return _column_values(self.array)
+
+
+def table_of(batch: ArrowBatch) -> Table:
+    """The rows of an Arrow batch, those of `rows_of`, kept as columns."""
+    return Table(dict(zip(batch.schema.names, map(ArrowColumn, batch.columns), strict=True)), batch.num_rows)
+
+
+def numbers_in(column: ColumnValues) -> Array | list[Any]:
+    """A column of numbers or bools without nulls as an array, nulls of floats as NaN; another one as a list."""
+    if isinstance(column, np.ndarray | list):
+        return column
+    if isinstance(column, ArrowColumn):
+        types, kind = require("pyarrow", purpose="Parquet").types, column.array.type
+        if types.is_float32(kind) or types.is_float64(kind):
+            made: Array = column.array.to_numpy(zero_copy_only=False)
+            return made
+        if not column.array.null_count and (types.is_integer(kind) or types.is_boolean(kind)):
+            made = column.array.to_numpy(zero_copy_only=False)
+            return made
+    return column.tolist()
 
 
 def inner_types(kind: Any) -> list[Any]:

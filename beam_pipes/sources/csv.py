@@ -8,7 +8,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from beam_pipes.checks import integer
+from beam_pipes.engine.records import Table
 from beam_pipes.errors import SourceError
+from beam_pipes.format.spec import ColumnValues
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
     codec_of,
@@ -29,12 +31,21 @@ from beam_pipes.sources.lines import (
     line_blocks,
 )
 from beam_pipes.sources.record_batch import Batcher, RecordBatch
-from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, text_converters
+from beam_pipes.sources.schema import (
+    Convert,
+    ConvertColumn,
+    Schema,
+    check_schema,
+    column_converters,
+    describe_schema,
+    text_converters,
+)
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
 from beam_pipes.storage.local import storage_for
 
 NEWLINE = b"\n"
+_FEW_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -228,29 +239,31 @@ class RowConverter:
     def __init__(self, source: CSV, columns: tuple[str, ...]) -> None:
         self._columns = columns
         self.width = len(columns)
-        self._converters: list[tuple[str, int, Convert]] | None = None
+        self._converters: list[tuple[str, int, Convert, ConvertColumn]] | None = None
         if source.schema is not None:
-            convert = text_converters(source.schema)
+            convert, of_column = text_converters(source.schema), column_converters(source.schema)
             places = {name: index for index, name in enumerate(columns)}
-            self._converters = [(name, places[name], convert[name]) for name in convert]
+            self._converters = [(name, places[name], convert[name], of_column[name]) for name in convert]
         self._null = frozenset(source.null)
 
-    def values(self, rows: list[list[str] | str]) -> list[dict[str, object]] | None:
-        """All values column by column, twice as quick; None if any row does not fit."""
-        width = self.width
-        if any(type(fields) is str or len(fields) != width for fields in rows):
+    def table(self, rows: list[list[str] | str]) -> Table | None:
+        """All values, column by column; None if any row does not fit, or rows are too few to gain by it."""
+        if len(rows) < _FEW_ROWS or {*map(type, rows)} != {list} or {*map(len, rows)} != {self.width}:
             return None
-        if self._null:
-            rows = [self._without_null(fields) for fields in rows]
-        if self._converters is None:
-            return [dict(zip(self._columns, fields, strict=True)) for fields in rows]
         columns = list(zip(*rows, strict=True))
-        names = [name for name, _, _ in self._converters]
-        try:
-            converted = [list(map(convert, columns[index])) for _, index, convert in self._converters]
-        except ValueError:
-            return None
-        return [dict(zip(names, row, strict=True)) for row in zip(*converted, strict=True)]
+        made: dict[str, ColumnValues] = {}
+        if self._converters is None:
+            made.update(zip(self._columns, map(self._texts, columns), strict=True))
+        else:
+            try:
+                for name, index, _, convert in self._converters:
+                    made[name] = convert(self._texts(columns[index]))
+            except ValueError:
+                return None
+        return Table(made, len(rows))
+
+    def _texts(self, column: Sequence[str]) -> list[str]:
+        return self._without_null(column) if self._null else list(column)
 
     def _without_null(self, fields: Iterable[str]) -> list[str]:
         return ["" if field in self._null else field for field in fields]
@@ -266,7 +279,7 @@ class RowConverter:
         if self._converters is None:
             return dict(zip(self._columns, fields, strict=True))
         row = {}
-        for name, index, convert in self._converters:
+        for name, index, convert, _ in self._converters:
             try:
                 row[name] = convert(fields[index])
             except ValueError as error:
@@ -352,7 +365,7 @@ class _Rows:
         if self._converter is None or not rows.fields:
             return
         piece = RowPiece(file=self._file, first_ordinal=self._batcher.next_ordinal, block=block, spans=rows.spans)
-        whole = self._converter.values(rows.fields)
+        whole = self._converter.table(rows.fields)
         if whole is not None:
             yield from self._batcher.add(piece, whole, num_bytes=rows.rest)
             return

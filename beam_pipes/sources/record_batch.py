@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from beam_pipes.checks import integer
+from beam_pipes.engine.records import Table
 from beam_pipes.errors import SourceError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.spec import Record
@@ -235,7 +236,7 @@ class RecordBatch:
     """
 
     __slots__ = (
-        *("first_ordinal", "num_records", "values", "ordinals", "bad", "left_out", "_digests", "_pieces", "_starts"),
+        *("first_ordinal", "num_records", "ordinals", "bad", "left_out", "_digests", "_pieces", "_starts", "_values"),
     )
 
     def __init__(
@@ -243,7 +244,7 @@ class RecordBatch:
         *,
         first_ordinal: int,
         num_records: int,
-        values: list[Record],
+        values: list[Record] | Table,
         ordinals: Sequence[int],
         bad: list[BadRecord],
         pieces: Sequence[Piece],
@@ -253,7 +254,7 @@ class RecordBatch:
         self.left_out = dict(left_out or {})
         self.first_ordinal = first_ordinal
         self.num_records = num_records
-        self.values = values
+        self._values = values
         self.ordinals = ordinals
         self.bad = bad
         self._digests = digests
@@ -261,11 +262,23 @@ class RecordBatch:
         self._starts = [piece.first_ordinal for piece in pieces] if len(pieces) > 1 else None
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self._values)
+
+    @property
+    def table(self) -> Table | None:
+        """The values as columns; None if they are not kept so, or no longer."""
+        return self._values if isinstance(self._values, Table) else None
+
+    @property
+    def values(self) -> list[Record]:
+        """One value for each record that is not bad; the same list each time."""
+        if isinstance(self._values, Table):
+            self._values = self._values.rows()
+        return self._values
 
     def __repr__(self) -> str:
         last = self.first_ordinal + self.num_records - 1
-        return f"RecordBatch(ordinals {self.first_ordinal}…{last}, {len(self.values)} values, {len(self.bad)} bad)"
+        return f"RecordBatch(ordinals {self.first_ordinal}…{last}, {len(self)} values, {len(self.bad)} bad)"
 
     def record_id(self, i: int) -> str:
         """The name of value `i`, `file@position`: the same however the input is cut into shards, or grows."""
@@ -280,7 +293,7 @@ class RecordBatch:
                 return []
             name, first, position = piece.file, piece.first_ordinal, piece.position
             return [f"{name}@{position(ordinal - first)}" for ordinal in self.ordinals]
-        return [self.record_id(i) for i in range(len(self.values))]
+        return [self.record_id(i) for i in range(len(self))]
 
     def content(self, i: int) -> bytes:
         """What identifies value `i` when its neighbours change: the name of its file if it is a whole file, else the
@@ -329,7 +342,7 @@ class RecordBatch:
     def replacing(
         self,
         *,
-        values: list[Record],
+        values: list[Record] | Table,
         ordinals: Sequence[int],
         bad: list[BadRecord],
         piece_of: Callable[[Piece], Piece],
@@ -364,7 +377,7 @@ class RecordBatch:
         return RecordBatch(
             first_ordinal=start,
             num_records=stop - start,
-            values=self.values[low:high],
+            values=self._values[low:high],
             ordinals=self.ordinals[low:high],
             bad=[row for row in self.bad if start <= row.ordinal < stop],
             pieces=self._pieces[max(bisect_right(firsts, start) - 1, 0) : bisect_left(firsts, stop)],
@@ -443,7 +456,7 @@ class Batcher:
         self.batch_records = batch_records
         self.batch_bytes = batch_bytes
         self._pieces: list[Piece] = []
-        self._values: list[Record] = []
+        self._values: list[Record] | Table = []
         self._ordinals: list[int] | None = None  # None while no row of the batch is bad
         self._bad: list[BadRecord] = []
         self._first = 0
@@ -453,7 +466,7 @@ class Batcher:
     def add(
         self,
         piece: Piece,
-        values: list[Record],
+        values: list[Record] | Table,
         *,
         num_bytes: int,
         ordinals: Sequence[int] | None = None,

@@ -6,21 +6,25 @@ a dtype's name such as `"int32"` (range-checked), or a feature spec (anything wi
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from beam_pipes.errors import SourceError, SpecError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES, ROUNDS_TO_INFINITY, integer_range, numpy_dtype
 from beam_pipes.format.exact import NotExactError, exact_number
 from beam_pipes.format.feature_values import array_converter
-from beam_pipes.format.spec import FeatureSpec
+from beam_pipes.format.spec import ColumnValues, FeatureSpec
 
 Schema: TypeAlias = "Mapping[str, object]"
 Convert: TypeAlias = "Callable[[Any], Any]"
+ConvertColumn: TypeAlias = "Callable[[Sequence[str]], ColumnValues]"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _TRUE, _FALSE = {"true", "1"}, {"false", "0"}
@@ -51,6 +55,62 @@ def describe_schema(schema: Schema | None) -> list[list[object]] | None:
 def text_converters(schema: Schema) -> dict[str, Convert]:
     """Column name → function from a field's text to its value; they raise `ValueError`."""
     return {name: _optional(_from_text, *_kind_of(name, declared)) for name, declared in schema.items()}
+
+
+def column_converters(schema: Schema) -> dict[str, ConvertColumn]:
+    """Column name → function from its fields to their values, those of `text_converters`; they raise `ValueError`."""
+    converters: dict[str, ConvertColumn] = {}
+    for name, declared in schema.items():
+        kind, optional = _kind_of(name, declared)
+        convert = _optional(_from_text, kind, optional)
+        of_all = _COLUMNS.get(kind) if isinstance(kind, str) else None
+        converters[name] = functools.partial(_converted, convert, of_all, optional)
+    return converters
+
+
+def _converted(
+    convert: Convert, of_all: Callable[[list[str]], ColumnValues] | None, optional: bool, texts: Sequence[str]
+) -> ColumnValues:
+    """All at once if that is sure to give the same values, else one by one."""
+    if of_all is not None:
+        is_there = [*map(bool, texts)] if optional else []
+        try:
+            if all(is_there):
+                return of_all(list(texts))
+            made = of_all([text for text in texts if text])
+            found = iter(made if isinstance(made, list) else made.tolist())
+            return [next(found) if there else None for there in is_there]
+        except ValueError:
+            pass
+    return list(map(convert, texts))
+
+
+def _plain_numbers(texts: list[str]) -> None:
+    """Raises `ValueError` for what Python takes for a number and a schema does not, or does not always."""
+    joined = "".join(texts)
+    if "_" in joined or not joined.isascii() or max(map(len, texts), default=0) > 40:
+        raise ValueError
+
+
+def _ints_of_texts(texts: list[str]) -> list[int]:
+    _plain_numbers(texts)
+    return list(map(int, texts))
+
+
+def _floats_of_texts(texts: list[str]) -> ColumnValues:
+    _plain_numbers(texts)
+    numbers = np.array(list(map(float, texts)))
+    if not np.isfinite(numbers).all():  # beyond float64, or meant so
+        raise ValueError
+    return numbers
+
+
+_COLUMNS: dict[str, Callable[[list[str]], ColumnValues]] = {
+    "int": _ints_of_texts,
+    "float": _floats_of_texts,
+    "float64": _floats_of_texts,
+    "str": lambda texts: texts,
+}
 
 
 def json_converters(schema: Schema) -> dict[str, Convert]:

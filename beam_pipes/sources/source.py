@@ -283,7 +283,7 @@ class SplitSources(Source):
         own = replace(shard, slices=slices)
         for batch in self.sources[split].read(own, batch_records=batch_records, batch_bytes=batch_bytes):
             yield batch.replacing(
-                values=batch.values,
+                values=batch.values if batch.table is None else batch.table,
                 ordinals=batch.ordinals,
                 bad=[replace(row, file=f"{split}/{row.file}") for row in batch.bad],
                 piece_of=lambda piece: _PieceOfSplit(piece, f"{split}/{piece.file}"),  # noqa: B023

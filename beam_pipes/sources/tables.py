@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.extras import require
-from beam_pipes.sources.arrow_values import ArrowBatch, ArrowSchema, num_leaves, rows_of
+from beam_pipes.sources.arrow_values import ArrowBatch, ArrowSchema, num_leaves, rows_of, table_of
 from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range, require_digest
 from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
@@ -133,7 +133,7 @@ class _Tables(FileSource):
         for batch in self._arrow_batches(path, part, batcher.batch_records):
             piece = RowsPiece(file=part.file, first_ordinal=batcher.next_ordinal, row=row, batch=batch)
             row += batch.num_rows
-            yield from batcher.add(piece, rows_of(batch), num_bytes=int(batch.nbytes))
+            yield from batcher.add(piece, table_of(batch), num_bytes=int(batch.nbytes))
 
     def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, object]:
         pyarrow = require("pyarrow", purpose="Parquet")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, ca
 from beam_pipes.engine.account import NO_OUTPUT
 from beam_pipes.engine.graph import Signature, beam_transform_advice, brief
 from beam_pipes.engine.ownership import taken
-from beam_pipes.engine.records import Left, RecordContext, current_context
+from beam_pipes.engine.records import Left, RecordContext, Table, current_context
 from beam_pipes.engine.stage_values import Direct
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
 from beam_pipes.format.spec import UNCHANGEABLE, Record
@@ -370,6 +370,13 @@ class BatchedFunctionStage(FunctionStage[P, R]):
         if partly := left.pop("_partly", None):
             left.setdefault("_drops", []).extend(partly)
         return outputs
+
+    def transform_table(self, table: Table) -> Table | None:
+        """The outputs for records that are kept as columns, by what the function has as `of_columns`; None if they must
+        be run as rows. Both give the same.
+        """
+        of_columns: Callable[..., Table | None] | None = getattr(self.function, "of_columns", None)
+        return None if of_columns is None else of_columns(table, **self.options)
 
     def _results(self, inputs: list[object]) -> list[object]:
         produced = self.function(inputs, **self.options)  # type: ignore[arg-type]

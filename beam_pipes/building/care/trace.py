@@ -175,7 +175,7 @@ def _trace(declaration: Declaration, record_id: str, cache: str | os.PathLike[st
     for runner_of_unit in runner.units:
         unit = runner_of_unit.unit
         refs = [(None, unit.inputs)] if isinstance(unit.inputs, Ref) else list(unit.inputs.items())
-        inputs = {name: tuple(batch.columns[ref][0]) for name, ref in refs}
+        inputs = {name: tuple(batch.column(ref)[0]) for name, ref in refs}
         failed_before = bool(batch.failures)
         runner_of_unit.run(batch)
         account = batch.account.unit(unit.name)
@@ -183,7 +183,7 @@ def _trace(declaration: Declaration, record_id: str, cache: str | os.PathLike[st
             StageTrace(
                 name=unit.name,
                 inputs=inputs,
-                outputs={ref.key: tuple(batch.columns[ref][0]) for ref in runner_of_unit.refs},
+                outputs={ref.key: tuple(batch.column(ref)[0]) for ref in runner_of_unit.refs},
                 drops=tuple(reason for name, reason in batch.drops.get(0, ()) if name == unit.name),
                 statistics=tuple(account.statistics.values()),
                 failure=None if failed_before else batch.failures.get(0),
@@ -191,7 +191,7 @@ def _trace(declaration: Declaration, record_id: str, cache: str | os.PathLike[st
         )
     written: dict[str, tuple[bytes, ...]] = {}
     if not batch.failures:
-        columns = {split: tuple(batch.columns[ref][0]) for split, ref in graph.outputs.items()}
+        columns = {split: tuple(batch.column(ref)[0]) for split, ref in graph.outputs.items()}
         stages.append(_written(declaration, columns, written))
     return RecordTrace(record_id=record_id, raw=raw, value=value, stages=tuple(stages), written=written)
 
