@@ -99,8 +99,7 @@ class Windows:
         `Fraction(10, 3)` works too. Offsets of such a feature count its samples, from sample
         `floor(anchor · rate)` on. Without `by` only.
       ends: what stands for steps outside of the sequence, for all features or by name: "repeat" its first or last step,
-        "fill" the `pad_value` of the loader; "drop" leaves out windows of which this feature has such steps (and the
-        first anchor of a sequence is then the first one that has none).
+        "fill" the `pad_value` of the loader; "drop" leaves out windows that have some: anchors begin later.
 
     Takes 16 bytes of memory per sequence, and 24 with `by`, for which that feature is read once: 10^8 steps take
     seconds. Where records are sequences, only the index is read, and a window reads only its own bytes, if the values
@@ -356,10 +355,11 @@ def _of_steps(windows: Windows) -> Sequences:
     """The sequences of a split of steps: runs of records with equal values of the features `by`."""
     split, total = windows.source, len(windows.source)
     for name in (*windows.keys, *([windows.step] if windows.step else [])):
-        if split.spec[name].shape:
+        spec = split.spec[name]
+        if spec.shape or (name == windows.step and spec.numpy_dtype.kind not in "iu"):
             raise LoaderError(
-                f"feature {name!r} should name the sequence or the step of a record, and so be a scalar; it has the "
-                f"shape {split.spec[name].shape}",
+                f"feature {name!r} should name the sequence or count the step of a record: a scalar, and an integer "
+                f"for steps; it is {spec.dtype} {spec.shape}",
                 feature=name,
             )
     parts = []
@@ -580,12 +580,8 @@ class WindowRows(Rows):
         spec = self.split.spec[feature.name]
         made = np.empty((*samples.shape, *spec.shape[1:]), spec.numpy_dtype)
         made[in_one] = self._runs(feature, sequences[in_one], samples[in_one], lengths[in_one])
-        # A feature with other samples per step may be empty in a sequence that has steps.
-        empty = ~in_one & (lengths == 0)
-        alone = ~in_one & ~empty
-        steps = np.clip(samples[alone], 0, lengths[alone][:, None] - 1)
-        made[alone] = self.split.gather_entries(feature.name, sequences[alone], steps)[:, :, 0]
-        made[empty] = self.fills[feature.name]
+        steps = np.clip(samples[~in_one], 0, lengths[~in_one][:, None] - 1)
+        made[~in_one] = self.split.gather_entries(feature.name, sequences[~in_one], steps)[:, :, 0]
         return made, inside
 
     def _runs(self, feature: WindowFeature, sequences: Indices, samples: Indices, lengths: Indices) -> Array:

@@ -20,6 +20,8 @@ from beam_pipes.cache import Cache, ExampleSpec, FeatureSpec, Split
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader import BlockShuffle, Loader, Mixture, Windows, pack
 from beam_pipes.loader.from_state import loader_from_state
+from beam_pipes.loader.rows import GatherOptions
+from beam_pipes.loader.windows import WindowRows
 
 LENGTHS = [5, 0, 1, 12, 3, 0, 7, 2, 30, 1]
 
@@ -192,6 +194,49 @@ def test_every_window_comes_once_with_the_values_of_the_oracle(
             anchor = windows.place_of(number)
             assert batch["episode"][place.index] == split[anchor.record]["episode"]
     assert len(seen) == len(rows) == sum(len(batch["action"]) for batch in loader)
+
+
+@given(
+    kind=st.sampled_from(["episodes", "frames"]),
+    given_offsets=st.fixed_dictionaries({"state": offsets, "action": offsets}),
+    ends=st.fixed_dictionaries({"state": all_ends, "action": all_ends}),
+    stride=st.integers(1, 5),
+)
+@settings(max_examples=60, deadline=None)
+def test_rows_and_records_are_inverse_and_blocks_are_shards(episodes, frames, kind, given_offsets, ends, stride):
+    split = episodes if kind == "episodes" else frames
+    windows = Windows(
+        split, offsets=given_offsets, ends=ends, stride=stride, by=None if kind == "episodes" else "episode"
+    )
+    rows = WindowRows(windows, GatherOptions())
+
+    records_of = [rows.records_of(row).tolist() for row in range(len(windows))]
+    for record in range(len(split)):
+        expected_rows = [row for row, records in enumerate(records_of) if record in records]
+        assert rows.rows_with(np.array([record])).tolist() == expected_rows
+    anchors = np.array([windows.place_of(row).record for row in range(len(windows))], np.int64)
+    bounds = [0, *np.cumsum(split.shard_sizes).tolist()]
+    assert rows.block_sizes.tolist() == np.histogram(anchors, bounds)[0].tolist()
+    if kind == "frames":
+        for row, records in enumerate(records_of):
+            sequence, step, anchor = windows.place_of(row)
+            length = [each for each in LENGTHS if each][sequence]
+            inside = {anchor}
+            for name, around in given_offsets.items():
+                for wanted in (step + offset for offset in around):
+                    if 0 <= wanted < length or ends[name] == "repeat":
+                        inside.add(anchor - step + min(max(wanted, 0), length - 1))
+            assert records == sorted(inside)
+
+
+def test_sequences_go_on_from_one_read_to_the_next(frames, monkeypatch):
+    whole = Windows(frames, past=1, by=["episode"], step="frame").index
+    monkeypatch.setattr("beam_pipes.loader.windows._AT_ONCE", 3)
+
+    in_parts = Windows(frames, past=1, by=["episode"], step="frame").index
+
+    assert whole.lengths.tolist() == in_parts.lengths.tolist() == [length for length in LENGTHS if length]
+    assert whole.firsts.tolist() == in_parts.firsts.tolist()
 
 
 def test_whole_features_and_those_of_bytes(episodes, frames):
@@ -393,7 +438,8 @@ NO_WINDOWS: list[tuple[dict[str, Any], str]] = [
     ({"offsets": STATE, "ends": "wrap"}, "ends of Windows should be one of repeat, fill, drop, got 'wrap'"),
     ({"offsets": STATE, "step": "action"}, "step='action' counts records of a sequence, which by=… names"),
     ({"offsets": STATE, "by": "text", "rates": {"state": 2}}, "with by=… a record is one step"),
-    ({"offsets": STATE, "by": "action"}, r"'action' should name the sequence or the step of a record, .*\(None,\)"),
+    ({"offsets": STATE, "by": "action"}, r"'action' should name the sequence or count the step .* int32 \(None,\)"),
+    ({"offsets": STATE, "by": "text", "step": "text"}, r"'text' should name .*an integer for steps; it is str \(\)"),
 ]
 
 
