@@ -32,6 +32,7 @@ def made_pages() -> dict[str, str]:
         "docs/operators.md": operators_page.page(),
         "docs/quickstart.ipynb": notebook.notebook(),
         "CONTRIBUTING.md": rooms.contributing(),
+        **operators_page.summaries(),
         **figures.pages(),
         **api_pages.pages(),
         **assistants.pages(),

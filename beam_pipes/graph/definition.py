@@ -19,7 +19,7 @@ from beam_pipes.graph.cut import Plan, ancestors, make_plan
 from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode
 from beam_pipes.graph.feeding import LAST
 from beam_pipes.graph.spec import TensorSpec, here, located
-from beam_pipes.graph.tensors import Given, TensorList, to_numpy_type
+from beam_pipes.graph.tensors import DALIDataType, Given, TensorList, to_dali_type, to_numpy_type
 from beam_pipes.graph.trace import POLICIES, constant, in_scope, pop_pipeline, push_pipeline
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
@@ -160,8 +160,8 @@ class GraphDefinition(OperatorGraph):
     def set_outputs(self, *outputs: object) -> None:
         """Sets the outputs of `run`: data nodes by position, or one dict of them by name.
 
-        A list among them (of an operator with several outputs) is flattened; arrays and numbers become
-        constants.
+        A list among them (of an operator with several outputs) is flattened, a list in a list is refused; arrays and
+        numbers become constants.
         """
         names: tuple[str, ...] = ()
         if len(outputs) == 1 and isinstance(outputs[0], Mapping):
@@ -181,6 +181,13 @@ class GraphDefinition(OperatorGraph):
         if isinstance(output, DataNode):
             return [output]
         if isinstance(output, (list, tuple)):
+            if any(isinstance(part, (list, tuple)) for part in output):
+                raise here(
+                    OperatorArgumentError(
+                        f"output {name} is a list of lists, and outputs are data nodes side by side. Write them out, "
+                        "or put a * before the inner list."
+                    )
+                )
             return [one for part in output for one in self._as_outputs(part, name)]
         if isinstance(output, (bool, int, float, np.ndarray, np.generic)):
             with self:
@@ -230,6 +237,28 @@ class GraphDefinition(OperatorGraph):
             if self.options.last == "partial" and getattr(first and first.operator, "pad_last_batch", False):
                 self.options = dataclasses.replace(self.options, last="pad")
         return self._plan
+
+    @property
+    def prefetch_queue_depth(self) -> int:
+        """How many batches iterators prepare in advance."""
+        return self.options.prefetch_queue_depth
+
+    @property
+    def num_outputs(self) -> int:
+        """The number of outputs of `run`."""
+        return len(self.plan().outputs)
+
+    def output_dtype(self) -> list[DALIDataType | None]:
+        """The declared dtype of each output; None where none was declared."""
+        return [None if one is None else to_dali_type(one) for one in self._declared("output_dtype")]
+
+    def output_ndim(self) -> list[int | None]:
+        """The declared rank of each output; None where none was declared."""
+        return self._declared("output_ndim")
+
+    def _declared(self, option: str) -> list[Any]:
+        wanted = getattr(self.options, option)
+        return wanted if isinstance(wanted, list) else [wanted] * self.num_outputs
 
     def first_source(self) -> OperatorNode | None:
         """The source that defines an epoch."""

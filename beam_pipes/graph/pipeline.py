@@ -9,7 +9,7 @@ import threading
 from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from beam_pipes.checks import known
 from beam_pipes.errors import GraphError, OperatorArgumentError
@@ -23,7 +23,7 @@ from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStati
 from beam_pipes.graph.reader import Fed, Reader
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.serialized import deserialize, serialize
-from beam_pipes.graph.tensors import Outputs
+from beam_pipes.graph.tensors import Outputs, lacks
 from beam_pipes.graph.trace import current_pipeline, pop_pipeline, push_pipeline
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.state import LoaderState, check_same_sequence
@@ -70,7 +70,7 @@ class Pipeline(GraphDefinition):
         self._pool: ThreadPoolExecutor | None = None
         #: The position of the run.
         self.cursor = Cursor()
-        self._ended = False
+        self._ended = self._is_restored = False
         self._pushed: dict[str, list[object]] = {}
         self._digest: str | None = None
         self._booking = threading.Lock()
@@ -132,8 +132,17 @@ class Pipeline(GraphDefinition):
                 self.feed_input(name, batch)
         self._pushed = {}
         checkpoint, self._checkpoint = self._checkpoint, None
+        self._is_restored = checkpoint is not None
         if checkpoint is not None:
             self.restore(checkpoint)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise lacks("Pipeline", name)
+
+    @property
+    def is_restored_from_checkpoint(self) -> bool:
+        """Whether it continues from the `checkpoint` that it was made with; known once it is built."""
+        return self._is_restored
 
     def _make_feeding(self, plan: Plan) -> Feeding:
         first = self.first_source()

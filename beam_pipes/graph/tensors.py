@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +143,42 @@ class Namespace(Protocol):
 Row: TypeAlias = Array | Sequence[float]
 
 
+_EXECUTOR = "says how DALI's executor runs: what is an option of that name is taken, without effect"
+_MEMORY = "DALI's memory: a batch here is NumPy's"
+
+#: Names of DALI that we do not have → why, and what to use. Messages and the table of the migration are made from it.
+ABSENT: dict[str, str] = {
+    **{
+        f"Pipeline.{name}": _EXECUTOR
+        for name in (
+            "concurrency cpu_queue_size default_cuda_stream_priority enable_api_check enable_memory_stats exec_async "
+            "exec_dynamic exec_pipelined exec_separated external_source_shm_statistics gpu_queue_size input_feed_count "
+            "max_streams output_stream py_num_workers py_start_method set_affinity start_py_workers stream_policy"
+        ).split()
+    },
+    "Pipeline.empty": "a batch is made when it is asked for",
+    **{
+        f"TensorList.{name}": _MEMORY
+        for name in (
+            "as_reshaped_tensor broadcast copy_to_external data_ptr from_dlpack_list ndim reinterpret reset set_layout"
+        ).split()
+    },
+    **{
+        f"types.{name}": "no dtype of samples here"
+        for name in "DATA_TYPE FEATURE IMAGE_TYPE INTERP_TYPE NO_TYPE PYTHON_OBJECT STRING TENSOR_LAYOUT".split()
+    },
+    "types.SAME": "layouts are strings",
+    "types.PipelineAPIType": _EXECUTOR,
+    "iterators.pytorch.DALIRaggedIterator": "`TorchGraphIterator(…, ragged='pad')` or `'values'`",
+}
+
+
+def lacks(owner: str, name: str) -> AttributeError:
+    """The error of a name that `owner` (`Pipeline`, `TensorList`, `types`) lacks; for one of DALI's with the reason."""
+    why = ABSENT.get(f"{owner}.{name}")
+    return AttributeError(f"{owner} has no attribute {name!r}." + (f" DALI's is absent here: {why}." if why else ""))
+
+
 class TensorList:
     """A batch of samples; every sample is a NumPy array (0-d for a scalar).
 
@@ -166,6 +202,9 @@ class TensorList:
         self._samples = None if isinstance(data, np.ndarray) else [np.asarray(sample) for sample in data]
         self._layout = layout
         self._sources: Callable[[], Sequence[str]] | None = sources
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise lacks("TensorList", name)
 
     def with_layout(self, layout: str) -> TensorList:
         """The same samples under another layout."""

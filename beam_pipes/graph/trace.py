@@ -14,6 +14,7 @@ from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
 from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode, OperatorGraph, OperatorNode, Scope
 from beam_pipes.graph.operator import DEVICES, Device, Operator
+from beam_pipes.graph.samples import text_key
 from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
 
 R = TypeVar("R")
@@ -79,9 +80,35 @@ def add(
 
 
 def call(operator_class: type[Operator], inputs: Sequence[object], keywords: Mapping[str, object]) -> object:
-    """`add`, returning what the user gets: a node, or several."""
-    node = add(operator_class, inputs, keywords)
-    return node.operator.result(node.outputs)
+    """`add`, returning what the user gets: a node, or several; a list of that for lists of data nodes, one for each set
+    of inputs.
+
+        images, masks = fn.random_resized_crop([images, masks], size=224)    # the same windows of both
+    """
+    is_set = [isinstance(one, (list, tuple)) and any(isinstance(node, DataNode) for node in one) for one in inputs]
+    if not any(is_set):
+        node = add(operator_class, inputs, keywords)
+        return node.operator.result(node.outputs)
+    where = user_frame()
+    sets = [one for one, is_one in zip(inputs, is_set, strict=True) if is_one]
+    counts = sorted({len(one) for one in sets})  # type: ignore[arg-type]
+    if len(counts) > 1:
+        raise OperatorArgumentError(
+            f"{operator_class.title()}: inputs that are lists make sets, and should be equally long, got lists of "
+            f"{' and '.join(map(str, counts))}. ({where})",
+            operator=operator_class.title(),
+        )
+    results: list[object] = []
+    for index in range(counts[0]):
+        own = [one[index] if is_one else one for one, is_one in zip(inputs, is_set, strict=True)]  # type: ignore[index]
+        name = keywords.get("name")
+        named = {"name": f"{name}_{index}"} if index and isinstance(name, str) else {}
+        node = add(operator_class, own, {**keywords, **named}, where=where)
+        if operator_class.random and node.seed is None:  # one key for all sets: they draw the same
+            node.seed = text_key(f"{0 if node.pipeline is None else node.pipeline.seed}\0{node.name}") >> 1
+            keywords = {**keywords, "seed": node.seed}
+        results.append(node.operator.result(node.outputs))
+    return results
 
 
 def constant(value: object) -> DataNode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from beam_pipes.format.exact import NotExactError, cast_exactly, natural_array
 from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.tensors import DALIDataType as DALIDataType
+from beam_pipes.graph.tensors import lacks
 from beam_pipes.graph.tensors import to_dali_type as to_dali_type
 from beam_pipes.graph.tensors import to_numpy_type as to_numpy_type
 from beam_pipes.graph.trace import add
@@ -117,3 +119,7 @@ def Constant(  # noqa: N802 - DALI's name
     if not array.ndim:
         node.__class__ = ScalarConstant
     return node.gpu() if device == "gpu" else node
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise lacks("types", name)

@@ -458,3 +458,56 @@ def test_sinks_are_not_pruned_and_the_current_pipeline_can_be_pushed(tmp_path: A
     assert first.dtype == np.int16 and second.layout() == "HW" and third.as_array().tolist() == [[1, 1], [1, 1]]
     pipe.save_graph_to_dot_file(tmp_path / "graph.dot")
     assert (tmp_path / "graph.dot").read_text() == pipe.explain("dot")
+
+
+def test_lists_of_inputs_are_sets_with_the_same_draws(files_root: str) -> None:
+    pipe = Pipeline(batch_size=4, seed=3)
+    with pipe:
+        files, labels = fn.readers.file(file_root=files_root)
+        images = fn.reshape(files[:4], shape=(2, 2, 1), layout="HWC")
+        cut = fn.random_resized_crop([images, images + np.uint8(1)], size=8, name="cut")
+        flipped = ops.Flip()([images, cut[0]], horizontal=fn.random.coin_flip())
+        pairs = fn.cat([images, cut[1][:2, :2]], cut[0][:2, :2], axis=2)
+        pipe.set_outputs(*cut, *flipped, *pairs, fn.random_resized_crop(images, size=8))
+    a, b, flat, _, pair, _, alone = (np.asarray(one.as_array(), np.int64) for one in pipe.run())
+
+    assert np.array_equal(a + 1, b) and not np.array_equal(a, alone)
+    assert flat.shape == (4, 2, 2, 1) and pair.shape == (4, 2, 2, 2)
+    assert [node.name for node in pipe.nodes if "crop" in node.name or "cut" in node.name][:2] == ["cut", "cut_1"]
+
+
+def test_sets_of_different_lengths_are_refused() -> None:
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        one = fn.external_source(numbered(1), batch=False, dtype=types.INT64, ndim=0)
+        with pytest.raises(OperatorArgumentError, match="cat: inputs that are lists make sets, .* lists of 1 and 2"):
+            fn.cat([one, one], [one])
+
+
+def test_a_list_among_the_outputs_is_flattened_and_a_list_in_it_refused() -> None:
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        one = fn.external_source(numbered(1), batch=False, dtype=types.INT64, ndim=0)
+        pipe.set_outputs(one, [one, one])
+        with pytest.raises(TypeError, match="output 0 is a list of lists, .* put a \\* before the inner list"):
+            pipe.set_outputs([one, [one]])
+    assert pipe.num_outputs == 3 and pipe.output_dtype() == [None] * 3
+
+
+def test_properties_of_a_pipeline_are_those_of_dali(files_root: str) -> None:
+    def define(**options: Any) -> Pipeline:
+        pipe = Pipeline(
+            batch_size=2, prefetch_queue_depth=3, output_dtype=[types.UINT8, None], output_ndim=1, **options
+        )
+        with pipe:
+            pipe.set_outputs(*fn.readers.file(file_root=files_root))
+        return pipe
+
+    pipe = define()
+    assert (pipe.num_outputs, pipe.prefetch_queue_depth) == (2, 3)
+    assert pipe.output_dtype() == [types.UINT8, None] and pipe.output_ndim() == [1, 1]
+    pipe.run()
+    resumed = define(checkpoint=pipe.checkpoint())
+    assert not pipe.is_restored_from_checkpoint and not resumed.is_restored_from_checkpoint
+    resumed.build()
+    assert resumed.is_restored_from_checkpoint

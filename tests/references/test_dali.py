@@ -16,6 +16,7 @@ import pytest
 
 from beam_pipes import graph, on_device
 from beam_pipes.graph import functions
+from beam_pipes.graph.tensors import ABSENT
 from beam_pipes.transforms import fn
 
 HERE = Path(__file__).parent
@@ -73,7 +74,8 @@ DIFFERENT = {
     "Pipeline.executor_statistics": "records, bytes and seconds of every operator",
     "Pipeline.feed_input": "a batch on the host; `layout` is declared by `external_source`",
     "Pipeline.outputs": "without a CUDA stream: batches are on the host, and iterators move them",
-    "Pipeline.reader_meta": "`epoch_size_padded` is computed for batches of one record",
+    "Pipeline.epoch_size": "records of the data set, without those that pad shards",
+    "Pipeline.reader_meta": "`epoch_size_padded` is computed for batches of one record; also `shard_size`",
     "Pipeline.reset": "also takes the epoch to start, from any position",
     "Pipeline.save_graph_to_dot_file": "the drawing of `explain`, always with the data between operators",
     "Pipeline.serialize": "JSON with callables by name, nothing pickled; the graph of the pipeline",
@@ -92,46 +94,6 @@ DIFFERENT = {
     "types.to_dali_type": "the argument is called `dtype`, and may be its name",
     "types.to_numpy_type": "the argument is called `dtype`, and may be one of NumPy's",
     "types.Constant": "a node for single numbers too; an `int` beyond int32 is int64",
-}
-EXECUTOR = "says how DALI's executor runs: what is an option of that name is taken, without effect"
-ITERATORS = "the other iterators do it: a state is exact wherever it is asked for"
-MEMORY = "DALI's memory: a batch here is NumPy's"
-# Name → why it is not there.
-ABSENT = {
-    **dict.fromkeys(
-        (
-            *("concurrency", "cpu_queue_size", "default_cuda_stream_priority", "enable_memory_stats", "exec_async"),
-            *("exec_dynamic", "exec_pipelined", "exec_separated", "gpu_queue_size", "max_streams", "output_stream"),
-            *("py_num_workers", "py_start_method", "set_affinity", "start_py_workers", "stream_policy"),
-            *("enable_api_check", "external_source_shm_statistics", "input_feed_count"),
-        ),
-        EXECUTOR,
-    ),
-    "empty": "a batch is made when it is asked for",
-    "is_restored_from_checkpoint": "`pipe.epoch` and `pipe.cursor` say where it stands",
-    "num_outputs": "`len(pipe.plan().outputs)`",
-    "output_dtype": "`pipe.options.output_dtype`",
-    "output_ndim": "`pipe.options.output_ndim`",
-    "prefetch_queue_depth": "`pipe.options.prefetch_queue_depth`",
-}
-ABSENT = {f"Pipeline.{name}": why for name, why in ABSENT.items()}
-ABSENT |= {
-    f"TensorList.{name}": MEMORY
-    for name in (
-        *("as_reshaped_tensor", "broadcast", "copy_to_external", "data_ptr", "from_dlpack_list", "ndim"),
-        *("reinterpret", "reset", "set_layout"),
-    )
-}
-ABSENT |= {
-    f"types.{name}": "no dtype of samples here"
-    for name in (
-        *("DATA_TYPE", "FEATURE", "IMAGE_TYPE", "INTERP_TYPE", "NO_TYPE", "PYTHON_OBJECT", "STRING", "TENSOR_LAYOUT"),
-    )
-}
-ABSENT["types.SAME"] = "layouts are strings"
-ABSENT["types.PipelineAPIType"] = EXECUTOR
-ABSENT |= {
-    "iterators.pytorch.DALIRaggedIterator": "`TorchGraphIterator(…, ragged='pad')` or `'values'`",
 }
 
 
@@ -210,3 +172,15 @@ def test_every_option_of_a_pipeline_is_taken(option: str) -> None:
     given: dict[str, Any] = {"batch_size": 2, option: 2 if option == "batch_size" else None}
 
     assert graph.Pipeline(**given).batch_size == 2
+
+
+def test_a_name_that_is_absent_is_answered_from_the_table() -> None:
+    pipe = graph.Pipeline(batch_size=1)
+    with pytest.raises(AttributeError, match="DALI's is absent here: says how DALI's executor runs: what is an option"):
+        pipe.exec_async  # noqa: B018
+    with pytest.raises(AttributeError, match="TensorList has no attribute 'data_ptr'. DALI's is absent here: DALI's m"):
+        graph.TensorList([1]).data_ptr  # noqa: B018
+    with pytest.raises(AttributeError, match="DALI's is absent here: layouts are strings"):
+        graph.types.SAME  # noqa: B018
+    with pytest.raises(AttributeError, match="Pipeline has no attribute 'run_it'.$"):
+        pipe.run_it  # noqa: B018
