@@ -13,6 +13,9 @@ Only digests and signatures travel, never content; the result does not depend on
 
 from __future__ import annotations
 
+from beam_pipes.transforms.dedup.contamination import DropContaminated as DropContaminated
+from beam_pipes.transforms.dedup.contamination import Overlap as Overlap
+from beam_pipes.transforms.dedup.contamination import letters_and_digits as letters_and_digits
 from beam_pipes.transforms.dedup.duplicates import DropDuplicates as DropDuplicates
 from beam_pipes.transforms.dedup.duplicates import Duplicate as Duplicate
 from beam_pipes.transforms.dedup.duplicates import Duplicates as Duplicates

@@ -164,6 +164,12 @@ def shingle_hashes(texts: Sequence[str], shingles: Shingles) -> Iterator[tuple[A
     Yields (numbers of the texts, hashes): for every shingle the index of its text, ascending, and its hash, uint32. A
     shingle that occurs twice appears twice; a text may continue in the next item.
     """
+    for owners, words in shingle_words(texts, shingles):
+        yield owners, (words >> np.uint64(32)).astype(np.uint32)
+
+
+def shingle_words(texts: Sequence[str], shingles: Shingles) -> Iterator[tuple[Array, Array]]:
+    """As `shingle_hashes`, in the 64 bits of which those are the upper half."""
     pieces: list[bytes] = []
     owners: list[int] = []
     size = 0
@@ -211,7 +217,7 @@ def _units(data: Array, shingles: Shingles) -> tuple[Array, Array]:
 
 
 def _hashed(pieces: list[bytes], owners: list[int], shingles: Shingles) -> tuple[Array, Array]:
-    """Hashes of every shingle of every piece: differences of prefix sums of a polynomial, then mixed."""
+    """64 bits for every shingle of every piece: differences of prefix sums of a polynomial, then mixed."""
     data = np.frombuffer(b"\n".join(pieces), np.uint8)
     sizes = np.array([len(piece) for piece in pieces])
     piece_ends = np.cumsum(sizes + 1) - 1
@@ -241,8 +247,7 @@ def _hashed(pieces: list[bytes], owners: list[int], shingles: Shingles) -> tuple
     letters, powers, inverses = _tables() if len(data) < 2 * PIECE_BYTES else _make_tables(len(data) + 1)
     prefix = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(letters[data] * powers[: len(data)], out=prefix[1:])
-    hashes = _mix((prefix[end] - prefix[begin]) * inverses[begin])
-    return np.array(owners)[piece_of_shingle], (hashes >> np.uint64(32)).astype(np.uint32)
+    return np.array(owners)[piece_of_shingle], _mix((prefix[end] - prefix[begin]) * inverses[begin])
 
 
 # An odd number: it has an inverse modulo 2^64.
