@@ -3,6 +3,7 @@
 # make lint    formatting, lint, types
 # make docs    the documentation as a site, in site/
 # make bench   every benchmark at full size, JSON in benchmark_results/
+# make gpu     benchmarks.device on the GPU: a quarter of an hour, JSON in benchmark_results/device.json
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -32,7 +33,7 @@ FLINK_STAMP := $(VENV)/flink/.installed
 STUBS := beam_pipes/transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
 
-.PHONY: install browser demo test pythons lint docs bench clean
+.PHONY: install browser demo test pythons lint docs bench gpu clean
 install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP)
 
 $(STAMP): setup.py pyproject.toml constraints.txt
@@ -128,6 +129,13 @@ bench: $(STAMP)
 	for name in $(basename $(notdir $(filter-out benchmarks/__init__.py benchmarks/harness.py,$(wildcard benchmarks/*.py)))); do \
 	    $(BIN)/python -m benchmarks.$$name --json benchmark_results/$$name.json || exit 1; \
 	done
+
+# What needs a GPU, on a machine that has one: GPU_PYTHON is a Python with the frameworks that are to be measured.
+GPU_PYTHON ?= $(BIN)/python
+PATTERN_SECS ?= 600
+gpu:
+	mkdir -p benchmark_results
+	$(GPU_PYTHON) -m benchmarks.device --pattern-secs $(PATTERN_SECS) --json benchmark_results/device.json
 
 clean:
 	rm -rf build dist site *.egg-info .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -52,10 +52,10 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6307, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 9400, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 9440, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        3900,
+        4200,
         "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),

@@ -31,7 +31,7 @@ from beam_pipes.graph.iterator import Ahead, Batch, GraphIterator
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.tensors import Array, Operand, TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.on_device.lambda_loader import read_ahead
+from beam_pipes.on_device.ahead import read_ahead
 
 D = TypeVar("D", bound="DeviceArray")
 

@@ -9,10 +9,11 @@ uses the loader's current reader.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NoReturn, Protocol
 
 from beam_pipes.errors import LoaderError
@@ -64,6 +65,15 @@ class Progress:
             return self._start
         steps, ready = group
         return steps.cursor_after(steps.length - len(ready) - 1)
+
+    def mark(self) -> Callable[[], Cursor]:
+        """The cursor as it is now, computed when it is asked for: after most batches nobody asks."""
+        group = self._group
+        if group is None:
+            start = self._start
+            return lambda: start
+        steps, ready = group
+        return functools.partial(steps.cursor_after, steps.length - len(ready) - 1)
 
     def refill(self, steps: Steps, batches: Batches) -> None:
         """Takes a group, with its batches reversed for popping."""

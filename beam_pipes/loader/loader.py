@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NoReturn
 
@@ -29,7 +29,7 @@ from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
-from beam_pipes.loader.state import LoaderState, Stateful
+from beam_pipes.loader.state import LoaderState, StateDict, Stateful
 from beam_pipes.loader.steps import Cursor, RowPlace, Run
 from beam_pipes.loader.stream import EffectiveRate, Stream
 from beam_pipes.loader.world import HostSlice
@@ -392,22 +392,37 @@ class Loader(Stateful):
     @property
     def state(self) -> LoaderState:
         """The loader's position: after the last returned batch, regardless of prefetched ones."""
-        epoch, position = self._cursor  # in one read: another thread may be iterating
-        splits = splits_of(self._reader.stream)
+        return self._state_at(self._reader.stream, self._cursor)
+
+    def _state_at(self, stream: Stream, cursor: Cursor) -> LoaderState:
+        epoch, position = cursor
+        splits = splits_of(stream)
         for split in splits:
             if hasattr(split, "stay_for_states"):
                 split.stay_for_states()
         return LoaderState(
-            source=self._reader.stream.identity(),
+            source=stream.identity(),
             order_version=ORDER_VERSION,
             seed=self.seed,
             shuffle=self._options.order_label,
             epoch=epoch,
             position=position,
             takedown=takedown_revision(splits),
-            segment=self._reader.stream.stated_segment(epoch),
-            appended=self._reader.stream.additions,
+            segment=stream.stated_segment(epoch),
+            appended=stream.additions,
         )
+
+    def _mark(self, at_end: Callable[[], StateDict] | None = None) -> Callable[[], StateDict]:
+        """`state_dict()` as it is now, computed when it is asked for; at the end of the run what `at_end` gives."""
+        stream, cursor_then = self._reader.stream, self._progress.mark()
+
+        def state() -> StateDict:
+            cursor = cursor_then()
+            if at_end is not None and self._run.next_step(cursor) is None:
+                return at_end()
+            return self._state_at(stream, cursor).to_dict()
+
+        return state
 
     def restore(self, state: LoaderState, *, previous: RowSource | Mixture | None = None) -> None:
         """Continues from a state, in time that does not depend on the position.

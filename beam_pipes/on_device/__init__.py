@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from beam_pipes.graph.torch_iterator import TorchClassificationIterator as TorchClassificationIterator
     from beam_pipes.graph.torch_iterator import TorchGenericIterator as TorchGenericIterator
     from beam_pipes.graph.torch_iterator import TorchGraphIterator as TorchGraphIterator
+    from beam_pipes.on_device.ahead import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
-    from beam_pipes.on_device.lambda_loader import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.optimize import Suggestion as Suggestion
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _loaded, __dir__ = loaded_on_first_use(
     __name__,
     {
+        "ahead": "PrefetchOptions",
         "data_loader": "DataLoader",
         "beam_pipes.graph.iterator": "DALIDataset",
         "beam_pipes.graph.jax_iterator": (
@@ -37,7 +38,7 @@ _loaded, __dir__ = loaded_on_first_use(
         ),
         "beam_pipes.graph.torch_iterator": "TorchClassificationIterator TorchGenericIterator TorchGraphIterator",
         "jax_loader": "JaxDataLoader",
-        "lambda_loader": "LambdaDataLoader NumpyDataLoader PrefetchOptions",
+        "lambda_loader": "LambdaDataLoader NumpyDataLoader",
         "optimize": "Suggestion",
         "torch_loader": "TorchDataLoader",
     },

@@ -130,6 +130,14 @@ class Passes:
         last = self._last
         return self.next_state() if last is None or last.upcoming_position is None else last.state_dict()
 
+    def _mark(self) -> Callable[[], StateDict]:
+        """`state_dict()` as it is now, computed when it is asked for."""
+        last = self._last
+        if last is None:
+            state = self.next_state()
+            return lambda: state
+        return last._mark(self.next_state)
+
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """The next iteration is the rest of the pass in which the state was saved."""
         saved: StateDict = dict(state_dict)

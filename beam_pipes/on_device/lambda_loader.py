@@ -2,12 +2,8 @@
 
     TrackedLoader ◄── DataLoader                       tf.data and caches
                   ◄── LambdaDataLoader                 one function of each element
-                        ◄── ConvertedLoader            in three steps, which prefetching takes apart
+                        ◄── ConvertedLoader            in three steps, which prefetching takes apart (ahead.py)
                               ◄── NumpyDataLoader, JaxDataLoader, TorchDataLoader
-
-Two stages of prefetching in a row overlap reading (host) with placing (device):
-
-    source ──thread──► host buffer ──thread──► device buffer ──► consumer
 
 A chain is a list of `Transformation`s: labels for users to compare (`tf.data.Dataset.map` for a step of TensorFlow,
 `midas.JaxDataLoader.shard` for one of a loader class), and steps that can be replayed.
@@ -24,33 +20,10 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import TfDataset
-from beam_pipes.loader.prefetch import END_SECS, OrderedPrefetcher, SharedIterator
+from beam_pipes.loader.prefetch import END_SECS, SharedIterator
 from beam_pipes.loader.state import StateDict
+from beam_pipes.on_device.ahead import DeviceCopies, Mark, PlacedAhead, PlainCopies, PrefetchOptions, Stated
 from beam_pipes.on_device.conversions import Element, Nested, checked_skip_keys, skipping, to_host, unskipped
-
-T = TypeVar("T")
-U = TypeVar("U")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PrefetchOptions:
-    """How many elements each buffer keeps ready, on the host and on the device; its thread holds one more."""
-
-    host_buffer: int = 2
-    device_buffer: int = 2
-
-    def __post_init__(self) -> None:
-        for name in ("host_buffer", "device_buffer"):
-            size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise LoaderError(f"prefetching needs a {name} of at least 1 element, got {size!r}.")
-
-
-def read_ahead(
-    function: Callable[[T], U], items: Iterable[T], size: int, *, name: str = "prefetch"
-) -> OrderedPrefetcher[T, U]:
-    """`function` of the items, from a thread that stays up to `size` results ahead, with one more in progress."""
-    return OrderedPrefetcher(function, iter(items), workers=1, depth=size + 1, name=f"beam-pipes-{name}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,9 +83,6 @@ class PassesOfCache(HasStates, Protocol):
 
 # torch's DataLoader has these, and accelerate's `skip_first_batches` and Trainer's resumption use them.
 _OF_TORCH = ("batch_sampler", "collate_fn", "dataset", "sampler")
-
-# An element on its way to the device, and the native loader's state after it.
-_Placed = tuple[Nested, StateDict | None]
 
 
 class TrackedLoader:
@@ -308,25 +278,27 @@ def _beside_skipped(function: Callable[[Element], Element], element: Nested, ski
 class ConvertedLoader(LambdaDataLoader):
     """A LambdaDataLoader in the three steps that prefetching takes apart.
 
-    `_host` (element → private NumPy memory) and `_place` (→ the framework's arrays) may run on threads; `_receive`
-    runs in the consumer's. Over a native loader the state follows the last element handed out, however much was
-    prefetched, so leaving a loop loses nothing.
+    `_host` (element → private NumPy memory) and the start of a copy (`DeviceCopies.copy`, by default `_place`) may run
+    on threads, its end (`received`) runs in the consumer's. Over a native loader the state follows the last element
+    handed out, however much was prefetched, so leaving a loop loses nothing.
     """
 
     def __init__(self, dataloader: Iterable[object], *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._functions: tuple[Callable[[Element], object], ...] = ()
         self._owns_arrays = False  # whether nothing else uses the arrays of an element, so that they need no copy
-        self._handed_out: StateDict | None = None
-        self._placed: weakref.ref[OrderedPrefetcher[_Placed, _Placed]] | None = None
+        self._handed_out: Mark | None = None  # the state after the last element handed out
+        self._copies: DeviceCopies | None = None  # in the place of the framework's own
+        self._placed: weakref.ref[PlacedAhead] | None = None
         self._iteration: weakref.ref[SharedIterator[object]] | None = None
 
     def _own_state(self) -> dict[str, object]:
-        return {**super()._own_state(), "_placed": None, "_iteration": None}
+        handed_out = None if self._handed_out is None else self._handed_out()
+        return {**super()._own_state(), "_placed": None, "_iteration": None, "_handed_out": handed_out}
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
-        super().__setstate__(state)
-        handed_out, self._handed_out = self._handed_out, None
+        super().__setstate__({**state, "_handed_out": None})
+        handed_out: Any = state.get("_handed_out")
         native = self._native()
         if handed_out is not None and native is not None:  # the native loader had read ahead of that
             _go_back(native, handed_out)
@@ -343,7 +315,8 @@ class ConvertedLoader(LambdaDataLoader):
         if native is None:
             return None
         if self._handed_out is not None:
-            return self._handed_out["epoch"], self._handed_out["position"]
+            state = self._handed_out()
+            return state["epoch"], state["position"]
         return native.epoch, native.position
 
     @property
@@ -369,16 +342,14 @@ class ConvertedLoader(LambdaDataLoader):
         return self._finished(self._place(self._host(skipping(element, self.skip_keys))))
 
     def _finished(self, placed: Nested) -> Nested:
-        element = self._receive(placed)
-        if self.skip_keys:
-            element = unskipped(element)
+        element = unskipped(placed) if self.skip_keys else placed
         for function in self._functions:
             element = _beside_skipped(function, element, self.skip_keys)
         return element
 
     def state_dict(self) -> StateDict:
         """The native loader's state after the last element that was handed out."""
-        return dict(self._stateful().state_dict() if self._handed_out is None else self._handed_out)
+        return dict(self._stateful().state_dict() if self._handed_out is None else self._handed_out())
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """The next iteration continues from `state_dict`; one in progress ends."""
@@ -392,21 +363,18 @@ class ConvertedLoader(LambdaDataLoader):
     def _place(self, host: Nested) -> Nested:
         return host
 
-    def _receive(self, placed: Nested) -> Nested:
-        return placed
-
     def _arrived(self, element: Nested) -> None:
         """Waits until the arrays of an element have arrived."""
 
     def timed(self, elements: Iterable[object]) -> Iterator[tuple[float, float]]:
         """Seconds of conversion (to private host memory) and of transfer (until on the device), for each element."""
         self._find_owner()
-        place, clock = self._placement(), time.perf_counter
+        copies, clock = self._device_copies(), time.perf_counter
         for element in elements:
             began = clock()
             host = self._host(skipping(element, self.skip_keys))
             converted = clock()
-            received = self._finished(place(host))
+            received = self._finished(copies.received(copies.copy(host, here=True)))
             self._arrived(received)
             yield converted - began, clock() - converted
 
@@ -421,9 +389,9 @@ class ConvertedLoader(LambdaDataLoader):
         elements: Iterable[object] = self._loader if own_elements is None else own_elements()
         return elements
 
-    def _placement(self) -> Callable[[Nested], Nested]:
-        """`_place` for another thread: binds here what is local to the consumer's thread."""
-        return self._place
+    def _device_copies(self) -> DeviceCopies:
+        """What copies the elements of one iteration; made in the consumer's thread, to bind what is local there."""
+        return self._copies or PlainCopies(self._place)
 
     def _elements(self) -> Iterator[object]:
         return iter(self.source_elements())
@@ -469,32 +437,44 @@ class ConvertedLoader(LambdaDataLoader):
         native, passes = self._native(), self._passes_within()
         start = passes.next_state() if passes is not None else None if native is None else native.state_dict()
         ended = False
-        placed = self._prefetching(passes or native)
+        copies = self._device_copies()
+        placed = self._placed_ahead(copies, passes or native)
         try:
-            self._handed_out, self._placed = start, weakref.ref(placed)
-            for element, state in placed:
-                self._handed_out = state
-                yield self._finished(element)
+            self._handed_out, self._placed = None if start is None else lambda: start, weakref.ref(placed)
+            for copying, self._handed_out in placed:
+                yield self._finished(copies.received(copying))
             ended = True
         finally:
             placed.close(most_secs=END_SECS)
-            # The threads have read ahead: the next iteration continues after the last element handed out.
+            # Others were read ahead: the next iteration continues after the last element handed out.
             if self._handed_out is not None and not ended:
                 if passes is not None:
-                    passes.go_back(self._handed_out)
+                    passes.go_back(self._handed_out())
                 elif native is not None:
-                    _go_back(native, self._handed_out)
+                    _go_back(native, self._handed_out())
             self._handed_out = self._placed = None
 
-    def _prefetching(self, native: HasStates | None) -> OrderedPrefetcher[_Placed, _Placed]:
+    def _placed_ahead(self, copies: DeviceCopies, native: HasStates | None) -> PlacedAhead:
         assert self._prefetch is not None
-        skip_keys, host, place, elements = self.skip_keys, self._host, self._placement(), self._elements()
+        skip_keys, host, mark = self.skip_keys, self._host, _marks_of(native)
 
-        def on_host(element: Nested) -> _Placed:
-            return host(skipping(element, skip_keys)), None if native is None else native.state_dict()
+        def hosted(element: Nested) -> Stated:
+            return host(skipping(element, skip_keys)), mark()
 
-        hosted = read_ahead(on_host, elements, self._prefetch.host_buffer, name="host")
-        return read_ahead(lambda pair: (place(pair[0]), pair[1]), hosted, self._prefetch.device_buffer, name="device")
+        return PlacedAhead(self._elements(), hosted, copies, self._prefetch)
+
+
+def _marks_of(native: HasStates | None) -> Callable[[], Mark | None]:
+    """A function that remembers the state of a loader at the call, at little cost if the loader is ours."""
+    if native is None:
+        return lambda: None
+    marks: Callable[[], Mark] | None = getattr(native, "_mark", None)
+
+    def mark() -> Mark:
+        state = native.state_dict()
+        return lambda: state
+
+    return marks or mark
 
 
 def _go_back(native: NativeLoader, state: Mapping[str, object]) -> None:

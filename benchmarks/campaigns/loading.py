@@ -140,7 +140,7 @@ def load(way: str, cache: Path, store: Path) -> Iterator[Any]:
         remote = open_remote(str(cache), "train", local_directory=store, max_bytes=6 * largest + 8_192)
         yield from Loader(remote, batch_size=8, seed=3, workers=1, epochs=1, shuffle=BlockShuffle(window=1))
     elif way == "prefetched to a device":
-        from beam_pipes.on_device.lambda_loader import read_ahead
+        from beam_pipes.on_device.ahead import read_ahead
 
         loader = Loader(split, batch_size=8, seed=3, workers=1, epochs=1)
         hosted = read_ahead(lambda batch: batch, loader, 2, name="host")

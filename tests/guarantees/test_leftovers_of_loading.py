@@ -22,7 +22,7 @@ from beam_pipes.loader.prefetch import OrderedPrefetcher, Waiting, join_saying_w
 from beam_pipes.map_style import DataLoader, Dataset
 from beam_pipes.map_style import workers as processes
 from beam_pipes.map_style import workers as threads
-from beam_pipes.on_device.lambda_loader import read_ahead
+from beam_pipes.on_device.ahead import read_ahead
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
 from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input

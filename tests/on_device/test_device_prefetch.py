@@ -12,7 +12,7 @@ import pytest
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.on_device.lambda_loader import PrefetchOptions, read_ahead
+from beam_pipes.on_device.ahead import PrefetchOptions, read_ahead
 
 #: Threads of iterators that other files left open.
 OLDER: set[threading.Thread] = set()
@@ -156,7 +156,7 @@ def test_a_consumer_in_a_forked_process_notices_that_the_thread_is_gone():
     program = """
 import os, time
 from beam_pipes.errors import LoaderError
-from beam_pipes.on_device.lambda_loader import read_ahead
+from beam_pipes.on_device.ahead import read_ahead
 
 def slow():
     yield 1
@@ -181,7 +181,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_process_ends_while_a_stage_is_open():
     program = """
-from beam_pipes.on_device.lambda_loader import read_ahead
+from beam_pipes.on_device.ahead import read_ahead
 stage = read_ahead(lambda item: item, read_ahead(abs, iter(int, 1), 2), 2, name="device")
 next(stage)
 """
