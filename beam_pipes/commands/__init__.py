@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.metadata
+import platform
 from collections.abc import Iterator, MutableMapping
-from typing import Any
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 import typer.main
@@ -96,8 +98,9 @@ class _Files(MutableMapping[str, Any]):
             if name not in SUMMARIES:
                 raise KeyError(name)
             function = f"{name.replace('-', '_')}_command"
-            chapter = importlib.import_module(f"{__name__}.{_CHAPTERS.get(name, name)}")
-            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            chapter = import_module(f"{__name__}.{_CHAPTERS.get(name, name)}")
+            # Help as plain text: a table cuts off words on narrow terminals, and markup swallows `[by suffix]`.
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
             alone.command(name)(getattr(chapter, function))
             self._made[name] = typer.main.get_command(alone)
         return self._made[name]
@@ -165,8 +168,19 @@ app = typer.Typer(
 )
 
 
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"beam-pipes {importlib.metadata.version('beam-pipes')}, Python {platform.python_version()}")
+        raise typer.Exit
+
+
 @app.callback()
-def _without_a_command(context: typer.Context) -> None:
+def _without_a_command(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
+    ] = False,
+) -> None:
     if context.invoked_subcommand is None:
         from beam_pipes.commands.start import show_what_is_here
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -322,6 +324,24 @@ def test_a_missing_option_shows_how_the_command_is_used(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Missing option '--to'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_help_is_whole_on_any_terminal(columns: str) -> None:
+    shown = CliRunner().invoke(app, ["tokens", "--help"], env={"COLUMNS": columns}).output
+    words = " ".join(shown.split())
+
+    assert "…" not in shown
+    assert (
+        "--parse-special / --no-parse-special" in words
+        and "csv, files, json, parquet, tar, text, tsv [by suffix]" in words
+    )
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == (
+        f"beam-pipes {importlib.metadata.version('beam-pipes')}, Python {platform.python_version()}\n"
+    )
 
 
 def test_help_starts_with_what_a_command_does_and_shows_an_example() -> None:
