@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 3870, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1920, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6307, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6322, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 9440, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -111,7 +111,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 16480, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 16491, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 85, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
@@ -144,7 +144,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3270,
+        3295,
         "the command line",
         ENGINE
         | SOURCES

@@ -71,6 +71,10 @@ def advice_if_not_utf8(beginning: bytes) -> str:
     return f". It begins as {wide} does, without a byte order mark: {advice}"
 
 
+def _begins_as(codec: str, beginning: bytes) -> bool:
+    return any(what.startswith(f"{codec} ") and pattern.match(beginning) for pattern, what, _ in _BEGINNINGS)
+
+
 def _wide_encoding(beginning: bytes) -> str | None:
     """The encoding of text in UTF-16 or UTF-32 without a byte order mark.
 
@@ -287,9 +291,13 @@ def decompressed(chunks: Iterator[bytes], *, codec: str | None, file: str, size:
     }
     step = steps[codec]
     consumed = 0
+    beginning = b""
     decoder: _Decoder | None = None
 
     def damaged(reason: object) -> SourceError:
+        if beginning and not _begins_as(codec, beginning):
+            advice = advice_if_not_utf8(beginning) or ". Take the suffix off its name if it is not compressed"
+            return SourceError(f"input {file} is not {codec} data, as its name says{advice}", file=file, offset=0)
         return SourceError(
             f"input {file} is damaged: {codec} data breaks off or is invalid near byte {consumed}: {reason}",
             file=file,
@@ -298,6 +306,7 @@ def decompressed(chunks: Iterator[bytes], *, codec: str | None, file: str, size:
 
     for chunk in chunks:
         data = chunk
+        beginning = beginning or chunk[:_LOOKED_AT]
         while data:
             if decoder is None:
                 if consumed and data[0] == 0:  # zeros between members, and after the last one, are legal

@@ -76,6 +76,7 @@ FEATURES = (
     ("TIFF", "grey of 12 bits", "the upper 8 bits", "arithmetic"),
     ("TIFF", "floats, signed or 32-bit integers", "refused", "–"),
     ("TIFF", "colours of floats, other numbers of channels", "refused", "–"),
+    ("TIFF", "compressed by WebP, LERC, JPEG 2000 or JPEG XL", "refused", "–"),
     ("AVIF, BMP, GIF, WebP", "all that Pillow reads", "read", "Pillow"),
 )
 _ORIENTATION = 0x0112
@@ -136,7 +137,11 @@ def decode(
     except MemoryError:
         raise
     except Exception as error:  # of many classes: some of Pillow's readers pass on errors of zlib or struct
-        raise ValueError(f"the {name} file of {len(data)} bytes is damaged: {error}") from error
+        unread = _COMPRESSIONS.get(getattr(file, "tag_v2", {}).get(_COMPRESSION, 0))
+        what = (
+            "damaged" if unread is None else f"compressed by {unread}, which Pillow does not decode in TIFF. {_TO_PNG}"
+        )
+        raise ValueError(f"the {name} file of {len(data)} bytes is {what}: {error}") from error
     image = _converted(file, space, background, deep=deep)
     if file.format == "TIFF":  # already turned by Pillow on loading
         return image if upright else turned(image, _BACK.get(orientation, orientation))
@@ -297,6 +302,11 @@ def _variant_of_tiff(data: memoryview) -> str:
 
 
 _NUMBERS = {1: "unsigned", 2: "signed", 3: "float", 5: "complex", 6: "complex float"}
+
+
+# Compressions of TIFF that Pillow's wheels lack.
+_COMPRESSION = 259
+_COMPRESSIONS = {34712: "JPEG 2000", 34887: "LERC", 50001: "WebP", 50002: "JPEG XL", 52546: "JPEG XL"}
 
 
 def _check_numbers(file: Any, name: str) -> None:

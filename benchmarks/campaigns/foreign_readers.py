@@ -17,6 +17,7 @@ import gzip
 import io
 import json
 import lzma
+import subprocess
 import tarfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import scipy.io.wavfile
 import soundfile
+import zstandard
 from PIL import Image, ImageOps
 
 from beam_pipes.errors import BeamPipesError
@@ -148,6 +150,8 @@ def _our_image(path: Path) -> object:
 def _their_image(path: Path) -> object:
     with Image.open(path) as file:
         upright = ImageOps.exif_transpose(file)
+        if file.mode.startswith("I;16"):  # which Pillow clips at 255 when it converts it: the upper 8 bits
+            upright = Image.fromarray((np.asarray(upright).astype(np.uint16) >> 8).astype(np.uint8))
         over_white = upright.convert("RGB")
         if upright.has_transparency_data:
             colours = upright.convert("RGBA")
@@ -166,9 +170,23 @@ def _our_sound(path: Path) -> object:
 
 
 def _their_sound(path: Path) -> object:
+    if soundfile.info(path).frames >= _NO_LENGTH:  # of FLAC that was written to a pipe, which soundfile.read refuses
+        return _by_ffmpeg(path)
     samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     audio = samples.mean(axis=1, dtype=np.float32) if samples.shape[1] > 1 else samples[:, 0]
     return {"rate": rate, "samples": samples, "audio": audio, "other": _by_scipy(path, samples)}
+
+
+_NO_LENGTH = 1 << 62
+
+
+def _by_ffmpeg(path: Path) -> object:
+    about = soundfile.info(path)
+    command = ["ffmpeg", "-v", "error", "-i", str(path), "-f", "f32le", "-"]
+    content = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL).stdout
+    samples = np.frombuffer(content, np.float32).reshape(-1, about.channels)
+    audio = samples.mean(axis=1, dtype=np.float32) if about.channels > 1 else samples[:, 0]
+    return {"rate": about.samplerate, "samples": samples, "audio": audio, "other": samples}
 
 
 def _by_scipy(path: Path, otherwise: Any) -> Any:
@@ -325,7 +343,7 @@ def _decoded(line: bytes) -> str | Bad:
 
 
 def _decompressed(path: Path) -> bytes:
-    opener = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(path.suffix, open)
+    opener = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstandard.open}.get(path.suffix, open)
     with opener(path, "rb") as file:  # type: ignore[operator]
         content: bytes = file.read()
         return content
@@ -338,7 +356,8 @@ def _our_samples(path: Path) -> object:
 def _their_samples(path: Path) -> object:
     samples: list[Any] = []
     before = None
-    with tarfile.open(path) as archive:
+    content = io.BytesIO(_decompressed(path)) if path.suffix == ".zst" else None  # which tarfile does not know yet
+    with tarfile.open(path, fileobj=content) as archive:
         for member in archive:
             folder, slash, name = member.name.rpartition("/")
             stem, _, extension = name.partition(".")

@@ -20,9 +20,10 @@ from beam_pipes import Cache
 from beam_pipes.commands import app
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.tasks.vocabularies import ByteVocabulary
-from benchmarks.campaigns import foreign_readers
+from benchmarks.campaigns import foreign_readers, foreign_writers
 from benchmarks.campaigns.foreign_corpora import CORPORA, ON_PURPOSE, ForeignFile, chosen, files_of
 from benchmarks.campaigns.foreign_readers import READERS, Bad, compared, difference_of
+from benchmarks.campaigns.foreign_writers import WRITERS, Writer
 
 NUMBER = 60
 
@@ -197,3 +198,30 @@ def test_tokens(files: list[ForeignFile]) -> None:
     lines = READERS["text"][1](path)
     assert len(lines) > 50
     assert [each["tokens"].tolist() for each in found] == [ByteVocabulary().encode(line) for line in lines]
+
+
+# Programs that write files.
+
+
+def test_programs_that_are_not_there_are_named_with_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    files, outcomes = foreign_writers.written(tmp_path / "made")
+
+    assert files == [] and len(outcomes) == len(WRITERS)
+    assert outcomes["vips (image)"] == "not installed: apt-get install libvips-tools"
+    assert outcomes["sox (sound)"] == "not installed: apt-get install sox libsox-fmt-all"
+
+
+def test_every_choice_of_a_command_is_run_and_its_file_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a program that is on every machine."""
+    copying = Writer("cp", "coreutils", "image", ("-[p|-wrong] {[rgb8|grey16].png} {out.png}",))
+    monkeypatch.setattr(foreign_writers, "WRITERS", (copying,))
+
+    files, outcomes = foreign_writers.written(tmp_path)
+
+    assert [file.name for file in files] == ["cp/-p rgb8.png 000.png", "cp/-p grey16.png 001.png"]
+    assert outcomes == {"cp (image)": "2 files, 2 commands refused"}
+    assert [compared(file).what for file in files] == ["equal", "equal"]

@@ -231,6 +231,24 @@ def test_a_file_whose_name_does_not_say_that_it_is_compressed(
             raise batch.bad[0].error
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "a.txt.bz2",
+            gzip.compress(b"a\n"),
+            "is not bzip2 data, as its name says. It begins as gzip data do: give",
+        ),
+        ("a.txt.gz", b"to be\n", "is not gzip data, as its name says. Take the suffix off its name if it is not comp"),
+        ("a.txt.zst", b"to be\n", "is not zstd data, as its name says. Take the suffix off its name if it is not comp"),
+    ],
+)
+def test_a_file_that_is_not_compressed_as_its_name_says(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=f"input {name} {words}"):
+        records(TextLines(tmp_path / name), plan_of(TextLines(tmp_path / name), 1 << 20).shards)
+
+
 @pytest.mark.parametrize("text", ["to be\n", "\u0431\u044b\u0442\u044c \u0438\u043b\u0438\r\n" * 3, "caf\xe9"])
 @pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
 def test_wide_text_is_known_with_and_without_a_byte_order_mark(text: str, encoding: str) -> None:

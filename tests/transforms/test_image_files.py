@@ -210,6 +210,16 @@ def test_files_without_pixels_of_8_or_16_bits_are_refused_in_words(data: bytes, 
         decode(memoryview(data))
 
 
+def test_a_tiff_of_a_compression_that_pillow_lacks_is_not_called_damaged() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (40, 30)).save(file, "TIFF", compression="tiff_lzw")
+    lzw, webp = (b"\x03\x01\x03\0\x01\0\0\0" + value.to_bytes(4, "little") for value in (5, 50001))
+    data = file.getvalue().replace(lzw, webp)
+
+    with pytest.raises(ValueError, match="is compressed by WebP, which Pillow does not decode in TIFF. Conv"):
+        decode(memoryview(data))
+
+
 def test_processes_of_jpeg_that_are_not_decoded_are_reported_from_damage() -> None:
     jpeg = written("JPEG", mode="L")
     at = jpeg.index(b"\xff\xc0")

@@ -44,7 +44,7 @@ UNREAD_KINDS = {
     b"wvpk": "WavPack",
     b"MAC ": "Monkey's Audio",
 }
-_UNREAD = re.compile(b"|".join([*map(re.escape, UNREAD_KINDS), rb"....ftyp", rb"\xff[\xf0\xf1\xf8\xf9]"]), re.DOTALL)
+_MORE = {"MPEG-4 or AAC": rb"....ftyp|\xff[\xf0\xf1\xf8\xf9]", "FLAC in OGG": rb"OggS.{23,40}\x7fFLAC"}
 # Programs that write to a pipe do not know the length, and state an impossible one or none.
 _NO_LENGTH = 0x7FFF_0000
 _UNKNOWN_FRAMES = 1 << 62
@@ -99,8 +99,11 @@ def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
             if file.format == "FLAC":
                 samples = _samples_of_flac(file, content, name)
             else:
-                file.seek(0)  # as `soundfile.read` does: the MP3 decoder rounds differently after a seek
-                samples = file.read(dtype="int16" if exact and not is_float else "float32", always_2d=True)
+                if file.seekable():
+                    file.seek(0)  # as `soundfile.read` does: the MP3 decoder rounds differently after a seek
+                samples = file.read(
+                    frames_of(file), dtype="int16" if exact and not is_float else "float32", always_2d=True
+                )
             check_whole(content, file, len(samples), name)
             rate, subtype = int(file.samplerate), str(file.subtype)
     except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
@@ -123,6 +126,11 @@ def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
     elif samples.dtype == np.int32:
         samples = np.multiply(samples, np.float32(2.0**-31), dtype=np.float32)
     return Sound(samples=samples, rate=rate, subtype=subtype)
+
+
+def frames_of(file: Any) -> int:
+    """What `file.read` wants as a number of frames: of GSM all of them, as it cannot seek; else -1, up to the end."""
+    return -1 if file.seekable() else int(file.frames)
 
 
 def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: int | None = None) -> tuple[Wave, int]:
@@ -167,10 +175,11 @@ def convert(name: str) -> str:
 
 
 def _if_unread(content: bytes, name: str) -> str:
-    found = _UNREAD.match(content)
-    if found is None:
+    kinds = [kind for magic, kind in UNREAD_KINDS.items() if content.startswith(magic)]
+    kinds += [kind for kind, pattern in _MORE.items() if re.match(pattern, content, re.DOTALL)]
+    if not kinds:
         return ""
-    kind = next((kind for magic, kind in UNREAD_KINDS.items() if content.startswith(magic)), "MPEG-4 or AAC")
+    kind = kinds[0]
     return f" It is {kind}, which libsndfile does not decode. {convert(name if ' bytes' not in name else 'clip.m4a')}"
 
 

@@ -19,7 +19,7 @@ from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.transforms.audio.sound_files import check_single, check_whole
+from beam_pipes.transforms.audio.sound_files import check_single, check_whole, frames_of
 from beam_pipes.transforms.audio.spectra import SCALES, triangles
 from beam_pipes.transforms.operators.arrays import Mapped, cast_to, opencv, placed_like, saturated, scratch
 
@@ -291,7 +291,7 @@ class Audio(Operator):
             check_single(content, name)
             with soundfile.SoundFile(io.BytesIO(content)) as file:
                 rate = file.samplerate
-                wave = file.read(dtype=self.read_as(file, sample_rate), always_2d=True)
+                wave = file.read(frames_of(file), dtype=self.read_as(file, sample_rate), always_2d=True)
                 check_whole(content, file, len(wave), name)
         except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
             raise ValueError(f"the sound file of {data.size} bytes cannot be decoded: {error}") from error
