@@ -48,7 +48,7 @@ ROOMS: dict[str, Room] = {
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
     "cache": Room(1, 3870, "reading a cache: snapshots, splits, columns, mapped shards", REST),
-    "engine": Room(1, 1920, "graphs of units, their execution, statistics", CACHE),
+    "engine": Room(1, 1930, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6322, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),

@@ -76,6 +76,7 @@ class UnitRunner:
         # The object that is run in the end, if the stage stands for another one.
         self._runs: object = None if getattr(stage, "is_shared", False) else getattr(stage, "stands_for", stage)
         self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
+        self._without_output = unit.name, NO_OUTPUT
         self._full_names: dict[str, str] = {}
         self._most_inputs: int | None = None
         #: Whether nothing needs a record's inputs after this unit, so that they may be released once used.
@@ -230,6 +231,10 @@ class UnitRunner:
     ) -> None:
         """Books what one call returned, and adds its values to `made`, by output."""
         left, context = self._left, self._context
+        if type(produced) is list and not (produced or left or context.counted or self._asks_stats) and self._is_single:
+            account.dropped[NO_OUTPUT] = account.dropped.get(NO_OUTPUT, 0) + 1
+            batch.drops.setdefault(index, []).append(self._without_output)
+            return
         # A list that the stage keeps has more references than the caller's variable, this one and the count itself.
         is_kept = getrefcount(produced) > 3
         count = 0
@@ -254,7 +259,9 @@ class UnitRunner:
             count = len(produced)
             if count:
                 made.setdefault(None, []).extend(
-                    map(owned, produced) if is_kept else [taken(one, 2) for one in produced]
+                    map(owned, produced)
+                    if is_kept
+                    else [one if type(one) in UNCHANGEABLE else taken(one, 2) for one in produced]
                 )
         if self._asks_stats:
             self._ask_stats(account)
@@ -265,7 +272,7 @@ class UnitRunner:
         # The last reason counts if a stage called `drop` more than once and returned nothing.
         if not count:
             (reason,) = left.get("_drops", (NO_OUTPUT,))[-1:]
-            _count((reason,), account.dropped)
+            account.dropped[reason] = account.dropped.get(reason, 0) + 1
             batch.drops.setdefault(index, []).append((self.name, reason))
             return
         if "_drops" in left:

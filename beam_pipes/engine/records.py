@@ -274,8 +274,8 @@ class Batch:
             self.column(ref)
         return self.columns
 
-    def copy(self: B) -> B:
-        """A copy of the batch to work on; values are shared.
+    def copy(self: B, account: Account | None = None) -> B:
+        """A copy of the batch to work on, with its own `account` or a copy; values are shared.
 
         A runner that retries a bundle in the same process hands out the same objects again.
         """
@@ -284,8 +284,10 @@ class Batch:
         made.columns, made.tables = {ref: list(column) for ref, column in self.columns.items()}, dict(self.tables)
         made.failures = dict(self.failures)
         made.drops = {index: list(drops) for index, drops in self.drops.items()}
-        made.account = Account()
-        made.account.merge_from(self.account)
+        if account is None:
+            account = Account()
+            account.merge_from(self.account)
+        made.account = account
         return made
 
     def __getstate__(self) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from beam_pipes.engine.account import NO_OUTPUT
@@ -252,28 +252,19 @@ class FunctionStage(Pipeline, Generic[P, R]):
         if not self.gives.several:
             return [self._fields(produced)] if self.gives_fields else [produced]
         outputs: list[object] = []
-        is_list = isinstance(produced, list | tuple)
-        one: object = None
-        values = iter(self._each(produced))
-        while True:
-            try:
-                one = None  # no reference here while the next one is made
-                one = next(values)
-            except StopIteration as stop:
-                one, values = stop.value, iter(())  # of a generator: `return drop("reason")`
-                if one is None:
-                    return outputs
+        is_list, gives_fields = isinstance(produced, list | tuple), self.gives_fields
+        for one in _with_result(produced) if type(produced) is types.GeneratorType else self._each(produced):
             if type(one) is Drop:
                 _leave(one, context)
             elif one is not None:
-                if self.gives_fields:
+                if gives_fields:
                     one = self._fields(one)
                 # A generator may refill what it yields; for the items of a list, the engine sees who holds them.
                 outputs.append(one if is_list or type(one) in UNCHANGEABLE else taken(one))
+            one = None  # no reference here while the next one is made
+        return outputs
 
     def _each(self, produced: object) -> Iterable[object]:
-        if type(produced) is types.GeneratorType:
-            return produced
         if isinstance(produced, str | bytes | Mapping) or not isinstance(produced, Iterable):
             raise InvalidTransformOutputException(
                 f"stage {self.name!r}: several outputs are annotated, one after the other, got {brief(produced)}. "
@@ -493,6 +484,12 @@ def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[
             "told apart from its data."
         )
     return (BatchedFunctionStage if batched else FunctionStage)(function)
+
+
+def _with_result(generator: Generator[object, None, object]) -> Iterator[object]:
+    """What a generator yields, and then what it returns, if anything: `return drop("reason")`."""
+    if (result := (yield from generator)) is not None:
+        yield result
 
 
 def _leave(dropped: Drop, context: RecordContext | None) -> None:
