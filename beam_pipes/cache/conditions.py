@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beam_pipes.checks import known
 from beam_pipes.errors import SpecError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.spec import ExampleSpec, FeatureSpec
@@ -232,11 +233,8 @@ class Condition:
         name = node.id
         if name.startswith(_PLACEHOLDER):
             name = self._names[int(name.removeprefix(_PLACEHOLDER))]
-        if name not in self._spec:
-            raise SpecError(
-                f"where({self.text!r}): there is no feature {name!r}. The features are: {', '.join(self._spec)}.",
-                feature=name,
-            )
+        where = f"where({self.text!r})"
+        known(name, among=self._spec, what="feature", where=where, error=SpecError, feature=name)
         spec = self._spec[name]
         if length:
             if not spec.shape and not spec.is_text:

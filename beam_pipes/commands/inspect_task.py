@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from beam_pipes.checks import known
 from beam_pipes.errors import BeamPipesError, UnknownNameError
 from beam_pipes.extras import require
 from beam_pipes.tasks import Task
@@ -209,8 +210,7 @@ def trace_task(
     Raises:
         UnknownNameError: the task has no such split.
     """
-    if split not in task.splits:
-        raise UnknownNameError(f"task '{task.name}' has no split '{split}'; it has: {', '.join(task.splits)}")
+    known(split, among=task.splits, what="split", where=f"task {task.name!r}", error=UnknownNameError)
     shards = (example for shard in task.source.list_shards(split) for example in task.source.read_shard(split, shard))
     examples: list[RawExample] = list(itertools.islice(shards, num_examples))
     stages = [TracedStage(RAW, list(examples))]

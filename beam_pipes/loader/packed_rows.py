@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import known
 from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.batches import Batch, ranges
@@ -271,12 +272,8 @@ class PackedRows(Rows):
             )
         if options.ragged != "pad" or options.pad_to is not None:
             raise LoaderError("packed rows have the plan's sequence length; leave out ragged= and pad_to=")
-        unknown = sorted(set(options.features or ()) - set(plan.features))
-        if unknown:
-            raise LoaderError(
-                f"the packing plan has no feature {unknown[0]!r}; it has: {', '.join(plan.features)}",
-                feature=unknown[0],
-            )
+        for name in options.features or ():
+            known(name, among=plan.features, what="feature", where="packing plan", error=LoaderError, feature=name)
         super().__init__(plan.split, len(plan), options.features or plan.features, options.pad_value)
         self._plan = plan
         self.draws_anew = plan.reshuffle_each_iteration

@@ -19,7 +19,7 @@ import numpy as np
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.cache.reader import Cache, open_split
 from beam_pipes.cache.split import Split
-from beam_pipes.checks import choice
+from beam_pipes.checks import choice, known
 from beam_pipes.errors import LoaderError, SplitNotFoundError
 from beam_pipes.format.message_features import MessageDecoder
 from beam_pipes.format.spec import DecodedExample, FeatureSpec, Record
@@ -114,11 +114,8 @@ class PaddedSplit:
         if not self.sequence_lengths:
             raise LoaderError("sequence_lengths={} names no feature; pass {name: length}, or None for a length")
         for name, length in self.sequence_lengths.items():
-            if name not in self.split.spec:
-                raise LoaderError(
-                    f"split {self.split.name!r} has no feature {name!r}; it has: {', '.join(sorted(self.split.spec))}",
-                    feature=name,
-                )
+            where = f"split {self.split.name!r}"
+            known(name, among=sorted(self.split.spec), what="feature", where=where, error=LoaderError, feature=name)
             spec = self.split.spec[name]
             if length is not None and spec.shape[:1] not in ((None,), (length,)):
                 raise LoaderError(
@@ -189,12 +186,9 @@ def random_access(
     one where worker processes are spawned.
     """
     split = one_split(split, "random_access")
-    unknown = sorted(set(features or ()) - set(split.spec))
-    if unknown:
-        raise LoaderError(
-            f"split {split.name!r} has no feature {unknown[0]!r}; it has: {', '.join(sorted(split.spec))}",
-            feature=unknown[0],
-        )
+    for name in features or ():
+        where = f"split {split.name!r}"
+        known(name, among=sorted(split.spec), what="feature", where=where, error=LoaderError, feature=name)
     return RandomAccess(split, None if features is None else tuple(features), transform)
 
 
@@ -260,6 +254,5 @@ def open_remote(
     no cache or no such split, `LoaderError` for a bound below the largest shard.
     """
     cache = Cache.open(path, local_directory=local_directory, max_local_bytes=max_bytes, storage=storage)
-    if split not in cache.splits:
-        raise SplitNotFoundError(f"{path} has no split {split!r}; it has: {', '.join(cache.splits)}", path=path)
+    known(split, among=cache.splits, what="split", where=str(path), error=SplitNotFoundError, path=path)
     return cache[split]

@@ -12,6 +12,7 @@ import numpy as np
 
 from beam_pipes.cache.columns import PadTo, padded_shape
 from beam_pipes.cache.regions import ArenaValues
+from beam_pipes.checks import known
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.format import dtypes
 from beam_pipes.format.dtypes import Array
@@ -173,12 +174,9 @@ class SplitRows(Rows):
 
     def __init__(self, split: ReadSplit, options: GatherOptions) -> None:
         self._identity = Identity.of_split(split)
-        unknown = sorted(set(options.features or ()) - set(split.spec))
-        if unknown:
-            raise LoaderError(
-                f"split {split.name!r} has no feature {unknown[0]!r}; it has: {', '.join(sorted(split.spec))}",
-                feature=unknown[0],
-            )
+        where = f"split {split.name!r}"
+        for name in options.features or ():
+            known(name, among=sorted(split.spec), what="feature", where=where, error=LoaderError, feature=name)
         super().__init__(split, len(split), options.features or tuple(split.spec), options.pad_value)
         self._options = dataclasses.asdict(options)
         if options.features is not None:

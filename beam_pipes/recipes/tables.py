@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from beam_pipes.analysis import Result
+from beam_pipes.checks import known
 from beam_pipes.engine.records import Table
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES
@@ -352,10 +353,8 @@ def _chosen(
     """Column → dtype of what is stored. `may_skip_others`: rows that were not sampled may have more columns."""
     checked = [column for column, dtype in given.items() if dtype != "skip" or not may_skip_others]
     for option, column in (("label", label), ("by", by), *(("types", column) for column in checked)):
-        if column is not None and column not in inferred:
-            raise DeclarationError(
-                f"{option}: there is no column {column!r}; there are {', '.join(inferred) or 'none'}."
-            )
+        if column is not None:
+            known(column, among=inferred, what="column", where=option)
     for column, dtype in given.items():
         if is_text and dtype.endswith("[]"):
             raise DeclarationError(

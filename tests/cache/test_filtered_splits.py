@@ -114,7 +114,7 @@ def test_conditions_choose_the_records_that_meet_them(split: Split, condition: s
         ),
         ("lang == 'en' AND n > 1", "this is not a condition: invalid syntax"),
         ("score < 1e400", "is more than a float holds"),
-        ("m > 3", "there is no feature 'm'. The features are: keep, lang, n, raw, score, text/part, tokens."),
+        ("m > 3", "there is no feature 'm'. There are: keep, lang, n, raw, score, text/part, tokens."),
         ("tokens > 3", r"the feature 'tokens' has the shape \(None,\), and a condition compares one value a record."),
         ("len(n) > 3", r"the feature 'n' is a scalar and has no len\(\). Compare the value itself."),
         ("lang > 3", "lang > 3: compares a text with a number."),

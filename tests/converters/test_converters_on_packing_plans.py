@@ -149,5 +149,5 @@ def test_parts_that_are_no_sequences_are_refused(split, part):
 
 
 def test_a_joined_split_offers_only_what_is_joined(split):
-    with pytest.raises(TaskError, match="has no feature 'suffixes'; it has: targets, inputs_ends"):
+    with pytest.raises(TaskError, match="there is no feature 'suffixes'. There are: targets, inputs_ends"):
         JoinedSplit(split).lengths("suffixes")

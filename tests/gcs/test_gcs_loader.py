@@ -92,7 +92,7 @@ def test_a_network_that_breaks_changes_no_batch(caches, tmp_path, emulator, monk
 def test_bounds_and_damage_are_reported(caches, tmp_path):
     with pytest.raises(LoaderError, match="the largest shard of split 'train' has .* raise max_bytes"):
         Cache.open(caches[1], local_directory=tmp_path, max_local_bytes=100)["train"]
-    with pytest.raises(CacheNotFoundError, match="has no split 'test'; it has: eval, train, words"):
+    with pytest.raises(CacheNotFoundError, match="there is no split 'test'. .*There are: eval, train, words"):
         open_remote(caches[1], "test", local_directory=tmp_path, max_bytes=MIB)
     with pytest.raises(CacheNotFoundError, match="expected a cache, a directory with manifest.json, and there is none"):
         Cache.open(caches[1] + "-other")

@@ -366,7 +366,9 @@ def test_an_error_while_reading_reaches_the_consumer(tmp_path):
         ),
         pytest.param({"batch_size": 4, "features": "x"}, "a list of at least one name, got 'x'", id="features_text"),
         pytest.param(
-            {"batch_size": 4, "features": ["y"]}, r"has no feature 'y'; it has: flag, id, x", id="features_unknown"
+            {"batch_size": 4, "features": ["y"]},
+            r"there is no feature 'y'. There are: flag, id, x",
+            id="features_unknown",
         ),
         pytest.param({"batch_size": 4, "ragged": "cut"}, "ragged should be 'pad' or 'values', got 'cut'", id="ragged"),
         pytest.param({"batch_size": 4, "ragged": "values", "pad_to": 4}, "pad_to has no meaning", id="pad_to"),

@@ -65,7 +65,7 @@ def test_tensors_of_alike_inner_dimensions_are_laid_out(tmp_path):
     ("options", "words"),
     [
         ({"sequence_lengths": {}}, r"sequence_lengths=\{\} names no feature"),
-        ({"sequence_lengths": {"words": 3}}, "has no feature 'words'; it has: id, tokens"),
+        ({"sequence_lengths": {"words": 3}}, "there is no feature 'words'. There are: id, tokens"),
         (
             {"sequence_lengths": {"tokens": 3}, "overlong": "drop"},
             "overlong should be one of error, truncate, got 'drop'",

@@ -31,7 +31,7 @@ def test_features_and_transform_apply_to_every_way_of_reading(row_split):
     assert source[7] == {"id": 8}
     assert source.__getitems__([7, 8]) == [{"id": 8}, {"id": 9}]
     assert [example["id"] for example in source] == list(range(1, 101))
-    with pytest.raises(LoaderError, match="has no feature 'y'; it has: flag, id, x"):
+    with pytest.raises(LoaderError, match="there is no feature 'y'. There are: flag, id, x"):
         random_access(row_split, features=["y"])
 
 

@@ -151,7 +151,7 @@ def test_a_directory_too_small_for_two_windows_is_refused(far, tmp_path):
         next(iter(Loader(remote, batch_size=4, shuffle=BlockShuffle(window=4))))
     with pytest.raises(LoaderError, match="the largest shard of split 'train' has .* raise max_bytes"):
         open_remote(path, "train", local_directory=tmp_path, max_bytes=10, storage=FarStorage())
-    with pytest.raises(SplitNotFoundError, match="has no split 'test'; it has: train"):
+    with pytest.raises(SplitNotFoundError, match="there is no split 'test'. There are: train"):
         open_remote(path, "test", local_directory=tmp_path, max_bytes=10**6)
 
 

@@ -150,7 +150,7 @@ def test_a_column_of_json_after_the_sampled_rows_is_not_left_out_without_a_word(
     with pytest.raises(BuildError, match=re.escape(words)):
         build(table("a.jsonl").declaration(), to="cache", workers=1)
     assert [each["n"] for each in built(table("a.jsonl", types={"late": "skip"}))["train"]] == [1] * 100 + [2]
-    with pytest.raises(DeclarationError, match="types: there is no column 'late'; there are n."):
+    with pytest.raises(DeclarationError, match="types: there is no column 'late'. There are: n."):
         table("a.jsonl", types={"late": "str"})
 
 
@@ -357,9 +357,12 @@ def test_classes_are_of_labels_that_can_have_them() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label": "spec"}, "label: there is no column 'spec'; there are length, wings, zip, is_big, species."),
-        ({"by": "x", "splits": {"train": 1.0}}, "by: there is no column 'x'; there are length,"),
-        ({"types": {"x": "int8"}}, "types: there is no column 'x'; there are length,"),
+        (
+            {"label": "spec"},
+            "label: there is no column 'spec'. Did you mean 'species'? There are: length, wings, zip, is_big, species.",
+        ),
+        ({"by": "x", "splits": {"train": 1.0}}, "by: there is no column 'x'. There are: length,"),
+        ({"types": {"x": "int8"}}, "types: there is no column 'x'. There are: length,"),
         ({"types": {"zip": "int65"}}, "types: 'int65' of the column 'zip' is no dtype. Choose one of: bool, int8,"),
         ({"label": "zip", "types": {"zip": "skip"}}, "label: the column 'zip' is skipped by its type. Keep it."),
         ({"format": "tsv", "delimiter": ";"}, "delimiter is for CSV, and these files are tsv. Omit it."),

@@ -415,7 +415,7 @@ def test_requests_that_a_task_does_not_allow_are_refused() -> None:
     shuffles_itself._performs_internal_shuffling = True
     allowed = declared(shuffle_buffer_size=None, source=shuffles_itself)
     assert len(list(allowed.get_dataset(shuffle_buffer_size=9))) == len(list(allowed.examples(shuffle=True))) == 1
-    with pytest.raises(TaskError, match="Task 't' has no split 'nosplit'; it has: train, test"):
+    with pytest.raises(TaskError, match="task 't': there is no split 'nosplit'. There are: train, test"):
         declared().get_dataset(split="nosplit")
     for ask in (declared().get_dataset, declared().examples):
         with pytest.raises(TaskError, match="'t': num_epochs should be a whole number, 0 or more, .* got -1"):
@@ -509,7 +509,7 @@ def test_sources_name_what_is_wrong(tmp_path) -> None:
 
     with pytest.raises(TaskError, match="Dataset has too few files to shard. 1 files vs 3 shards requested."):
         source.get_dataset("train", shard_info=ShardInfo(0, 3))
-    with pytest.raises(UnknownNameError, match="no split 'test' in .*; it has: train"):
+    with pytest.raises(UnknownNameError, match=": there is no split 'test'. There are: train"):
         source.get_dataset("test")
     missing = TextLineDataSource({"train": str(tmp_path / "nope*")})
     message = r"No file is found for the file pattern: .*nope\*. Check the path, or leave out the split 'train'"

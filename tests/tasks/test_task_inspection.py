@@ -88,7 +88,7 @@ def test_a_step_that_raises_is_shown_and_ends_the_trace() -> None:
     assert [stage.title for stage in stages] == ["raw", "step 0: sentences", "step 1: breaks"]
     assert stages[-1].error is not None and "ValueError: an <unclear> example" in stages[-1].error
     assert inspect_task(make(breaks)).stages[-1].error is not None
-    with pytest.raises(UnknownNameError, match="task 'inspected' has no split 'test'; it has: train"):
+    with pytest.raises(UnknownNameError, match="task 'inspected': there is no split 'test'. There are: train"):
         trace_task(make(sentences), "test")
 
 

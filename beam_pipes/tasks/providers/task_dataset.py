@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from beam_pipes.checks import known
 from beam_pipes.errors import TaskError, logger
 from beam_pipes.extras import TfDataset, tensorflow
 from beam_pipes.tasks.providers.options import LoadOptions, is_whole
@@ -113,12 +114,8 @@ def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:
 
 
 def check_split(task: DeclaredTask, source: DataSourceInterface, split: str) -> None:
-    if split not in source.splits:
-        raise TaskError(
-            f"Task '{task.name}' has no split '{split}'; it has: {', '.join(source.splits)}",
-            task=task.name,
-            split=split,
-        )
+    where = f"task {task.name!r}"
+    known(split, among=source.splits, what="split", where=where, error=TaskError, task=task.name, split=split)
 
 
 def shared_dataset(source: DataSourceInterface, options: LoadOptions) -> TfDataset:

@@ -6,6 +6,7 @@ import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from beam_pipes.checks import known
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.extras import TfDataset
 from beam_pipes.tasks.steps.examples import RawExample, examples_from_dataset
@@ -149,8 +150,7 @@ class DataSource(DatasetProviderBase):
             raise UnknownNameError(f"split '{split}' of {self!r} has no shard {shard!r}", name=shard) from None
 
     def _check_split(self, split: str) -> None:
-        if split not in self.splits:
-            raise UnknownNameError(f"no split '{split}' in {self!r}; it has: {', '.join(self.splits)}", name=split)
+        known(split, among=self.splits, what="split", where=repr(self), error=UnknownNameError, name=split)
 
 
 class LibrarySource(DataSource):

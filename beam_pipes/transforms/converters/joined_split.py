@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.checks import known
 from beam_pipes.errors import TaskError
 from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.loader.columns import Column, columns_of
@@ -147,5 +148,4 @@ class JoinedSplit:
         return feature == "targets" or feature in self._ends
 
     def _check(self, feature: str) -> None:
-        if feature not in self.features:
-            raise TaskError(f"{self!r} has no feature {feature!r}; it has: {', '.join(self.features)}", feature=feature)
+        known(feature, among=self.features, what="feature", where=repr(self), error=TaskError, feature=feature)
