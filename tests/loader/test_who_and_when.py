@@ -19,7 +19,7 @@ from beam_pipes.errors import (
     UnboundedLoaderError,
     UnknownRecordError,
 )
-from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, RateSchedule, pack
+from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, RateSchedule, Windows, pack
 from beam_pipes.loader.from_state import loader_from_state
 
 
@@ -48,7 +48,12 @@ def loader_of(train, other, kind, exhausted, **options):
         "split": train,
         "packed": packed,
         "packed anew": pack(train, sequence_length=24, feature="tokens", seed=3, reshuffle_each_iteration=True),
+        "windows": Windows(train, offsets={"tokens": range(-1, 3)}, stride=2),
+        "windows of steps": Windows(train, offsets={"number": range(-1, 2)}, by="number"),
         "mixture": Mixture([(train, 2), (other, 1)], exhausted=exhausted),
+        "windows mixture": Mixture(
+            [(Windows(each, future=3, stride=4, ends="fill"), 1) for each in (train, other)], exhausted=exhausted
+        ),
         "packed mixture": Mixture(
             [(packed, 3), (pack(other, sequence_length=24, feature="tokens"), 1)], exhausted=exhausted
         ),
@@ -80,7 +85,10 @@ def test_who_is_in_a_row_is_told_of_the_packing_of_that_epoch(train):
 
 
 @given(
-    kind=st.sampled_from(["split", "packed", "packed anew", "mixture", "packed mixture"]),
+    kind=st.sampled_from(
+        ["split", "packed", "packed anew", "mixture", "packed mixture"]
+        + ["windows", "windows of steps", "windows mixture"]
+    ),
     exhausted=st.sampled_from(["repeat", "stop", "drop"]),
     batch_size=st.integers(2, 9),
     seed=st.integers(0, 3),
@@ -89,9 +97,9 @@ def test_who_is_in_a_row_is_told_of_the_packing_of_that_epoch(train):
     blocks=st.booleans(),
     at=st.integers(0, 10**6),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_when_of_who_contains_the_step(train, other, kind, exhausted, batch_size, seed, hosts, last, blocks, at):
-    shuffle = BlockShuffle(window=3) if blocks and kind in ("split", "mixture") else True
+    shuffle = BlockShuffle(window=3) if blocks and "packed" not in kind else True
     loader = loader_of(
         train, other, kind, exhausted, batch_size=batch_size, seed=seed, epochs=2, last=last, shuffle=shuffle,
         host_index=0, host_count=hosts,
@@ -108,7 +116,9 @@ def test_when_of_who_contains_the_step(train, other, kind, exhausted, batch_size
         }
 
 
-@pytest.mark.parametrize("kind", ["split", "packed", "mixture", "packed mixture"])
+@pytest.mark.parametrize(
+    "kind", ["split", "packed", "mixture", "packed mixture", "windows of steps", "windows mixture"]
+)
 @pytest.mark.parametrize("exhausted", ["repeat", "stop", "drop"])
 def test_when_names_exactly_the_steps_at_which_who_names_the_record(train, other, kind, exhausted):
     loader = loader_of(
