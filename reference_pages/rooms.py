@@ -135,7 +135,7 @@ ROOMS: dict[str, Room] = {
     "export": Room(3, 725, "published snapshots in the formats of others", CACHE),
     "report": Room(
         3,
-        1870,
+        2160,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),
@@ -144,7 +144,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3295,
+        3400,
         "the command line",
         ENGINE
         | SOURCES

@@ -44,6 +44,7 @@ SUMMARIES = {
     "trace": "Run one source record through a declaration; show each stage's input, output, drops, counts and errors.",
     "who": "List the source records of a training step, using only the cache's index and the loader's state.",
     "when": "List the training steps that deliver a source record: the inverse of `who`.",
+    "forget": "Report what a run has read of some records, which checkpoint is clean, and what holds traces of them.",
     "takedown": "Hide source records from every reader at once, without a build. Their bytes stay on disk: "
     "see docs/takedown.md.",
     "export-dali-index": "Write a DALI index for every shard, so that DALI's reader can open the cache.",
@@ -68,6 +69,7 @@ _CHAPTERS = {
     "duplicates": "records",
     "export": "caches",
     "export-dali-index": "caches",
+    "forget": "loading",
     "gc": "caches",
     "images": "recipes",
     "jobs": "build",

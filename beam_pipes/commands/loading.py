@@ -1,4 +1,4 @@
-"""Commands about loading: `who`, `when` and `doctor-loader`.
+"""Commands about loading: `who`, `when`, `forget` and `doctor-loader`.
 
 They query a loader made from a saved state, or from equivalent options:
 
@@ -8,6 +8,7 @@ beam-pipes who cache --batch-size 32 --seed 7    → a loader with these options
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +31,7 @@ from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
 from beam_pipes.loader.mixture import RowSource
 from beam_pipes.loader.steps import Last
 from beam_pipes.storage.checked_json import strict_json
+from beam_pipes.storage.local import writing_to
 from beam_pipes.telemetry import diagnose_loader
 
 if TYPE_CHECKING:
@@ -237,6 +239,81 @@ def _in_words(record: str, found: list[RowPlace], loader: Loader, epochs: int, l
     if len(found) > delivered:
         text += f"; {len(found) - delivered} more before it was taken down"
     return text + "."
+
+
+@with_groups
+def forget_command(
+    paths: Paths,
+    ids: Annotated[Path, typer.Option("--ids", help="file with one id per line: file@position, or a whole file")],
+    batch_size: BatchSize,
+    last_step: Annotated[
+        int | None, typer.Option("--last-step", min=0, help="last step that was trained [the one before --state]")
+    ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoints", help="steps of checkpoints, such as 1000,2000, or a directory with states of loaders"
+        ),
+    ] = None,
+    statement: Annotated[Path | None, typer.Option("--statement", help="file for the report as Markdown")] = None,
+    *,
+    run: Run,
+    reading: Reading,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Report what a run has read of some records, which checkpoint is clean, and what holds traces of them.
+
+    Nothing is changed: beam-pipes takedown hides the records. A checkpoint after 1000 steps has read steps 0 to 999.
+
+    Example: beam-pipes forget cache --ids ids.txt --state state.json --batch-size 32 --checkpoints 1000,2000
+    """
+    from beam_pipes.commands.records import read_ids
+    from beam_pipes.report import forgetting
+
+    loader = make_loader(paths, reading, run, batch_size=batch_size)
+    if last_step is None:
+        if run.state is None:
+            raise LoaderError("say up to which step the run was trained: --last-step, or its last state (--state).")
+        if loader.step == 0:
+            raise LoaderError(f"{str(run.state)!r} is the state of a run that has not read a step.")
+        last_step = loader.step - 1
+    made = forgetting(loader, paths, read_ids(ids), last_step=last_step, checkpoints=_checkpoints(checkpoints, loader))
+    if statement is not None:
+        with writing_to(statement):
+            statement.write_text(made.statement(), encoding="utf-8")
+    if as_json:
+        console.print_json(strict_json(made.to_json()))
+        return
+    for line in made.lines():
+        console.print(line, markup=False)
+
+
+def _checkpoints(given: str | None, loader: Loader) -> dict[int, str]:
+    """Steps done → name: from numbers, or from the states in a directory."""
+    if given is None:
+        return {}
+    steps = given.split(",")
+    if all(step.strip().isdecimal() for step in steps):
+        return {int(step): f"that of step {int(step):,}" for step in steps}
+    if not Path(given).is_dir():
+        raise LoaderError(
+            "--checkpoints should be steps, such as 1000,2000, or a directory with states of loaders (JSON), "
+            f"got {given!r}."
+        )
+    found: dict[int, str] = {}
+    for file in sorted(Path(given).rglob("*.json")):
+        try:
+            state = LoaderState.from_json(file.read_bytes())
+        except BeamPipesError:
+            continue  # other JSON of a checkpoint
+        other = copy.copy(loader)
+        other.restore(state)
+        found[other.step] = str(file.relative_to(given))
+    if not found:
+        raise LoaderError(
+            f"there is no state of a loader in {given!r}: JSON as json.dumps(loader.state_dict()) has it."
+        )
+    return found
 
 
 FRAMEWORKS = {"jax": "JaxDataLoader", "torch": "TorchDataLoader", "numpy": "NumpyDataLoader"}

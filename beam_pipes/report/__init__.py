@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from beam_pipes.report.difference import SnapshotDifference as SnapshotDifference
 from beam_pipes.report.difference import diff_caches as diff_caches
+from beam_pipes.report.forgetting import Forgetting as Forgetting
+from beam_pipes.report.forgetting import forgetting as forgetting
 from beam_pipes.report.language import Language as Language
 from beam_pipes.report.language import language_of as language_of
 from beam_pipes.report.page import REPORT as REPORT

@@ -232,7 +232,7 @@ def _change(
 ) -> TakedownReport:
     published = _published(path)
     # The published snapshot first: an id means what is there now, whatever was there before.
-    manifests = sorted(_manifests(path), key=lambda manifest: manifest.snapshot != published)
+    manifests = sorted(published_manifests(path), key=lambda manifest: manifest.snapshot != published)
     snapshots = {manifest.snapshot: SnapshotRecords.open(path, manifest) for manifest in manifests}
     for found in snapshots.values():
         takedowns = takedowns if found is None else found.bind(takedowns)
@@ -297,7 +297,7 @@ def _published_manifest(path: str | os.PathLike[str]) -> Manifest | None:
     return Manifest.from_bytes(storage.read_bytes(file), path=file) if storage.exists(file) else None
 
 
-def _manifests(path: str | os.PathLike[str]) -> Iterator[Manifest]:
+def published_manifests(path: str | os.PathLike[str]) -> Iterator[Manifest]:
     """The manifests of all published snapshots, current or not."""
     storage = storage_for(path)
     for snapshot in storage.list(os.path.join(path, SNAPSHOTS)):
