@@ -144,7 +144,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3400,
+        3420,
         "the command line",
         ENGINE
         | SOURCES
