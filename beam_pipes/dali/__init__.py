@@ -23,6 +23,7 @@ from beam_pipes.transforms.operators import families
 
 __all__ = [
     "Pipeline",
+    "auto_aug",
     "data_node",
     "fn",
     "math",
@@ -37,6 +38,10 @@ __all__ = [
 
 #: Module of DALI → module under beam_pipes → the names that it gives; `there=here` where they differ.
 NAMES: dict[str, dict[str, str]] = {
+    "auto_aug": {"": "auto_augment rand_augment trivial_augment"},
+    "auto_aug.auto_augment": {"beam_pipes.transforms.fn": "auto_augment auto_augment_image_net"},
+    "auto_aug.rand_augment": {"beam_pipes.transforms.fn": "rand_augment"},
+    "auto_aug.trivial_augment": {"beam_pipes.transforms.fn": "trivial_augment_wide"},
     "data_node": {"beam_pipes.graph": "DataNode newaxis"},
     "pipeline": {"beam_pipes.graph": "DataNode Pipeline do_not_convert experimental pipeline_def"},
     "plugin": {"": "base_iterator jax pytorch tf"},
@@ -71,7 +76,7 @@ def _module(name: str, names: dict[str, str]) -> ModuleType:
 
 
 _modules = {name: _module(name, names) for name, names in NAMES.items()}
-data_node, pipeline, plugin = (_modules[name] for name in ("data_node", "pipeline", "plugin"))
+auto_aug, data_node, pipeline, plugin = (_modules[name] for name in ("auto_aug", "data_node", "pipeline", "plugin"))
 _modules |= {"math": math, "pipeline.experimental": experimental, "tfrecord": tfrecord, "types": types}
 for _room in (fn, ops):
     for _family in ("", *(f".{one}" for one in families())):

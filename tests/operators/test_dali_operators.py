@@ -11,6 +11,7 @@ from dali_cases import CASES, batch_size, outputs_of, read_answers, write_files
 
 from beam_pipes.graph import Pipeline, types
 from beam_pipes.transforms import fn
+from beam_pipes.transforms.operators.image.policies import AUGMENTATIONS, Canvas, Magnitudes
 
 ANSWERS = read_answers()
 
@@ -19,7 +20,14 @@ ANSWERS = read_answers()
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("files")
     write_files(root)
-    return namespace.SimpleNamespace(fn=fn, types=types, math=fn.math, files=str(root))
+    return namespace.SimpleNamespace(fn=fn, types=types, math=fn.math, files=str(root), augment=augment)
+
+
+def augment(images: Any, name: str, magnitudes: Any, index: int, is_negative: bool) -> Any:
+    first, last, is_signed = magnitudes
+    shift = 1 if name in ("brightness", "contrast", "color") else 0
+    magnitude = Magnitudes(first, last, is_signed, shift).of(index, 11, is_negative)
+    return fn.python_function(images, function=lambda image: AUGMENTATIONS[name](image, magnitude, Canvas(), (1, 1)))
 
 
 @pytest.mark.parametrize("name", CASES)

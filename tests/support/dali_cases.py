@@ -70,6 +70,22 @@ def read_answers() -> dict[str, Any]:
     return made
 
 
+def augment(images: Any, name: str, magnitudes: Any, index: int, is_negative: bool) -> Any:
+    """One of DALI's augmentations, of bin `index` of 11; `magnitudes` are the first, the last, and whether signed."""
+    from nvidia.dali import fn, types
+    from nvidia.dali.auto_aug import augmentations
+    from nvidia.dali.auto_aug.core import signed_bin
+
+    first, last, is_signed = magnitudes
+    made = getattr(augmentations, f"{name}_no_shape" if name.startswith("translate") else name)
+    if first != last:
+        shifted = {"mag_to_param": augmentations.shift_enhance_range}
+        others = shifted if name in ("brightness", "contrast", "color") else {}
+        made = made.augmentation(mag_range=(first, last), randomly_negate=is_signed, **others)
+    sign = fn.random.uniform(values=[int(is_negative)], dtype=types.INT32)
+    return made(images, magnitude_bin=signed_bin(index, random_sign=sign), num_magnitude_bins=11)
+
+
 def main() -> None:
     """Records what DALI gives."""
     import types as namespace
@@ -79,7 +95,7 @@ def main() -> None:
 
     files = tempfile.TemporaryDirectory()
     write_files(Path(files.name))
-    modules = namespace.SimpleNamespace(fn=fn, math=math, types=types, files=files.name)
+    modules = namespace.SimpleNamespace(fn=fn, math=math, types=types, files=files.name, augment=augment)
     answers = {}
     for name, case in CASES.items():
         if sys.argv[1:] and not any(one in name for one in sys.argv[1:]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from dali_samples import GREY, PIXELS, REAL_PIXELS, SMOOTH, Case, draw
+from dali_samples import GREY, PIXELS, REAL_PIXELS, SMOOTH, Case, draw, smooth
 
 COLOURS: dict[str, list[dict[str, Any]]] = {
     "brightness": [{"brightness": 1.5}, {"brightness": 0.5, "brightness_shift": 0.1}],
@@ -203,6 +203,31 @@ IMAGES = {
         "HWC",
         rtol=1e-5,
         atol=3e-5,
+    ),
+    "auto_aug": Case(
+        lambda m, x: [
+            m.augment(x, name, magnitudes, index, is_negative)
+            for name, *magnitudes in (
+                ("translate_x", 0, 32, True),
+                ("translate_y", 0, 32, True),
+                ("shear_x", 0, 0.99, True),
+                ("shear_y", 0, 0.3, True),
+                ("rotate", 0, 135, True),
+                ("brightness", 0.01, 0.99, True),
+                ("contrast", 0.01, 0.99, True),
+                ("color", 0.01, 0.99, True),
+                ("sharpness", 0.01, 0.99, True),
+                ("posterize", 8, 2, False),
+                ("solarize", 256, 0, False),
+                ("solarize_add", 0, 110, False),
+                *((name, 0, 0, False) for name in ("equalize", "auto_contrast", "invert")),
+            )
+            for index, is_negative in ((3, False), (7, True))
+        ],
+        [[smooth(12, 16, 3), draw(33, 17, 11, 3), np.full((8, 9, 3), 77, np.uint8)]],
+        "HWC",
+        share=0.04,  # a place between two pixels, a value between two numbers
+        most=1,
     ),
     "noise.none": Case(
         lambda m, x: (

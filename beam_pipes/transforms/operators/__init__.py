@@ -40,6 +40,7 @@ _CHAPTERS: dict[str, str] = {
         "erase gaussian_blur grid_mask jpeg_compression_distortion multi_paste noise.gaussian noise.salt_and_pepper "
         "noise.shot paste"
     ),
+    "image.policies": "auto_augment rand_augment trivial_augment_wide",
     "image.resize": "random_crop_generator random_resized_crop resize resize_crop_mirror",
     "image.warps": "rotate warp_affine",
     "joining": "cat one_hot pad stack",
@@ -94,6 +95,7 @@ OPERATORS: dict[str, str] = dict(
 #: DALI's older names for operators, and their names while they were experimental.
 ALIASES: dict[str, str] = {
     "audio_decoder": "decoders.audio",
+    "auto_augment_image_net": "auto_augment",
     "coco_reader": "readers.coco",
     "coin_flip": "random.coin_flip",
     "experimental.decoders.image": "decoders.image",

@@ -98,7 +98,7 @@ def _alias(room: str, named: Callable[[str], str], alias: str) -> str:
     if own == other:
         where = ".".join(filter(None, ["beam_pipes.transforms", room, family]))
         return f"from {where} import {own} as {own}\n"
-    return f"{other} = {family}.{own}\n"
+    return f"{other} = {'.'.join(filter(None, [family, own]))}\n"
 
 
 def _listed(opening: str, parameters: list[str], closing: str, indent: str = "") -> str:
