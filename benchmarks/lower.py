@@ -1,4 +1,5 @@
 """The cost of a typed pipeline inside a Beam pipeline, and the gain from batches: `lower` against stock transforms.
+The cost of `WriteToCache` on small records, against `WriteToTFRecord` of the same Examples.
 
     python -m benchmarks.lower --json lower.json
 
@@ -9,6 +10,8 @@ stages, over the same elements on Beam's in-process runner:
     model    vectors → a product with a matrix → its largest column; a stage that does many elements in one call, with
              NumPy's products on one thread
 
+    sink     dicts of a number and a text of 100 letters → TFRecord files of `tf.train.Example`s, or a cache
+
 `lower` runs per element (`batch_records=1`) and in batches (its default). Seconds are the process's CPU time, in turns;
 reading the elements and adding up the results are part of all runs. Every run is checked by the sum of its results.
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,7 +30,8 @@ import numpy as np
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipes.beam import lower
+from beam_pipes.beam import WriteToCache, lower
+from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from beam_pipes.typed import DAGPipeline, Input, Output, stage
 from benchmarks import harness
@@ -105,6 +110,46 @@ def model_by_lower(batch_records: int) -> Callable[[Any], Any]:
     return lambda vectors: vectors | lower(classify, batch_records=batch_records)
 
 
+def row_of(number: int) -> dict[str, object]:
+    return {"id": number, "text": "x" * 100}
+
+
+def write_tfrecords(elements: int, to: str) -> None:
+    import tensorflow as tf
+
+    def serialized(row: dict[str, Any]) -> bytes:
+        number = tf.train.Feature(int64_list=tf.train.Int64List(value=[row["id"]]))
+        text = tf.train.Feature(bytes_list=tf.train.BytesList(value=[row["text"].encode()]))
+        example = tf.train.Example(features=tf.train.Features(feature={"id": number, "text": text}))
+        return bytes(example.SerializeToString())
+
+    with beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([])) as pipeline:
+        rows = pipeline | beam.Create(range(elements), reshuffle=False) | "Make" >> beam.Map(row_of)
+        _ = rows | beam.Map(serialized) | beam.io.WriteToTFRecord(to)
+
+
+def write_cache(elements: int, to: str) -> None:
+    features = {"id": FeatureSpec("int64"), "text": FeatureSpec("str")}
+    with beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([])) as pipeline:
+        rows = pipeline | beam.Create(range(elements), reshuffle=False) | "Make" >> beam.Map(row_of)
+        _ = rows | WriteToCache(to, features=features, key="id")
+    assert len(Cache.open(to)["train"]) == elements
+
+
+def measured_sink(*, elements: int, repeats: int) -> dict[str, Any]:
+    def runs(write: Callable[[int, str], None]) -> Callable[[], None]:
+        def once() -> None:
+            with tempfile.TemporaryDirectory() as directory:
+                write(elements, f"{directory}/written")
+
+        return once
+
+    sinks = {"tfrecords": runs(write_tfrecords), "cache": runs(write_cache)}
+    secs = harness.paired_seconds(sinks, repeats=repeats, clock=time.process_time)
+    ratios = {"cache_to_tfrecords": harness.ratio(secs, "cache", "tfrecords")}
+    return {"elements": elements, "ratios": ratios, "cpu_secs": secs}
+
+
 class Count(beam.DoFn):  # type: ignore[misc]
     def process(self, total: int) -> None:
         Metrics.counter("benchmark", "letters").inc(total)
@@ -162,7 +207,11 @@ def main() -> None:
         "lower_in_batches": model_by_lower(256),
     }
     sizes = {"elements": arguments.elements, "repeats": arguments.repeats}
-    results = {"words": measured(line_of, words, **sizes), "model": measured(vector_of, model, **sizes)}
+    results = {
+        "words": measured(line_of, words, **sizes),
+        "model": measured(vector_of, model, **sizes),
+        "sink": measured_sink(elements=4 * arguments.elements, repeats=arguments.repeats),
+    }
     harness.report(results, arguments.json)
 
 

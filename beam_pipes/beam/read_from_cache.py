@@ -21,7 +21,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_pipes.beam.lower import DEAD_LETTERS, Element, FailedElement, Lowered, TypeHint, hint_of
 from beam_pipes.beam.write_to_cache import WriteToCache
-from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, DEFAULT_TARGET_SHARD_BYTES
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES
 from beam_pipes.building.reading import SOURCE, unparsable
 from beam_pipes.building.shard_task import Numbered
 from beam_pipes.cache.reader import open_split
@@ -290,7 +290,7 @@ def write_to_cache_in_yaml(
     features: dict[str, JsonValue] | None = None,
     key: str | None = None,
     splits: dict[str, float] | None = None,
-    num_shards: int = DEFAULT_NUM_SHARDS,
+    num_shards: int | None = None,
     name: str = "collection",
     seed: int = 0,
     allow_empty: bool = False,
@@ -304,7 +304,7 @@ def write_to_cache_in_yaml(
         features: name → dtype (`int32`) or `{dtype: int32, shape: [null]}`; those of the schema by default.
         key: the name of a feature; records of one key go to one split and one shard.
         splits: split → share of keys, `{train: 0.9, test: 0.1}`; all to `train` by default.
-        num_shards: files of each split.
+        num_shards: files of each split; as many as the records need by default.
         name: what the files are called.
         seed: another seed, another choice of splits.
         allow_empty: publish even without any records.

@@ -50,7 +50,7 @@ from beam_pipes.beam.lower import Element, Mirror, TypeHint
 from beam_pipes.beam.shards import gathered
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
-from beam_pipes.building.declaration import DEFAULT_NUM_SHARDS, Declaration, KeyOf, MaxBad
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration, KeyOf, MaxBad
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
 from beam_pipes.building.expectation import Expectation
@@ -72,6 +72,7 @@ from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import OnError
 from beam_pipes.errors import CacheBusyError, DeclarationError, ReconciliationError, logger
 from beam_pipes.format.codec import IndexRow
+from beam_pipes.format.framing import FRAME_BYTES
 from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.lineage.lineage import DIGEST_BYTES, Fate, LineageWriter
@@ -133,7 +134,11 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         name: the prefix of the files, and part of the key for drawing splits: two caches with equal name and seed agree
             on every key.
         seed: another seed, another choice of splits.
-        num_shards: files of each split. Each is sorted by one worker; aim at 100 MB to 1 GB.
+        num_shards: files of each split, each sorted by one worker. By default as many as the records need, a power of
+            two, so that few files change when records are added: 1 for up to `target_shard_bytes`, 64 for 2 GiB. The
+            job then counts all bytes before it sends records to their shards, and a service keeps the encoded records
+            meanwhile; a number saves that.
+        target_shard_bytes: the size that shards have at most, of all splits together, up to 4096 shards.
         on_error: what happens to an element that cannot be stored: "fail" (the default), "dead_letter" (kept in the
             cache, and returned as `dead_letters`) or "drop" (counted).
         max_bad, allow_empty: as in `Declaration`: how many may fail, and be missing, before nothing is published.
@@ -155,7 +160,8 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         split_by: Callable[[Element], str] | None = None,
         name: str = "collection",
         seed: int = 0,
-        num_shards: int = DEFAULT_NUM_SHARDS,
+        num_shards: int | None = None,
+        target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
         on_error: OnError = "fail",
         max_bad: MaxBad = "tenth",
         allow_empty: bool = False,
@@ -170,7 +176,14 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             raise DeclarationError(
                 "WriteToCache: features describe examples, while proto names messages. Give only one of them."
             )
-        integer(num_shards, least=1, what="WriteToCache: num_shards")
+        if num_shards is not None:
+            integer(num_shards, least=1, what="WriteToCache: num_shards")
+            if target_shard_bytes != DEFAULT_TARGET_SHARD_BYTES:
+                raise DeclarationError(
+                    f"WriteToCache: got num_shards={num_shards} and target_shard_bytes={target_shard_bytes}. Leave one "
+                    "out: either says how large the files are."
+                )
+        self._target_bytes = integer(target_shard_bytes, least=1, what="WriteToCache: target_shard_bytes")
         self._key_name = key if isinstance(key, str) else None
         self._key = Key(key)
         self._num_shards = num_shards
@@ -220,19 +233,19 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             )
         handle = DeclarationHandle(self._declared_for(pcoll.element_type))
         shards = self._num_shards
-        encoded = (
-            pcoll
-            | "Global window" >> beam.WindowInto(GlobalWindows())
-            | "Encode" >> beam.ParDo(Encode(handle, self._key, shards))
-        )
+        if not pcoll.windowing.is_default():  # a step for each element
+            pcoll = pcoll | "Global window" >> beam.WindowInto(GlobalWindows())
+        encoded = pcoll | "Encode" >> beam.ParDo(Encode(handle, self._key, shards or _BUCKETS))
         planned = (
             encoded
-            | "Digest" >> beam.Map(lambda keyed: (keyed[0], Encoded(*keyed[1]).digest()))
             | "Add digests" >> beam.CombineGlobally(_AddDigests())
-            | "Plan snapshot" >> beam.ParDo(_Plan(handle, self._to, shards))
+            | "Plan snapshot" >> beam.ParDo(_Plan(handle, self._to, shards, self._target_bytes))
         )
+        in_shards = encoded
+        if shards is None:
+            in_shards = encoded | "Choose shards" >> beam.Map(_in_shard, beam.pvalue.AsSingleton(planned))
         written = (
-            encoded
+            in_shards
             | "Group by shard" >> beam.GroupByKey()
             | "Write shards" >> beam.ParDo(_WriteShard(handle), beam.pvalue.AsSingleton(planned))
         )
@@ -243,9 +256,12 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         return WrittenCache(published, letters)
 
 
-# Shard → the sum of its records' digests, and how many there are.
-_Totals = dict[int, tuple[int, int]]
+# Bucket → the sum of its records' digests, how many there are, and their bytes. A bucket is a shard where the number of
+# shards is given; otherwise shards are made of `_BUCKETS` divided by a power of two.
+_Totals = dict[int, tuple[int, int, int]]
+_NOTHING = (0, 0, 0)
 _MODULUS = 1 << 256
+_BUCKETS = 4096
 
 
 class _AddDigests(beam.CombineFn):  # type: ignore[misc]
@@ -254,22 +270,29 @@ class _AddDigests(beam.CombineFn):  # type: ignore[misc]
     def create_accumulator(self) -> _Totals:
         return {}
 
-    def add_input(self, totals: _Totals, keyed: tuple[int, int]) -> _Totals:
-        shard, digest = keyed
-        before, count = totals.get(shard, (0, 0))
-        totals[shard] = ((before + digest) % _MODULUS, count + 1)
+    def add_input(self, totals: _Totals, keyed: tuple[int, EncodedFields]) -> _Totals:
+        bucket, fields = keyed
+        record = Encoded(*fields)
+        totals[bucket] = _sum(totals.get(bucket, _NOTHING), (record.digest(), 1, len(record.payload) + FRAME_BYTES))
         return totals
 
     def merge_accumulators(self, accumulators: Iterable[_Totals]) -> _Totals:
         merged: _Totals = {}
         for totals in accumulators:
-            for shard, (digest, count) in totals.items():
-                before, counted = merged.get(shard, (0, 0))
-                merged[shard] = ((before + digest) % _MODULUS, counted + count)
+            for bucket, total in totals.items():
+                merged[bucket] = _sum(merged.get(bucket, _NOTHING), total)
         return merged
 
     def extract_output(self, totals: _Totals) -> _Totals:
         return totals
+
+
+def _sum(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
+    return (one[0] + other[0]) % _MODULUS, one[1] + other[1], one[2] + other[2]
+
+
+def _in_shard(keyed: tuple[int, EncodedFields], planned: _Planned) -> tuple[int, EncodedFields]:
+    return keyed[0] * len(planned.tasks) // _BUCKETS, keyed[1]
 
 
 class _Planned(NamedTuple):
@@ -281,18 +304,32 @@ class _Planned(NamedTuple):
 class _Plan(beam.DoFn):  # type: ignore[misc]
     """Digests of all records → the snapshot; links shards of other snapshots, and writes empty ones."""
 
-    def __init__(self, handle: DeclarationHandle, root: str, num_shards: int) -> None:
+    def __init__(self, handle: DeclarationHandle, root: str, num_shards: int | None, target_bytes: int) -> None:
         self._handle = handle
         self._root = root
-        self._num_shards = num_shards
+        self._given = num_shards
+        self._target_bytes = target_bytes
 
-    def process(self, totals: _Totals) -> Iterator[_Planned]:
+    def _in_shards(self, totals: _Totals) -> tuple[_Totals, int]:
+        """The totals of shards in place of buckets, and how many shards there are."""
+        if self._given is not None:
+            return totals, self._given
+        num_bytes = sum(size for _, _, size in totals.values())
+        num_shards = min(_BUCKETS, 1 << (max(1, -(-num_bytes // self._target_bytes)) - 1).bit_length())
+        merged: _Totals = {}
+        for bucket, total in totals.items():
+            shard = bucket * num_shards // _BUCKETS
+            merged[shard] = _sum(merged.get(shard, _NOTHING), total)
+        return merged, num_shards
+
+    def process(self, of_buckets: _Totals) -> Iterator[_Planned]:
         declaration, root = self._handle.get(), self._root
+        totals, num_shards = self._in_shards(of_buckets)
         specs = {split: spec for split in declaration.splits if (spec := declaration.declared_spec(split)) is not None}
         found = fingerprint_declaration(declaration, specs)
         tasks = []
-        for index in range(self._num_shards):
-            digest, count = totals.get(index, (0, 0))
+        for index in range(num_shards):
+            digest, count, _ = totals.get(index, _NOTHING)
             records = Slice(file="collection", start=0, end=count, digest=f"{digest:064x}")
             shard = SourceShard(index=index, slices=(records,), num_bytes=0)
             tasks.append(
@@ -301,7 +338,7 @@ class _Plan(beam.DoFn):  # type: ignore[misc]
         digests = [task.fingerprint for task in tasks]
         snapshot = digest_of([FORMAT_VERSION, LINEAGE_VERSION, declaration.name, found.digest, digests])[:16]
         header = dataclasses.replace(
-            BuildHeader.of(declaration, root, snapshot, num_shards=self._num_shards, specs=specs),
+            BuildHeader.of(declaration, root, snapshot, num_shards=num_shards, specs=specs),
             replaces=published_id(root),
             fingerprints={**declaration.fingerprints, "declaration": found.digest, "source": digest_of(digests)},
         )

@@ -120,6 +120,28 @@ def test_records_that_a_runner_sorts_through_files_are_the_same(
     assert bytes_of(tmp_path / "spilled") == bytes_of(cache)
 
 
+def test_without_a_number_there_are_as_many_shards_as_the_bytes_need(tmp_path: Path) -> None:
+    def rows(pipeline: Any, numbers: Sequence[int], **options: Any) -> Any:
+        made = [
+            pipeline | f"Part {part}" >> beam.Create([f"{n:04}".encode() * 20 for n in numbers[part::3]])
+            for part in range(3)
+        ]
+        return made | beam.Flatten() | WriteToCache(tmp_path / "c", keep=None, **options)
+
+    def shards() -> tuple[list[int], set[int]]:
+        split = Cache.open(tmp_path / "c").manifest.splits["train"]
+        return list(split.bytes), set(split.crc32c)
+
+    run(lambda p: rows(p, range(2000)))
+    assert shards()[0] == [2000 * 96]  # much less than the 32 MiB of one
+    run(lambda p: rows(p, range(2000), target_shard_bytes=20_000))
+    sizes, before = shards()
+    assert len(sizes) == 16 and sum(sizes) == 2000 * 96 and max(sizes) < 20_000
+    run(lambda p: rows(p, random.Random(1).sample(range(2001), 2001), target_shard_bytes=20_000))
+    sizes, after = shards()
+    assert len(sizes) == 16 and len(after - before) == 1  # the number stays, so one record changes one shard
+
+
 def test_the_same_records_again_change_nothing_and_a_new_one_changes_one_shard(tmp_path: Path) -> None:
     write(tmp_path)
     before = bytes_of(tmp_path)
@@ -258,8 +280,8 @@ def test_other_records_after_the_shuffle_are_noticed(tmp_path: Path) -> None:
     add = written_by._AddDigests()
     totals = add.create_accumulator()
     for record in records:
-        totals = add.add_input(totals, (0, Encoded(*record).digest()))
-    [planned] = written_by._Plan(handle, str(tmp_path), 1).process(add.extract_output(totals))
+        totals = add.add_input(totals, (0, record))
+    [planned] = written_by._Plan(handle, str(tmp_path), 1, 1).process(add.extract_output(totals))
 
     [(_, other)] = encode.process(b"c")
     for found in ([records[0]], [records[0], other]):
@@ -306,6 +328,10 @@ def test_examples_of_other_caches_are_the_same_values(tmp_path: Path, encoding: 
     [
         ({"proto": tf.train.Example}, "features describe examples, while proto names messages. Give only one of them."),
         ({"num_shards": 0}, "num_shards should be an integer of at least 1, got 0."),
+        (
+            {"num_shards": 2, "target_shard_bytes": 1},
+            "got num_shards=2 and target_shard_bytes=1. Leave one out: either says how large the files are.",
+        ),
         ({"key": "id"}, "key='id' is not a feature. There are: counts, user. Give the name of one, or a function"),
         ({"splits": ["a", "b"]}, "Give shares, splits={'a': 0.5, 'b': 0.5}, or split_by=function."),
     ],
@@ -367,7 +393,7 @@ def test_sums_of_digests_and_order_do_not_depend_on_the_order(records: list[tupl
         for part in parts:
             accumulator = add.create_accumulator()
             for record in part:
-                accumulator = add.add_input(accumulator, (len(record.key), record.digest()))
+                accumulator = add.add_input(accumulator, (len(record.key), tuple(record)))
             sums.append(accumulator)
         return add.extract_output(add.merge_accumulators(sums))
 
@@ -608,7 +634,7 @@ def test_a_collection_that_is_written_is_left_alone_by_gc(tmp_path: Path) -> Non
     """As a job on other machines looks like from here: planned, one shard written, the next half."""
     write(tmp_path, num_shards=2)
     handle = DeclarationHandle(WriteToCache(tmp_path, features=FEATURES, key="user")._declaration)
-    (planned,) = written_by._Plan(handle, str(tmp_path), 2).process({0: (1, 1), 1: (2, 1)})
+    (planned,) = written_by._Plan(handle, str(tmp_path), 2, 1).process({0: (1, 1, 9), 1: (2, 1, 9)})
     half = Path(planned.header.directory, ".tmp-1-abc-shard")
     half.write_text("half")
 

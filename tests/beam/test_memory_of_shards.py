@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from beam_pipes.beam import WriteToCache
 from beam_pipes.beam import write_to_cache as steps
-from beam_pipes.beam.encode import Encode, Encoded
+from beam_pipes.beam.encode import Encode
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import Cache, FeatureSpec
 
@@ -41,8 +41,8 @@ def records():
 adds = steps._AddDigests()
 totals = adds.create_accumulator()
 for fields in records():
-    totals = adds.add_input(totals, (0, Encoded(*fields).digest()))
-[planned] = steps._Plan(handle, to, 1).process(totals)
+    totals = adds.add_input(totals, (0, fields))
+[planned] = steps._Plan(handle, to, 1, 1).process(totals)
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
