@@ -126,6 +126,20 @@ def digests_of_values(values: Sequence[object], *, file: str, first: int) -> byt
     return b"".join(found)
 
 
+def digests_of_table(table: Table, *, file: str, first: int) -> bytes:
+    """`digests_of_values` of the rows of a table, column by column."""
+    cells = []
+    for name in sorted(table.columns):
+        values = table.values(name)
+        try:
+            written = map(repr, [item if type(item) in _WRITTEN_ALIKE else _plain(item) for item in values])
+            cells.append([f"({name!r}, {item})" for item in written])
+        except Exception:
+            return digests_of_values(table.rows(), file=file, first=first)
+    rows = map(", ".join, zip(*cells, strict=True)) if cells else [""] * len(table)
+    return b"".join([content_digest(f"[{row}]".encode("utf-8", "surrogatepass")) for row in rows])
+
+
 def content_of_value(value: Record) -> bytes:
     """`content_digest` of a value without a source: texts as lines of a file, others as in `Memory`."""
     if isinstance(value, str):

@@ -22,7 +22,7 @@ from beam_pipes.extras import require
 from beam_pipes.sources.arrow_values import ArrowBatch, ArrowSchema, num_leaves, rows_of, table_of
 from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range, require_digest
 from beam_pipes.sources.file_source import FileSource, Range
-from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_table
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.sources.source import Slice, Source
 from beam_pipes.storage.checked_json import JsonObject
@@ -373,8 +373,8 @@ class RowsPiece(Piece):
 
     def digests_of(self, start: int, stop: int) -> bytes:
         # Digests of values: the bytes of an Arrow stream depend on the version of pyarrow.
-        rows = rows_of(self.batch.slice(start, stop - start))
-        return digests_of_values(rows, file=self.file, first=self.row + start)
+        table = table_of(self.batch.slice(start, stop - start))
+        return digests_of_table(table, file=self.file, first=self.row + start)
 
 
 def partitions_of(file: str) -> dict[str, str | None]:

@@ -21,8 +21,8 @@ from beam_pipes import build, stage
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.format.codec import ExampleCodec
-from beam_pipes.format.spec import ExampleSpec
 from beam_pipes.recipes import row_example, table
+from beam_pipes.recipes.column_types import _numbers_of_texts, _of_text
 from beam_pipes.sources.record_batch import RecordBatch
 
 NUMBERS = ["0", "-7", "16777217", "9007199254740993", "-9223372036854775808", "18446744073709551615", "007", "+3"]
@@ -101,7 +101,9 @@ def check(path: Path) -> None:
             continue  # the engine then runs the rows
         examples = row_example(rows, types=types)
         assert repr(made.rows()) == repr(examples)
-        codec = ExampleCodec(ExampleSpec(declaration.features))
+        spec = declaration.declared_spec("train")
+        assert spec is not None
+        codec = ExampleCodec(spec)
         try:
             encoded = codec.encode_columns(made.columns)
         except Exception:
@@ -160,3 +162,14 @@ def test_a_cache_made_of_columns_is_the_one_made_of_rows(has_bad_rows: bool, her
     assert columns == by_row and len(columns) >= 4
     assert made[0].account.dead == made[1].account.dead == (4 if has_bad_rows else 0)
     assert made[0].account.dropped == made[1].account.dropped == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from([*NUMBERS, *FLOATS, *WORDS, "-0", "-007", "1e5", "1.", "00.5", "-", "9" * 20]), max_size=4)
+)
+def test_numbers_of_a_column_are_those_of_each_text(texts: list[str]) -> None:
+    found = _numbers_of_texts(texts)
+
+    assert found is None or repr(found) == repr([_of_text(text) for text in texts])
+    assert texts != ["-7", "0.1"] or found is not None
