@@ -470,9 +470,11 @@ class NonsilentRegion(Operator):
         length = max(1, min(window_length, len(wave)))
         powers = _window_powers(wave, length, len(wave) if self.reset_interval < 1 else self.reset_interval)
         most = np.float32(reference_power) or powers.max(initial=0.0)
-        loud = np.flatnonzero((powers >= most * np.float32(10 ** (cutoff_db / 10))) & (powers > 0))
-        found = (loud[0], loud[-1] - loud[0] + length) if len(loud) else (0, 0)
-        return np.int32(found[0]), np.int32(found[1])
+        loud = powers >= most * np.float32(10 ** (cutoff_db / 10)) if most > 0 else np.zeros(1, np.bool_)
+        first = int(loud.argmax())
+        if not loud[first]:
+            return np.int32(0), np.int32(0)
+        return np.int32(first), np.int32(len(loud) - int(loud[::-1].argmax()) - first - 1 + length)
 
 
 def _window_powers(wave: Array, length: int, reset_interval: int) -> Array:
@@ -485,14 +487,15 @@ def _window_powers(wave: Array, length: int, reset_interval: int) -> Array:
         sums = np.concatenate([[0], np.cumsum(np.square(wave, dtype=np.int64))])
         return np.asarray((sums[length:] - sums[:-length]) / length, np.float32)
     squares = np.square(wave, dtype=np.float32)
-    powers = np.zeros(max(len(wave) - length + 1, 0), np.float32)
+    powers = np.empty(max(len(wave) - length + 1, 0), np.float32)
     begin = 0
     while begin < len(powers):
         end = max(min(begin + reset_interval, len(wave)) - length + 1, begin + 1)
         steps = np.empty(2 * (end - begin) - 1, np.float32)
         steps[0] = np.add.accumulate(squares[begin : begin + length])[-1]
-        steps[1::2], steps[2::2] = -squares[begin : end - 1], squares[begin + length : end + length - 1]
-        powers[begin:end] = np.add.accumulate(steps)[::2] / np.float32(length)
+        np.negative(squares[begin : end - 1], out=steps[1::2])
+        steps[2::2] = squares[begin + length : end + length - 1]
+        np.divide(np.add.accumulate(steps, out=steps)[::2], np.float32(length), out=powers[begin:end])
         begin = end
     return powers
 

@@ -49,29 +49,21 @@ def wanted_size(extents: Sequence[float], given: Sequence[float], mode: str, max
 
     `wanted_size((720, 1280), (480, 640), "not_larger", ())` → `[360, 640]`
     """
-    # In float32, as in DALI: the fractions decide which pixel of a mask is the nearest one.
-    scales = [np.float32(abs(want)) / np.float32(have) for want, have in zip(given, extents, strict=True) if want]
-    if not scales:
+    if not any(given):
         return list(extents)
-
-    def scaled(scale: float) -> list[float]:
-        sides = zip(given, extents, strict=True)
-        return [
-            abs(want) if want and np.float32(abs(want)) / np.float32(have) == scale else float(np.float32(have) * scale)
-            for want, have in sides
-        ]
-
-    if mode == "stretch":
+    if mode == "stretch" or (mode == "default" and all(given)):
         size = [abs(want) if want else float(have) for want, have in zip(given, extents, strict=True)]
-    elif mode == "not_larger":
-        size = scaled(min(scales))
-    elif mode == "not_smaller":
-        size = scaled(max(scales))
     else:
-        mean = scales[0] if len(scales) == 1 else math.exp(sum(map(math.log, scales)) / len(scales))
-        size = [
-            abs(want) if want else float(np.float32(have) * np.float32(mean))
+        # In float32, as in DALI: the fractions decide which pixel of a mask is the nearest one.
+        scales = [
+            np.float32(abs(want)) / np.float32(have) if want else None
             for want, have in zip(given, extents, strict=True)
+        ]
+        choose = min if mode == "not_larger" else max
+        scale = choose(one for one in scales if one is not None)
+        size = [
+            abs(want) if own == scale else float(np.float32(have) * scale)
+            for want, have, own in zip(given, extents, scales, strict=True)
         ]
     if len(max_size):
         limits = list(max_size) * (len(size) if len(max_size) == 1 else 1)
@@ -176,6 +168,7 @@ def always_stretched(interpolation: DALIInterpType) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=256)
 def nearest_places(size: int, start: float, end: float, length: int, *, is_rows: bool) -> Array:
     """(size,) int64: the source pixel of each pixel, where [start, end) of `length` pixels becomes `size` pixels.
 
@@ -189,6 +182,7 @@ def nearest_places(size: int, start: float, end: float, length: int, *, is_rows:
         steps[:1] = np.float32(0.5) * scale + np.float32(start)
         places = np.add.accumulate(steps)
     held: Array = np.clip(np.floor(places).astype(np.int64), 0, length - 1)
+    held.flags.writeable = False  # it is shared
     return held
 
 
