@@ -35,8 +35,8 @@ READERS: Mapping[str, Callable[..., Any]] = {
     "file of paths": lambda root, **order: fn.readers.file(
         files=["walk/1.ppm", "run/0.ppm", "run/6.ppm"], file_root=f"{root}/streams", **order
     ),
-    "numpy": lambda root, **order: fn.readers.numpy(file_root=f"{root}/arrays", **order),
-    "numpy of paths": lambda root, **order: fn.readers.numpy(files=[f"{root}/arrays/{n}.npy" for n in (2, 0)], **order),
+    "numpy": lambda root, **order: fn.readers.numpy(file_root=f"{root}/tables", **order),
+    "numpy of paths": lambda root, **order: fn.readers.numpy(files=[f"{root}/tables/{n}.npy" for n in (2, 0)], **order),
     "tfrecord": lambda root, **order: fn.readers.tfrecord(
         path=[f"{root}/{n}.tfrecord" for n in (0, 1)], features=FEATURES, **order
     ),
@@ -74,11 +74,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small files for every reader."""
     made = tmp_path_factory.mktemp("readers")
     write_files(made)
-    for place in ("classes/cat", "classes/dog", "arrays"):
+    for place in ("classes/cat", "classes/dog", "tables"):
         (made / place).mkdir(parents=True)
     for number in range(5):
         (made / "classes" / ("cat" if number % 2 else "dog") / f"{number}.jpg").write_bytes(bytes(range(number + 1)))
-        np.save(made / "arrays" / f"{number}.npy", np.arange(2 * number, dtype=np.int16).reshape(2, number))
+        np.save(made / "tables" / f"{number}.npy", np.arange(2 * number, dtype=np.int16).reshape(2, number))
     (made / "classes.txt").write_text("classes/dog/4.jpg 9\nclasses/cat/1.jpg 2\nclasses/dog/0.jpg 9\n")
     for file in range(2):
         with RecordWriter(str(made / f"{file}.tfrecord")) as writer:
