@@ -396,7 +396,7 @@ def test_json_logs_of_an_evaluation_hold_inputs_predictions_and_metrics(tmp_path
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda examples: examples.shard(2, 2), r"a shard index should be in 0\.\.1, got 2"),
+        (lambda examples: examples.shard(2, 2), r"the index of a shard should be an integer from 0 to 1, got 2"),
         (lambda examples: list(examples.batch(0)), "batch_size should be an integer of at least 1, got 0"),
     ],
 )
