@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 3870, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1930, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6330, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6374, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 9440, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2454, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8693,
+        8696,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -122,7 +122,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        3058,
+        3122,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

@@ -10,6 +10,7 @@ Figures of a running build, small enough to be reported several times a second.
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -121,9 +122,11 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
 
 def unparsable(row: BadRecord) -> StageError:
     """The error for a bad row where none is allowed."""
+    column = re.match(r"column '(.+?)': expected", str(row.error))
+    other = "" if column is None else f"declare a different type of the column (--type {column[1]}=str), "
     error = StageError(
-        f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}. Repair the input, or allow "
-        "bad records with on_error='dead_letter' (kept for a replay) or on_error='drop' (--on-error).",
+        f"the source cannot parse record {row.record_id!r}: {without_stop(row.error)}. Repair the input, {other}or "
+        "allow bad records with on_error='dead_letter' (kept for a replay) or on_error='drop' (--on-error).",
         stage=SOURCE,
         record=row.record_id,
     )

@@ -53,7 +53,7 @@ def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[
         for name, column in _columns_of_rows(sample.rows).items():
             names[name] = names.get(name, False) or any(value not in (None, "", []) for value in column)
     if rows:
-        return infer_types(rows, is_text=kind != "json")
+        return infer_types(rows, is_text=kind != "json", decimal=str(reading.get("decimal", ".")))
     why = ""
     if bad is not None:
         error = bad if isinstance(bad, SourceError) else bad.error
@@ -62,10 +62,13 @@ def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[
     raise DeclarationError(f"there are no rows to infer the column types from in {files}. Give files with rows.{why}")
 
 
-def infer_types(rows: Iterable[Mapping[str, object]], *, is_text: bool = True) -> dict[str, str]:
+def infer_types(rows: Iterable[Mapping[str, object]], *, is_text: bool = True, decimal: str = ".") -> dict[str, str]:
     """Column → dtype; `is_text`: values are text, which may be numbers, and is empty if missing."""
     rows = list(rows)
     columns = _columns_of_rows(rows)
+    if decimal != ".":
+        swapped = str.maketrans({decimal: ".", ".": decimal})
+        columns = {name: [str(value).translate(swapped) for value in column] for name, column in columns.items()}
     return {name: _type_of(column, len(rows) - len(column), is_text) for name, column in columns.items()}
 
 

@@ -67,6 +67,14 @@ def names_of(text: str) -> list[str]:
     return names
 
 
+def columns_of(text: str) -> list[str]:
+    """`id,text` → `["id", "text"]`."""
+    names = text.split(",")
+    if "" in names or len({*names}) < len(names):
+        raise DeclarationError(f"expected different names of columns, such as id,text; got {text!r}.")
+    return names
+
+
 def size_of(text: str) -> tuple[int, int]:
     """`224` → `(224, 224)`, `224x320` → `(224, 320)`."""
     height, _, width = text.lower().partition("x")

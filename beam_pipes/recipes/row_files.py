@@ -73,6 +73,7 @@ _EXPORTS = {
     "Iceberg": "pyiceberg: catalog.load_table(NAME).scan().to_arrow() and pyarrow.parquet.write_table",
 }
 # Id of a file group, token of a write, instant of a commit.
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.ASCII | re.IGNORECASE)
 _HUDI_FILE = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}-[0-9]+_[0-9]+-[0-9]+-[0-9]+_[0-9]{14,17}\.parquet$")
 
 
@@ -190,18 +191,35 @@ def source_of(data: Paths | RowFiles, kind: str, **options: object) -> Code:
 
 
 def reading_of(
-    data: Paths | RowFiles, kind: str, *, delimiter: str | None = None, null: Sequence[str] = ()
+    data: Paths | RowFiles,
+    kind: str,
+    *,
+    delimiter: str | None = None,
+    null: Sequence[str] = (),
+    names: Sequence[str] | None = None,
+    decimal: str | None = None,
 ) -> dict[str, object]:
     """The source options that the first rows require: columns without a name, quotes of TSV.
 
-    Raises `DeclarationError` for CSV without commas, and for options that are not for these files.
+    `names` are those of columns of files without a header; None where they cannot be given.
+
+    Raises `DeclarationError` for CSV without commas, for a first row that is one of data, and for options that are not
+    for these files.
     """
-    for option, value, kinds in (("delimiter", delimiter, ("csv",)), ("null", null, ("csv", "tsv"))):
+    text_kinds = ("csv", "tsv")
+    for option, value, kinds in (
+        ("delimiter", delimiter, ("csv",)),
+        ("null", null, text_kinds),
+        ("names", names, text_kinds),
+        ("decimal", decimal, text_kinds),
+    ):
         if value and kind not in kinds:
             raise DeclarationError(
                 f"{option} is for {' and '.join(each.upper() for each in kinds)}, and these files are {kind}. Omit it."
             )
-    given = {"delimiter": delimiter, "null": list(null) or None}
+    given: dict[str, object] = {"delimiter": delimiter, "null": list(null) or None, "decimal": decimal}
+    if names:
+        given |= {"columns": list(names), "header": False}
     options: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if kind not in ("csv", "tsv"):
         return options
@@ -219,8 +237,10 @@ def reading_of(
         quote = '"' if kind == "csv" or "quote" in options else None
         rows = Dialect(delimiter=separator, quote=quote, quoted_newlines=quote is not None).rows(head, 0, is_last=True)
         header = next(iter(rows.fields), "")
-        if isinstance(header, str):
+        if isinstance(header, str) or names:
             return options  # the source reports the error
+        if names is not None:
+            _check_header(header, file.name)
         if (names := unique_names(header)) != header:
             options["columns"] = names
         return options
@@ -234,6 +254,19 @@ def _check_commas(content: bytes, name: str) -> None:
         raise DeclarationError(
             f"the header of {name!r} has no comma, but {header.count(other)} times {other!r}. Name what is between its "
             f"fields: delimiter={other!r} (--delimiter {other!r})."
+        )
+
+
+def _check_header(header: list[str], name: str) -> None:
+    """Raises `DeclarationError` for a row of numbers that no header has: years and wavelengths are in order."""
+    numbers = [float(each) for each in header if _NUMBER.fullmatch(each.strip())]
+    in_order = sorted(numbers)
+    is_in_order = len({*numbers}) == len(numbers) and numbers in (in_order, in_order[::-1])
+    if not is_in_order or (len(numbers) < 3 and not all(number.is_integer() for number in numbers)):
+        raise DeclarationError(
+            f"expected the first row of {name!r} to name the columns, found data: {', '.join(header[:6])}"
+            f"{', …' if len(header) > 6 else ''}. Name the columns of a file without a header: names=[…] (--names "
+            f"{','.join(f'c{number}' for number in range(1, min(len(header), 3) + 1))}{',…' * (len(header) > 3)})."
         )
 
 

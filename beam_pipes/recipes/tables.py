@@ -30,7 +30,7 @@ from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES
 from beam_pipes.format.spec import ColumnValues
 from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
-from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, names_of, types_of
+from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, columns_of, names_of, types_of
 from beam_pipes.recipes.row_files import files_of, format_of, reading_of, source_of, type_of_text
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.arrow_values import numbers_in
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 LABEL = "label"
 
 
-@stage(batched=True, version=2)
+@stage(batched=True, version=3)
 def row_example(
     rows: list[object],
     *,
@@ -81,7 +81,7 @@ def row_example(
             value = example.pop(label)
             if numbers is not None and not value:
                 raise TaskError(
-                    f"the column {label!r} is the label, but has no value here. Drop such rows (--on-error)."
+                    f"the column {label!r} is the label, but has no value here. Drop such rows (--on-error drop)."
                 )
             example[LABEL] = value if numbers is None else number_of(str(value), numbers, what=f"a {label!r}")
         examples.append(example)
@@ -172,6 +172,8 @@ def _value(value: Any, name: str, dtype: str) -> object:
         raise TaskError(f"the column {name!r} is {dtype} and has no value here. {_instead(name, dtype)}")
     if dtype in ("float32", "float32[]"):
         _check_float32(value, name, dtype)
+    if type(value) is str and (dtype in INTEGERS or dtype in FLOATS or dtype == "bool"):
+        raise TaskError(f"the column {name!r} is {dtype}, found the text {value!r:.60}. {_instead(name, 'bool')}")
     if dtype.endswith("[]") and isinstance(value, list):
         return _elements(value, name, dtype)
     return value
@@ -259,6 +261,16 @@ def table(
         Sequence[str],
         Option("text that stands for a missing value in CSV and TSV, such as NA (repeatable)", repeated=True),
     ] = (),
+    columns: Annotated[
+        Sequence[str] | None, Option("columns to store, besides the label: NAME,NAME [all]", read=columns_of)
+    ] = None,
+    names: Annotated[
+        Sequence[str] | None,
+        Option("names of the columns of CSV and TSV without a header: NAME,NAME", read=columns_of),
+    ] = None,
+    decimal: Annotated[
+        str | None, Option("character between the digits of floats in CSV and TSV, such as , [.]")
+    ] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From rows to a cache of their columns: `5.1,2,bee` → `{"length": 5.1, "wings": 2, "label": 0}`.
@@ -276,6 +288,9 @@ def table(
         format: "csv", "json", "parquet" or "tsv". Default: by suffix.
         delimiter: between the fields of CSV, such as ";". Default: a comma.
         null: the mark of a missing value in CSV and TSV, such as "NA", besides an empty field.
+        columns: those that are stored, besides the label and `by`. Default: all.
+        names: of the columns of CSV and TSV without a header, from the first to the last.
+        decimal: between the digits of floats in CSV and TSV: "," for `1,5`, with delimiter=";". Default: ".".
         options: see `Common`. `by` is a column.
 
     Raises `DeclarationError` if a column does not exist, types are unknown, or there are no rows.
@@ -286,13 +301,18 @@ def table(
     kind = format_of(files, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
         raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
-    reading = reading_of(files, kind, delimiter=delimiter, null=null)
+    reading = reading_of(files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal)
     if kind == "parquet":
         inferred, partitions = types_of_parquet(files, types or ())
     else:
         inferred, partitions = types_of_rows(files, kind, **reading), {}
     inferred |= partitions
     is_text = kind in ("csv", "tsv")
+    if columns is not None:
+        for column in columns:
+            known(column, among=inferred, what="column", where="columns")
+        skipped = dict.fromkeys({*inferred} - {*columns, label, by}, "skip")
+        types = {**skipped, **(types or {})}
     chosen = _chosen(inferred, types or {}, label=label, by=by, may_skip_others=kind == "json", is_text=is_text)
     if by is not None and by == label:
         common = dataclasses.replace(common, by=LABEL)
@@ -318,10 +338,10 @@ def table(
         module.assign(
             "classes", call("Vocabulary", "classes", of=of, split=Code("None")), "beam_pipes.transforms.analyzers"
         )
-    names = Code("classes.result") if is_learned else Code("classes") if classes is not None else None
-    if names is not None:
+    of_label = Code("classes.result") if is_learned else Code("classes") if classes is not None else None
+    if of_label is not None:
         highest = None if is_learned else Code("len(classes) - 1")
-        features[LABEL] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=names)
+        features[LABEL] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=of_label)
     elif label is not None:
         features[LABEL] = _feature(chosen[label])
     module.use("beam_pipes.recipes", "row_example")
@@ -330,9 +350,9 @@ def table(
         Code("row_example"),
         types=Code("types"),
         label=label,
-        classes=names if is_named else None,
+        classes=of_label if is_named else None,
         # Each row of JSON lines has its own columns; all others have those of the source.
-        left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" else None,
+        left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" and columns is None else None,
     )
     module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_learned else None)
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")

@@ -59,7 +59,7 @@ class CSV(LineSource):
     `schema` (see `schema.py`) values hold its columns, converted; without, all, as `str`.
     A row with another number of fields, with a field that does not fit, or not in UTF-8 is a bad record. Blank lines
     are skipped. A quote within a quoted field is doubled; with `quote=None` quotes are text. Fields that are one of
-    `null`, such as "NA", are empty.
+    `null`, such as "NA", are empty. `decimal` is between the digits of floats: "," for `1,5`.
 
     `quoted_newlines`: a quoted field may hold newlines; where a row starts is then known only from the file's start, so
     large files are not split. Pass False if no field does: then every line is a row, and large files are split.
@@ -78,6 +78,7 @@ class CSV(LineSource):
     quoted_newlines: bool = True
     max_quoted_lines: int | None = None
     null: Sequence[str] = ()
+    decimal: str = "."
 
     VERSION: ClassVar[int] = 2
 
@@ -89,7 +90,7 @@ class CSV(LineSource):
         if isinstance(self.null, str) or not all(isinstance(each, str) for each in self.null):
             raise SourceError(f"null should be a list of texts that stand for nothing, got {self.null!r}")
         object.__setattr__(self, "null", tuple(self.null))
-        for option in ("delimiter", "quote"):
+        for option in ("delimiter", "quote", "decimal"):
             value = getattr(self, option)
             if option == "quote" and value is None:
                 continue
@@ -100,6 +101,10 @@ class CSV(LineSource):
             advice = "None is no limit."
             most = integer(most, least=1, what="max_quoted_lines", error=SourceError, advice=advice)
             object.__setattr__(self, "max_quoted_lines", most)
+        if self.decimal == self.delimiter:
+            raise SourceError(
+                f"decimal and delimiter should differ, both are {self.decimal!r}: pass delimiter=';' (--delimiter ';')"
+            )
         if self.delimiter == self.quote:
             raise SourceError(f"delimiter and quote should differ, both are {self.quote!r}")
         if self.columns is not None:
@@ -199,7 +204,8 @@ class CSV(LineSource):
         missing = [name for name in self.schema or () if name not in there]
         if missing:
             raise SourceError(
-                f"{where} should hold all columns of the schema: {missing} missing, found {list(columns)}",
+                f"{where} should hold all columns of the schema: {missing} missing, found {list(columns)}. Name files "
+                f"with the same columns, by a glob, or leave the others out (--type {missing[0]}=skip)",
                 columns=columns,
             )
 
@@ -216,6 +222,8 @@ class CSV(LineSource):
         own = {**super().fingerprint_config(), "source": "CSV", "schema": describe_schema(self.schema)}
         if not self.null:
             del own["null"]  # as before this option existed
+        if self.decimal == ".":
+            del own["decimal"]
         return own
 
 
@@ -241,7 +249,8 @@ class RowConverter:
         self.width = len(columns)
         self._converters: list[tuple[str, int, Convert, ConvertColumn]] | None = None
         if source.schema is not None:
-            convert, of_column = text_converters(source.schema), column_converters(source.schema)
+            convert = text_converters(source.schema, decimal=source.decimal)
+            of_column = column_converters(source.schema, decimal=source.decimal)
             places = {name: index for index, name in enumerate(columns)}
             self._converters = [(name, places[name], convert[name], of_column[name]) for name in convert]
         self._null = frozenset(source.null)

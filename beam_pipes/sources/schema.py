@@ -52,18 +52,38 @@ def describe_schema(schema: Schema | None) -> list[list[object]] | None:
     return rows
 
 
-def text_converters(schema: Schema) -> dict[str, Convert]:
+def text_converters(schema: Schema, *, decimal: str = ".") -> dict[str, Convert]:
     """Column name → function from a field's text to its value; they raise `ValueError`."""
-    return {name: _optional(_from_text, *_kind_of(name, declared)) for name, declared in schema.items()}
+    converters = {name: _optional(_from_text, *_kind_of(name, declared)) for name, declared in schema.items()}
+    return {
+        name: _with_decimal(convert, decimal) if decimal != "." and _is_float(name, schema[name]) else convert
+        for name, convert in converters.items()
+    }
 
 
-def column_converters(schema: Schema) -> dict[str, ConvertColumn]:
+def _is_float(name: str, declared: object) -> bool:
+    kind, _ = _kind_of(name, declared)
+    return (kind.dtype if isinstance(kind, FeatureSpec) else kind) in (*FLOATS, "float")
+
+
+def _with_decimal(convert: Convert, decimal: str) -> Convert:
+    def converted(text: str) -> object:
+        if "." in text:
+            raise ValueError(f"expected a float with decimal={decimal!r}, got {text!r:.60}")
+        return convert(text.replace(decimal, "."))
+
+    return converted
+
+
+def column_converters(schema: Schema, *, decimal: str = ".") -> dict[str, ConvertColumn]:
     """Column name → function from its fields to their values, those of `text_converters`; they raise `ValueError`."""
     converters: dict[str, ConvertColumn] = {}
+    by_text = text_converters(schema, decimal=decimal)
     for name, declared in schema.items():
         kind, optional = _kind_of(name, declared)
-        convert = _optional(_from_text, kind, optional)
-        of_all = _COLUMNS.get(kind) if isinstance(kind, str) else None
+        convert = by_text[name]
+        is_usual = isinstance(kind, str) and (decimal == "." or not _is_float(name, declared))
+        of_all = _COLUMNS.get(str(kind)) if is_usual else None
         converters[name] = functools.partial(_converted, convert, of_all, optional)
     return converters
 

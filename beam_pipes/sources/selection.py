@@ -18,6 +18,7 @@ What was found is a `FoundFile`, a row of the columns of `FoundFiles`.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import itertools
 import os
@@ -177,7 +178,9 @@ class Selection:
             status = os.stat(path)
         except OSError as error:
             if not WILDCARD.search(entry):
-                raise SourceError(f"input {entry!r} cannot be read: {error.strerror or error}", file=entry) from error
+                raise SourceError(
+                    f"input {entry!r} cannot be read: {error.strerror or error}{_beside(path)}", file=entry
+                ) from error
             top, pattern, _ = _top_of(path)
             if not os.path.isdir(top):
                 raise SourceError(
@@ -213,6 +216,18 @@ class Selection:
             for files, directories in parts:
                 found.extend(files)
                 waiting += directories
+
+
+def _beside(path: str) -> str:
+    """What is where a path should be: `. In '/data' there is: a.csv, b.csv`; nothing if that cannot be read."""
+    directory, name = os.path.split(path)
+    try:
+        there = sorted(each for each in os.listdir(directory) if not each.startswith("."))
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(name, there, n=5, cutoff=0.4) or there[:5]
+    more = ", …" if len(there) > len(close) else ""
+    return f". In {directory!r} there is: {', '.join(close) or 'nothing'}{more}"
 
 
 def _top_of(path: str) -> tuple[str, str, bool]:

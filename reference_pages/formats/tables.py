@@ -223,6 +223,14 @@ CSV_ROWS = [
         BY_CSV, "text; pandas takes them for missing")),
     Row("CSV", "the same with `--null NA`", text("a.csv", "n\n1\nNA\n"), typed(null=["NA"]), Read(
         by_pandas(), "missing")),
+    Row("CSV", "no header", text("a.csv", "5.5,2,wasp\n7,4,bee\n"), typed(), Refused(
+        "to name the columns, found data")),
+    Row("CSV", "the same with `--names a,b,c`", text("a.csv", "5.5,2,wasp\n7,4,bee\n"), typed(names=["a", "b", "c"]),
+        Read(by_pandas(names=["a", "b", "c"]))),
+    Row("CSV", "decimal commas, with `--delimiter ';' --decimal ,`", text("a.csv", "x;n\n1,5;2\n;-3\n"), typed(
+        delimiter=";", decimal=","), Read(by_pandas(sep=";", decimal=","))),
+    Row("CSV", "some of the columns, with `--columns a,c`", text("a.csv", "a,b,c\n1,x,0.5\n"), typed(
+        columns=["a", "c"]), Read(by_pandas(usecols=["a", "c"]))),
     Row("CSV", "numbers beyond float64", text("a.csv", "x\n0.5\n1e400\n"), of_source(
         lambda path: CSV(only(path), schema={"x": float})),
         BadRecord("expected a number in the range of float64, got '1e400'", column("x", 0.5, of="–"))),
