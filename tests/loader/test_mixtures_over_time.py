@@ -321,9 +321,9 @@ def test_mixtures_that_contradict_themselves_are_refused(splits, options, words)
         (
             [(5, (1, 1))],
             {"unit": "epochs"},
-            "RateSchedule: unit should be one of steps, rows, got 'epochs'",
+            "RateSchedule: unit should be one of steps, rows, tokens, got 'epochs'",
         ),
-        ([(5, (1, 1))], {"interpolation": "cosine"}, "unknown interpolation='cosine' of a RateSchedule"),
+        ([(5, (1, 1))], {"interpolation": "cosine"}, "RateSchedule: interpolation should be one of"),
     ],
 )
 def test_schedules_that_are_none_are_refused(points, options, words):
