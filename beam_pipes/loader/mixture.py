@@ -32,7 +32,7 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.row_source import PaddedSplit, ReadSplit, opened
+from beam_pipes.loader.row_source import PaddedSplit, ReadSplit, allow_open_files, opened
 from beam_pipes.loader.state import MOST_PERIOD, Segment
 from beam_pipes.loader.windows import Windows
 
@@ -404,6 +404,7 @@ class Mixture:
                     "others, each at its share in it times the rate of the whole.",
                     source=index,
                 )
+        allow_open_files(len(pairs))
         object.__setattr__(self, "sources", tuple((opened(source), rate) for source, rate in pairs))
         object.__setattr__(self, "_rates", integer_rates([rate for _, rate in pairs]))
         given = self.max_epochs

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol, TypeVar
 
@@ -126,6 +127,14 @@ class PaddedSplit:
 
     def __len__(self) -> int:
         return len(self.split)
+
+
+def allow_open_files(sources: int) -> None:
+    """Raises the limit of this process, often 1,024, where it may: every snapshot that is read keeps a file open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = sources + 1024 if hard == resource.RLIM_INFINITY else min(sources + 1024, hard)
+    if sources > 256 and soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def opened(

@@ -408,8 +408,11 @@ def read_error(path: str, error: OSError) -> CacheError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return _not_found(path)
     reason = error.strerror or str(error)
+    remedy = "Give the user that runs this permission to read it, or repair the file."
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "Raise the limit (ulimit -n 8192): each cache that is open keeps a file open."
     return CacheReadError(
-        f"{path!r} cannot be read: {reason}. Give the user that runs this permission to read it, or repair the file.",
+        f"{path!r} cannot be read: {reason}. {remedy}",
         path=path,
         errno=error.errno,
         strerror=reason,

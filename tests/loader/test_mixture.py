@@ -3,6 +3,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -382,3 +384,34 @@ def test_sources_in_arenas_of_their_own_are_read_one_by_one(tmp_path, monkeypatc
     found = ids(loader)
 
     assert not loader._reader.pends and sorted(found) == sorted([*range(20), *range(20)])
+
+
+def test_a_mixture_of_many_caches_raises_the_limit_of_open_files_that_it_needs(tmp_path):
+    """Every snapshot that is read keeps a file open, and many systems begin with 1,024 files for a process."""
+    program = """
+import resource, sys
+from beam_pipes.errors import CacheReadError
+from beam_pipes.cache import Cache, write_cache
+from beam_pipes.loader import Loader, Mixture
+
+root, count = sys.argv[1], 300
+for number in range(count):
+    write_cache(f"{root}/{number}", {"train": [{"x": number}]})
+used = 64
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+try:
+    kept = [Cache.open(f"{root}/{number}")["train"] for number in range(count)]
+    batches = [split[0] for split in kept]
+except CacheReadError as error:
+    print("one by one:", error)
+kept = batches = None
+mixture = Mixture([(f"{root}/{number}/train", 1) for number in range(count)])
+batch = next(iter(Loader(mixture, batch_size=count, epochs=None)))
+print("in a mixture:", len(set(batch["x"].tolist())))
+"""
+
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+
+    assert "in a mixture: 300" in done.stdout, done.stderr
+    assert "Too many open files. Raise the limit (ulimit -n 8192): each cache that is open" in done.stdout
