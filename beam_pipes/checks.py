@@ -19,6 +19,7 @@ import difflib
 import functools
 import inspect
 import numbers
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -192,6 +193,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'horizontal'?`, or nothing if no name is close."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def nearest_path(path: str) -> str:
+    """` Did you mean 'corpus.jsonl'?` for a path that is not there, if a name beside it is close."""
+    folder, name = os.path.split(path.rstrip("/"))
+    try:
+        return nearest(name, os.listdir(folder or "."))
+    except OSError:
+        return ""
 
 
 def brief(value: object, *, limit: int = 80) -> str:

@@ -20,7 +20,7 @@ from beam_pipes.checks import choice
 from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
-from beam_pipes.recipes.options import FIELDS_HELP, Option, fields_of
+from beam_pipes.recipes.options import FIELDS_HELP, Option, fields_of, hertz_of
 from beam_pipes.recipes.row_files import source_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call, spelled
@@ -112,7 +112,7 @@ def _field(file: str, has: Sequence[str], given: str | None, known: Sequence[str
             return name
     option = "audio_field" if known is AUDIO_FIELDS else "text_field"
     raise DeclarationError(
-        f"{file} has no field {given or ' or '.join(known)!r} that {what}; it has "
+        f"{file} has no field {repr(given) if given else 'such as ' + ', '.join(known)} that {what}; it has "
         f"{', '.join(map(str, has)) or 'no rows'}. Name a different one as {option}=… (--{option.replace('_', '-')})."
     )
 
@@ -208,7 +208,7 @@ def audio(
         Option("manifest (.jsonl, .csv, .tsv), directory of sound files with transcripts beside them, or tar archives"),
     ],
     *,
-    sample_rate: Annotated[int, Option("sample rate in Hz; others are resampled")] = 16_000,
+    sample_rate: Annotated[int, Option("sample rate in Hz; others are resampled", read=hertz_of)] = 16_000,
     audio_root: Annotated[
         str | os.PathLike[str] | None, Option("directory of the sound files [that of the manifest]")
     ] = None,
@@ -254,6 +254,10 @@ def audio(
         raise DeclarationError(
             f"manifests are read from this machine, but {given!r} is elsewhere. Copy it here, and name the directory "
             "of the sound files as audio_root=… (--audio-root)."
+        )
+    if os.path.isfile(given) and given.lower().endswith(AUDIO_SUFFIXES):
+        raise DeclarationError(
+            f"{given!r} is one sound file. Name its directory, {os.path.dirname(given) or '.'}, or a manifest."
         )
     common = Common.of("audio", options)
     keep = kept(keep_fields, common.by)

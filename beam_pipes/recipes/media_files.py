@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from beam_pipes.checks import nearest_path
 from beam_pipes.errors import DeclarationError, SourceError, TaskError
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.selection import FoundFile, Paths, select
@@ -41,9 +42,10 @@ def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
     """The files of a directory, by suffix. Raises `DeclarationError` if none has one of these."""
     if not is_remote(root) and not os.path.isdir(root):
         found = "is a file" if os.path.exists(root) else "does not exist"
+        near = "" if os.path.exists(root) else nearest_path(root)
         raise DeclarationError(
-            f"{root!r} should be a directory of {what}, but {found}. {_one(what)} Names of archives end in "
-            ".tar, .tar.gz, .tar.bz2 or .tar.zst."
+            f"{root!r} should be a directory of {what}, but {found}.{near} {_one(what)} Names of archives "
+            "end in .tar, .tar.gz, .tar.bz2 or .tar.zst."
         )
     by_suffix: dict[str, list[FoundFile]] = {}
     others: Counter[str] = Counter()
@@ -67,7 +69,12 @@ def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
             if ".parquet" in others
             else ""
         )
-        raise DeclarationError(f"there are no {what} in {root!r}; known are {', '.join(suffixes)}.{advice}")
+        if {".heic", ".heif"} & others.keys():
+            advice = " HEIC is not read: convert it to JPEG, for example with: heif-convert a.heic a.jpg."
+        has = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in others.most_common(5))
+        raise DeclarationError(
+            f"there are no {what} in {root!r}; known are {', '.join(suffixes)}. It has {has or 'no files'}.{advice}"
+        )
     files = sorted((file for found in by_suffix.values() for file in found), key=lambda file: file.name)
     return MediaFiles(files, [f"**/*{suffix}" for suffix in sorted(by_suffix)], others)
 
@@ -188,11 +195,19 @@ def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str
     )
 
 
+def names_in(sample: Mapping[str, object]) -> list[str]:
+    """The fields of a sample, with the keys of its JSON: `["jpg", "json.species"]`."""
+    keys = (
+        (name, value if value and isinstance(value, Mapping) else [""]) for name, value in sample.items() if name != KEY
+    )
+    return [f"{name}.{key}" if key else name for name, inner in keys for key in inner]
+
+
 def field_of_samples(sample: Mapping[str, object], given: str | None, known: Sequence[str], option: str) -> str | None:
     """The field that samples have: the given one, or the first known one; None if they have none of these."""
     if given is not None and not has_field(sample, given):
         raise DeclarationError(
-            f"the first sample has no field {given!r}; it has {', '.join(sample)}. Name a different one as {option}=… "
-            f"(--{option.removesuffix('s').replace('_', '-')}); a key of its .json is json.KEY."
+            f"the first sample has no field {given!r}; it has {', '.join(names_in(sample))}. Name a different one as "
+            f"{option}=… (--{option.removesuffix('s').replace('_', '-')}); a key of its .json is json.KEY."
         )
     return given or next((field for field in known if has_field(sample, field)), None)

@@ -86,6 +86,13 @@ def size_of(text: str) -> tuple[int, int]:
         ) from None
 
 
+def hertz_of(text: str) -> int:
+    """`16000` → 16000."""
+    if not text.isdecimal():
+        raise DeclarationError(f"--sample-rate should be a whole number of Hz, such as 16000; got {text!r}.")
+    return int(text)
+
+
 def limit_of(text: str) -> MaxBad:
     """`100` → 100, `0.5` → 0.5, `all` → None."""
     if text == "all":
@@ -111,4 +118,9 @@ def shares_of(text: str) -> dict[str, float]:
             raise DeclarationError(
                 f"--split should be names and shares, such as train=0.99,eval=0.01; got {text!r}."
             ) from None
+    if sum(shares.values()) > 1 + 1e-6:
+        raise DeclarationError(
+            f"the shares of --split should add up to 1 or less, as in train=0.9,eval=0.1; {text!r} are "
+            f"{sum(shares.values()):g}."
+        )
     return shares

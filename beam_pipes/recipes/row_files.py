@@ -388,7 +388,14 @@ def check_fields(data: Paths | RowFiles, kind: str, named: Sequence[tuple[str, s
             names = [*there]
             shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
             looked = "no file has" if kind == "parquet" else f"none of the first {num_records:,} records has"
-            raise DeclarationError(f"{option}: {looked} the field {name!r}; there are {shown}. Name one of these.")
+            flag = re.search(r"\((--[a-z-]+)\)", option)
+            advice = f", such as {flag[1]} {names[0]}" if flag is not None and names else ""
+            talks = next(filter({"messages", "conversation", "conversations"}.__contains__, names), None)
+            is_chat = talks is not None and option.startswith("text_field")
+            chat = f" If {talks!r} are conversations: --chat --text-field {talks}." if is_chat else ""
+            raise DeclarationError(
+                f"{option}: {looked} the field {name!r}; there are {shown}. Name one of these{advice}.{chat}"
+            )
 
 
 def _names_of(row: Mapping[str, object]) -> Iterator[str]:

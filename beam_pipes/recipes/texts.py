@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from beam_pipes.checks import choice
+from beam_pipes.checks import choice, nearest_path
 from beam_pipes.errors import DeclarationError, TaskError, without_stop
 from beam_pipes.recipes.column_types import types_of_partitions
 from beam_pipes.recipes.options import DELIMITER_HELP, FIELDS_HELP, Option, fields_of
@@ -297,6 +297,12 @@ def chat(
             f"messages are a field of rows, and {kind!r} has none. Give JSON Lines, Parquet, CSV or tar (--format "
             f"{', '.join(_FIELDS)})."
         )
+    given = os.fspath(tokenizer)
+    if given == "bytes" or given.startswith("tiktoken:") or given.endswith((".model", ".spm")):
+        raise DeclarationError(
+            f"conversations (--chat) need a tokenizer.json with a chat template beside it, and {given!r} has none. "
+            "Name the directory of a chat model's tokenizer."
+        )
     common = Common.of("tokens", options)
     keep = kept(keep_fields, common.by)
     _check(keep, kind, dedup=dedup, min_tokens=None, max_tokens=max_tokens)
@@ -471,7 +477,7 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
     else:
         raise DeclarationError(
             f"{tokenizer!r} is not a known tokenizer. Give a tokenizer.json or its directory, a SentencePiece .model "
-            f"or .spm, tiktoken:NAME, tiktoken:PATH, or bytes. {hub_remedy(tokenizer)}"
+            f"or .spm, tiktoken:NAME, tiktoken:PATH, or bytes.{nearest_path(tokenizer)} {hub_remedy(tokenizer)}"
         )
     if not path.endswith(".json") and options.get("backend") is not None:
         raise DeclarationError(

@@ -42,6 +42,7 @@ from beam_pipes.transforms.chat_templates import (
     is_null_answer,
     listed,
     refuse_other_shapes,
+    require_assistant,
     require_roles,
     require_written,
     strings_in,
@@ -338,6 +339,7 @@ def chat_tokens(
             continue
         ids, mask = chat.encode(messages, tools=tools or None, only_last=only_last)
         if not mask.any():
+            require_assistant(messages, field)
             examples.append(drop("no_answer"))
         elif max_tokens is not None and len(ids) > max_tokens:
             examples.append(drop("too_long"))

@@ -189,6 +189,13 @@ def refuse_other_shapes(record: object, field: str) -> None:
     """Raises `TaskError` for a record that lacks the field but has the keys of another kind of training data."""
     if not isinstance(record, Mapping) or field in record or "." in field:
         return
+    for name, value in record.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping) and value[0].keys() & {"role", "from"}:
+            raise TaskError(
+                f"a record should have the field {field!r}, which is a list of messages, and has {name!r}, which is "
+                f"one. Name it: --text-field {name}",
+                field=field,
+            )
     for keys, (name, program) in OTHER_SHAPES.items():
         if keys <= record.keys():
             raise TaskError(
@@ -196,6 +203,22 @@ def refuse_other_shapes(record: object, field: str) -> None:
                 f"{', '.join(map(str, record))}. Convert the file first: jq -c '{program}' FILE > chat.jsonl",
                 field=field,
             )
+
+
+# What others call the one who answers, in data for templates that know it as `assistant`.
+_ANSWERING = {"ai", "bot", "chatbot", "gpt", "model", "Assistant", "ASSISTANT"}
+
+
+def require_assistant(messages: Sequence[Message], field: str) -> None:
+    """Raises `TaskError` if the one who answers has another name than `assistant`: all answers would be left out."""
+    roles = list(dict.fromkeys(str(message["role"]) for message in messages))
+    if "assistant" not in roles and (others := [role for role in roles if role in _ANSWERING]):
+        program = f'.{field} |= map(if .role == "{others[0]}" then .role = "assistant" else . end)'
+        raise TaskError(
+            f"expected the role 'assistant' in the field {field!r}, found {', '.join(map(repr, roles))}. Rename it "
+            f"first: jq -c '{program}' FILE > chat.jsonl",
+            field=field,
+        )
 
 
 def require_roles(messages: Sequence[Message], field: str) -> None:
@@ -253,7 +276,9 @@ def listed(value: Any, field: str, *, what: str, drop_nulls: bool) -> list[Messa
         try:
             value = json.loads(value)
         except ValueError as error:
-            raise TaskError(f"the field {field!r} should hold a list of {what}, or it as JSON: {error}.") from error
+            raise TaskError(
+                f"the field {field!r} should hold a list of {what}, or it as JSON, found {value!r:.60}: {error}."
+            ) from error
     if value is None:
         return []
     if isinstance(value, np.ndarray):

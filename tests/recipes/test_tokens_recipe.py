@@ -255,7 +255,10 @@ def test_what_is_not_a_tokenizer_is_reported() -> None:
         ("absent.json", "there is no 'absent.json'. Correct the path, or give the directory that holds it."),
         ("broken.json", "'broken.json' cannot be read as a tokenizer.json: Expecting property name"),
         ("empty.json", "'empty.json' cannot be read as a tokenizer.json: Model missing"),
-        ("nothing", "there is no 'nothing/tokenizer.json'. Save one with transformers: AutoTokenizer.from_pretrained("),
+        (
+            "nothing",
+            "there is no 'nothing/tokenizer.json'. The directory holds nothing. Name the one with the tokenizer's",
+        ),
         ("pieces", "there is no 'pieces/tokenizer.json'. Give its SentencePiece model, pieces/tokenizer.model, to"),
         ("broken.model", "broken.model cannot be read as a SentencePiece model: expected a model of SentencePiece in"),
         ("absent.model", "absent.model cannot be read as a SentencePiece model: [Errno 2] No such file"),

@@ -153,7 +153,7 @@ def test_what_is_missing_or_wrong_is_reported(model, tmp_path):
     assert ChatTemplate(directory, template=dated, date="26 Jul 2024").render(TALKS[0]) == "26 Jul 20242+2?"
     refused = "{{ raise_exception('roles should alternate') }}"
     mistakes = [
-        (lambda: ChatTemplate(tmp_path), r"no '.*/tokenizer\.json'\. Save one with transformers: AutoTokenizer\.from"),
+        (lambda: ChatTemplate(tmp_path), r"no '.*/tokenizer\.json'\. The directory holds nothing\. Name the one with"),
         (lambda: ChatTemplate("meta/llama"), r"no 'meta/llama'\. A model of the Hugging Face Hub is downloaded first"),
         (lambda: ChatTemplate(directory, template="{% for %}"), r"is not valid Jinja: .* \(line 1\)"),
         (lambda: ChatTemplate(directory, template=dated).render(TALKS[0]), r"asks for today's date.*date='26 Jul"),
@@ -185,7 +185,7 @@ def test_records_of_other_shapes_are_refused_by_their_names(model):
         ({"question": "q", "answer": "a"}, "messages", r"is one of questions and answers"),
         ({"messages": [{"speaker": "a", "content": "q"}]}, "messages", r"have a 'role', and has speaker, content\. "
          r"Messages are dicts with 'role' and 'content'\. Rename their keys"),
-        ({"conversations": talk}, "messages", r"which is a list of messages, and has conversations.*--text-fi"),
+        ({"conversations": talk}, "messages", r"and has 'conversations', which is one.*--text-fi"),
     ]:  # fmt: skip
         with pytest.raises(TaskError, match=words):
             chat_tokens([record], chat=chat, field=field)

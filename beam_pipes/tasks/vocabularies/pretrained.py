@@ -134,6 +134,10 @@ def _remedy(tokenizer: str) -> str:
         return "Correct the path, or give the directory that holds it."
     if not os.path.isdir(tokenizer):
         return hub_remedy(tokenizer)
+    there = sorted(os.listdir(tokenizer))
+    if not any("token" in name or "vocab" in name or name.endswith(".model") for name in there):
+        shown = ", ".join(there[:5]) + (", …" if len(there) > 5 else "")
+        return f"The directory holds {shown or 'nothing'}. Name the one with the tokenizer's files."
     save = f"Save one with transformers: AutoTokenizer.from_pretrained({tokenizer!r}).save_pretrained({tokenizer!r})."
     models = sorted(Path(tokenizer).glob("*.model"))
     return f"Give its SentencePiece model, {models[0]}, to encode texts. {save}" if models else save

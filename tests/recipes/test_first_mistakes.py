@@ -1,0 +1,182 @@
+"""What people type wrong in their first week: each command says what was expected, found, where, and what to type."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+from tokenizers import Tokenizer, models
+from typer.testing import CliRunner
+
+from beam_pipes.commands import app
+from beam_pipes.errors import BeamPipesError
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
+)
+
+
+def lines(name: str, *records: object) -> None:
+    Path(name).write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def talk(**roles: str) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in roles.items()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("first_week")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(base)
+        for name in ("flat", "pets/cat", "videos/a", "phone/a", "empty", "tok", "no_template", "au"):
+            Path(name).mkdir(parents=True)
+        file = io.BytesIO()
+        Image.new("RGB", (9, 9)).save(file, "JPEG")
+        for name in ("flat/0.jpg", "pets/cat/0.jpg"):
+            Path(name).write_bytes(file.getvalue())
+        Path("videos/a/a.mp4").write_bytes(b"x")
+        Path("phone/a/a.heic").write_bytes(b"x")
+        with tarfile.open("pets.tar", "w") as archive:
+            for name, content in {"0.jpg": file.getvalue(), "0.json": b'{"species": "cat"}'}.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+        soundfile.write("au/0.wav", np.zeros(99), 8000)
+        lines("au/m.jsonl", {"audio_filepath": "0.wav", "text": "to be"})
+        lines("au/other.jsonl", {"audio_filepath": "0.wav", "words": "to be"})
+        lines("a.jsonl", {"content": "to be"})
+        lines("talks.jsonl", {"messages": talk(user="q", assistant="a")})
+        lines("shared.jsonl", {"conversations": talk(user="q", assistant="a")})
+        lines("bots.jsonl", {"messages": talk(human="q", bot="a")})
+        lines("said.jsonl", {"messages": "User: q"})
+        tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "[UNK]": 1}, unk_token="[UNK]"))
+        tokenizer.add_special_tokens(["</s>"])
+        for name in ("tok", "no_template"):
+            tokenizer.save(f"{name}/tokenizer.json")
+        Path("tok/tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "chat_template": TEMPLATE}))
+    return base
+
+
+MISTAKES = [
+    (
+        "tokens a.jsonl --tokenizer tok",
+        "has the field 'text'; there are content. Name one of these, such as --text-field content.",
+    ),
+    (
+        "tokens a.json --tokenizer tok",
+        "input '.*a.json' cannot be read: No such file or directory. In '.*' there is: a.jsonl",
+    ),
+    (
+        "tokens a.jsonl --tokenizer tokk",
+        "'tokk' is not a known tokenizer. .* or bytes. Did you mean 'tok'?",
+    ),
+    (
+        "tokens a.jsonl --tokenizer empty --text-field content",
+        "there is no 'empty/tokenizer.json'. The directory holds nothing. Name the one",
+    ),
+    (
+        "tokens a.jsonl --tokenizer au --text-field content",
+        "The directory holds 0.wav, m.jsonl, other.jsonl. Name the one",
+    ),
+    (
+        "tokens talks.jsonl --tokenizer tok",
+        "there are messages. .* If 'messages' are conversations: --chat --text-field messages.",
+    ),
+    (
+        "tokens a.jsonl --tokenizer tok --split train=0.9,eval=0.2",
+        "the shares of --split should add up to 1 or less, as in .* are 1.1",
+    ),
+    (
+        "tokens empty --tokenizer tok",
+        "no file matches: looked in '.*empty'",
+    ),
+    (
+        "tokens talks.jsonl --chat --tokenizer bytes",
+        "conversations .--chat. need a tokenizer.json with a chat template beside it, and 'bytes'",
+    ),
+    (
+        "tokens talks.jsonl --chat --tokenizer no_template",
+        "there is no chat template next to 'no_template/tokenizer.json'",
+    ),
+    (
+        "tokens shared.jsonl --chat --tokenizer tok",
+        "and has 'conversations', which is one. Name it: --text-field conversations",
+    ),
+    (
+        "tokens bots.jsonl --chat --tokenizer tok",
+        "expected the role 'assistant' in the field 'messages', found 'human', 'bot'. Rename it first: jq",
+    ),
+    (
+        "tokens said.jsonl --chat --tokenizer tok",
+        "should hold a list of messages, or it as JSON, found 'User: q': ",
+    ),
+    (
+        "images flat",
+        "the image '0.jpg' is not in a folder, so it has no class. .*--no-label",
+    ),
+    (
+        "images pet",
+        "'pet' should be a directory of images, but does not exist. Did you mean 'pets'?",
+    ),
+    (
+        "images videos",
+        "there are no images in 'videos'; .* It has 1 .mp4.",
+    ),
+    (
+        "images phone",
+        "It has 1 .heic. HEIC is not read: convert it to JPEG, for example with: heif-convert a.heic a.jpg",
+    ),
+    (
+        "images pets.tar",
+        "has no label: it has jpg, json.species, and is not in a folder. Name the label's field as .*--label-fiel",
+    ),
+    (
+        "images pets.tar --label-field json.kind",
+        "the first sample has no field 'json.kind'; it has jpg, json.species. Name a different one",
+    ),
+    (
+        "images pets --resize 224,224",
+        "--resize should be pixels, such as 224, or 224x320 .height first.; got '224,224'",
+    ),
+    (
+        "images pets --classes dog",
+        "there are images of cat, which is not among the classes",
+    ),
+    (
+        "audio au/0.wav",
+        "'au/0.wav' is one sound file. Name its directory, au, or a manifest",
+    ),
+    (
+        "audio au/m.jsonl --sample-rate 16k",
+        "--sample-rate should be a whole number of Hz, such as 16000; got '16k'",
+    ),
+    (
+        "audio au/other.jsonl",
+        "has no field such as text, transcript, .* that is the transcript; it has audio_filepath, words. Name .*-",
+    ),
+    (
+        "audio au/m.jsonl --keep-field speaker",
+        "m.jsonl:1: the transcript of '0.wav' has no field 'speaker'; it has audio_filepath, text",
+    ),
+    (
+        "audio pets",
+        "there are no sound files in 'pets'; .* It has 1 .jpg.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "words"), MISTAKES, ids=[command for command, _ in MISTAKES])
+def test_a_mistake_is_answered_with_what_to_type(
+    folder: Path, command: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    arguments = [*command.split(), "--to", str(tmp_path / "cache"), "--workers", "1", "--no-report"]
+    with pytest.raises(BeamPipesError, match=words):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
