@@ -39,7 +39,7 @@ ROOMS: dict[str, Room] = {
     "errors": Room(1, 462, "every exception, and what makes text from data safe to print", set()),
     "extras": Room(1, 165, "optional dependencies: what to install when one is missing", {"errors"}),
     "checks": Room(
-        1, 230, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
+        1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3800, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3586, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
@@ -111,7 +111,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 16840, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 16870, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 90, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
@@ -122,7 +122,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        3122,
+        3195,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

@@ -34,16 +34,18 @@ from beam_pipes.recipes.media_files import (
     folders_of,
     is_hidden,
     layout_of,
+    names_in,
 )
-from beam_pipes.recipes.options import CLASSES_HELP, Option, names_of, size_of
+from beam_pipes.recipes.options import CLASSES_HELP, FIELDS_HELP, Option, fields_of, names_of, size_of
 from beam_pipes.recipes.row_files import source_of
 from beam_pipes.recipes.tables import number_of, numbers_of
+from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.sources.tar import KEY, sample_file
 from beam_pipes.transforms.analyzers.vocabulary import TokenTable, Vocabulary
-from beam_pipes.transforms.chat import field_of
+from beam_pipes.transforms.chat import field_of, kept_fields
 from beam_pipes.transforms.image_files import MAX_PIXELS, decode
 from beam_pipes.typed import drop, stage
 
@@ -75,6 +77,7 @@ def image_example(
     background: str = "white",
     max_pixels: int = MAX_PIXELS,
     group: str | None = None,
+    keep: Mapping[str, str] | None = None,
 ) -> dict[str, object] | None:
     """An image file to an example: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
 
@@ -94,6 +97,7 @@ def image_example(
         max_pixels: larger images are refused before they are decoded.
         group: a regular expression; its match in the path, or its first group, is stored as `group`. Files without a
             match are dropped as `no_group`.
+        keep: further fields of a sample to store, each with its dtype: captions, masks as bytes; see `kept_fields`.
 
     Images are RGB, turned as their Exif orientation says; `beam_pipes.transforms.image_files` decodes them. Raises
     `ValueError` for a file that is damaged or unsupported, `TaskError` for a sample without a label.
@@ -105,6 +109,8 @@ def image_example(
     if is_hidden(image_file.path):
         return drop("hidden")
     example: dict[str, object] = {"path": image_file.path}
+    if isinstance(file, Mapping):
+        example |= kept_fields(file, keep, sparse=True)
     if group is not None:
         found = re.search(group, image_file.path)
         if found is None:
@@ -294,6 +300,9 @@ def images(
         int | None, Option("which folder of a path is the class, from 1 at the top [by the layout]", least=1)
     ] = None,
     classes: Annotated[Sequence[str] | None, Option(CLASSES_HELP, read=names_of)] = None,
+    keep_fields: Annotated[
+        Mapping[str, str] | Sequence[str], Option(FIELDS_HELP, name="--keep-field", read=fields_of, repeated=True)
+    ] = (),
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From images to a cache: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
@@ -319,6 +328,8 @@ def images(
         classes: the names of the classes in the order of their numbers; an image of another one fails. Default: the
             existing ones, by name. A class added later would then change the numbers of others, which a build into the
             same directory refuses.
+        keep_fields: further fields of a tar archive's samples to store, as text; or field → dtype: `txt` is a caption,
+            `json.boxes` the JSON of boxes, `mask.png:bytes` the file of a mask.
         options: see `Common`. `by` is a regular expression; files with the same match (or first group, if it has one)
             in their paths stay in one split, and `group` is that match.
 
@@ -330,6 +341,11 @@ def images(
     by = common.by
     _check_images(size, fit=fit, encode=encode, quality=quality, by=by)
     _colour(background)
+    keep = kept(keep_fields, None)
+    if taken := next((name for name in keep if name in ("group", "image", "label", "path")), None):
+        raise DeclarationError(
+            f"the field {taken!r} cannot be kept: images have one of that name. Rename it in the data."
+        )
     if by is not None:
         common = dataclasses.replace(common, by="group")
     module = Module()
@@ -344,13 +360,15 @@ def images(
     if are_archives(data, IMAGE_SUFFIXES, "images"):
         sample = first_sample(data, IMAGE_SUFFIXES, "an image")
         module.assign("source", source_of(data, "tar"), "beam_pipes.sources")
+        for field in keep:
+            field_of_samples(sample, field, (), "keep_fields")
         if label:
             label_field = field_of_samples(sample, label_field, LABEL_FIELDS, "label_field")
             if label_field is None and not folders_of(str(sample[KEY])):
                 raise DeclarationError(
-                    f"the first sample, {sample[KEY]!r}, has no label: it has {', '.join(sample)}, and is not in a "
-                    "folder. Name the label's field as label_field=… (--label-field), or omit labels with label=False "
-                    "(--no-label)."
+                    f"the first sample, {sample[KEY]!r}, has no label: it has {', '.join(names_in(sample))}, and is "
+                    "not in a folder. Name the label's field as label_field=… (--label-field), or omit labels with "
+                    "label=False (--no-label)."
                 )
             is_number = label_field is not None and not isinstance(field_of(sample, label_field), str)
             if given is None and not is_number:
@@ -364,10 +382,10 @@ def images(
                 )
                 module.assign("classes", call(kind, "classes", of=of, split=Code("None")), home)
                 names, analyzers = Code("classes.result"), [Code("classes")]
-    elif label_field is not None:
+    elif label_field is not None or keep:
+        option = "label_field (--label-field)" if label_field is not None else "keep_fields (--keep-field)"
         raise DeclarationError(
-            "label_field (--label-field) is for samples of tar archives; in a directory, folders are the classes. "
-            "Omit it."
+            f"{option} is for samples of tar archives; in a directory, folders are the classes. Omit it."
         )
     else:
         found, class_folder = _assign_folders(module, data, common, label=label, class_folder=class_folder)
@@ -396,12 +414,14 @@ def images(
         background=None if background == "white" else background,
         max_pixels=None if max_pixels == MAX_PIXELS else max_pixels,
         group=by,
+        keep=keep or None,
     )
     pixels = call("FeatureSpec", "uint8", shape=(*(size or (None, None)), 3))
     features = {"image": pixels if encode == "pixels" else call("FeatureSpec", "bytes")}
     if label:
         features["label"] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=names)
     features |= {each: call("FeatureSpec", "str") for each in ("path", *(["group"] if by else []))}
+    features |= {name: call("FeatureSpec", dtype) for name, dtype in keep.items()}
     module.declare(common, [making], features=features, analyzers=analyzers)
     text = module.text("Images and their classes, as `beam-pipes images` declares them.")
     return Recipe(text, _loading_images(encode, size, list(features)), left_out=module.left_out)

@@ -53,6 +53,35 @@ def test_samples_of_archives_are_images_with_labels(layout: str) -> None:
     assert loaded(recipe, Cache.open("cache"))["image"].shape == (4, 6, 6, 3)
 
 
+def test_captions_boxes_and_masks_of_samples_are_kept() -> None:
+    """With a sample that lacks them all."""
+    about = json.dumps({"boxes": [[1, 2, 3, 4]]}).encode()
+    archive("a.tar", {"0.png": png(0), "0.txt": b"a bee", "0.json": about, "0.mask.png": png(9), "1.png": png(1)})
+    keep = {"txt": "str", "json.boxes": "str", "mask.png": "bytes"}
+
+    first, second = built(images("a.tar", label=False, keep_fields=keep))["train"]
+
+    assert [first[name] for name in keep] == ["a bee", "[[1, 2, 3, 4]]", png(9)]
+    assert second["txt"] == second["json.boxes"] == "" and second["mask.png"] == b""
+    assert first["image"] == png(0)
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "words"),
+    [
+        ("a.tar", "txt", "the first sample has no field 'txt'; it has png"),
+        ("a.tar", "path", "the field 'path' cannot be kept: images have one of that name"),
+        ("pets", "txt", "keep_fields .--keep-field. is for samples of tar archives"),
+    ],
+)
+def test_fields_of_images_that_cannot_be_kept_are_refused(data: str, field: str, words: str) -> None:
+    archive("a.tar", {"0.png": png(0)})
+    picture("pets/cat/0.png")
+
+    with pytest.raises(DeclarationError, match=words):
+        images(data, label=data == "pets", keep_fields=[field])
+
+
 def test_a_directory_of_archives_and_a_pattern_are_archives_and_directories_stay_directories() -> None:
     Path("shards").mkdir()
     archive("shards/a.tar", {"cat/1.png": png(1)})
@@ -169,13 +198,13 @@ def test_samples_without_sound_or_transcript_are_dropped_with_a_reason() -> None
             images,
             "pets.tar",
             {},
-            "the first sample, '1', has no label: it has __key__, png, json, and is not in a folder.",
+            "the first sample, '1', has no label: it has png, json, and is not in a folder.",
         ),
         (
             images,
             "pets.tar",
             {"label_field": "json.x"},
-            "the first sample has no field 'json.x'; it has __key__, png, j",
+            "the first sample has no field 'json.x'; it has png, j",
         ),
         (
             images,
@@ -194,13 +223,13 @@ def test_samples_without_sound_or_transcript_are_dropped_with_a_reason() -> None
             audio,
             "talks.tar",
             {"text_field": "txt"},
-            "the first sample has no field 'txt'; it has __key__, wav. Name a ",
+            "the first sample has no field 'txt'; it has wav. Name a ",
         ),
         (
             audio,
             "talks.tar",
             {"keep_fields": ["json.a"]},
-            "the first sample has no field 'json.a'; it has __key__, wav",
+            "the first sample has no field 'json.a'; it has wav",
         ),
     ],
 )
