@@ -97,6 +97,15 @@ def pad_rows(batch: Batch, rows: int, fills: Fills) -> Batch:
     return padded
 
 
+def mask_rows(batch: Batch, hidden: Array, fills: Fills) -> Batch:
+    """The batch with `hidden` rows replaced by their fills; arrays that others may hold are copied."""
+    masked = {}
+    for name, array in batch.items():
+        masked[name] = array.copy()
+        masked[name][hidden] = _filled((1, *array.shape[1:]), array.dtype, fills.get(name))[0]
+    return masked
+
+
 def stack_batches(batches: Sequence[Batch]) -> Batch:
     """Stacks batches of equal shapes, with the batches as first dimension; raises `LoaderError` for others."""
     for name, first in batches[0].items():

@@ -32,7 +32,7 @@ from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceSh
 from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.mixture_stream import MixtureStream, rates_label
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
-from beam_pipes.loader.packed_rows import cu_seqlens_of
+from beam_pipes.loader.packed_rows import PackedRows, cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result, failed_transform
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
@@ -44,6 +44,8 @@ from beam_pipes.loader.world import EVERYTHING, HostSlice
 from beam_pipes.publication.manifest import FILE_NAME
 from beam_pipes.publication.publish import manifest_with_id, removal_of, snapshot_directory
 from beam_pipes.storage.local import storage_for
+
+Forgotten = Literal["stand_in", "mask"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,6 +75,7 @@ class LoaderOptions:
     transform: Callable[[Batch], Batch] | None = None
     cu_seqlens: bool | Literal["padded"] = False
     appended: Appended | None = None
+    forgotten: Forgotten = "stand_in"
     workers: int = 0
     prefetch: int = 2
 
@@ -103,6 +106,7 @@ class LoaderOptions:
         if self.cu_seqlens not in (True, False, "padded"):
             raise LoaderError(f"cu_seqlens should be True, False or 'padded', got {self.cu_seqlens!r}")
         choice(self.appended, of=(*get_args(Appended), None), what="appended", error=LoaderError)
+        choice(self.forgotten, of=get_args(Forgotten), what="forgotten", error=LoaderError)
         if not isinstance(self.shuffle, (bool, BlockShuffle, BalancedShuffle)):
             raise LoaderError(
                 "shuffle should be True, False, BlockShuffle(window=…) or BalancedShuffle(rows=…), "
@@ -230,7 +234,9 @@ class LoaderOptions:
                     "with reshuffle_each_iteration=True have a different one in each epoch. Pass cu_seqlens=True, or a "
                     "plan that is the same in each epoch."
                 )
-        if self.last == "pad":
+        if self.forgotten == "mask":
+            _check_masks(stream)
+        if self.last == "pad" or self.forgotten == "mask":
             checked_name(VALID, features)
             if self.transform is not None:
                 fills_of_result(no_rows, stream.fills, self.pad_value)  # refuses now what is no column of the result
@@ -279,6 +285,21 @@ class LoaderOptions:
             transform=self.transform,
             cu_seqlens=self.cu_seqlens,
             sequence=self.sequence,
+            masks=self.forgotten == "mask",
+        )
+
+
+def _check_masks(stream: Stream) -> None:
+    """Raises `LoaderError` if rows that are taken down cannot be masked."""
+    if any(isinstance(rows, PackedRows) for rows in stream.sources):
+        raise LoaderError(
+            "forgotten='mask' masks whole rows, and these are packed: a record that is taken down leaves its row, "
+            "which ends in padding without loss. Omit forgotten."
+        )
+    if concatenated := [name for name, column in stream.columns.items() if column.concatenated]:
+        raise LoaderError(
+            f"forgotten='mask' masks rows, and ragged='values' concatenates those of {', '.join(concatenated)}. Omit "
+            "ragged, and pass pad_to for one shape."
         )
 
 

@@ -16,18 +16,28 @@ import numpy as np
 
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import BeamPipesError, LoaderError, TransformError
-from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_result, pad_rows, stack_batches
+from beam_pipes.loader.batches import (
+    LENGTHS,
+    Batch,
+    Fills,
+    PadValue,
+    fills_of_result,
+    mask_rows,
+    pad_rows,
+    stack_batches,
+)
 from beam_pipes.loader.delivery import named_failure
 from beam_pipes.loader.epochs import ROW_OF_PLACE
 from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.order import Indices, row_keys
 from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.rows import InMemory, varying
+from beam_pipes.loader.rows import InMemory, Mask, varying
 from beam_pipes.loader.steps import Run, StepOptions, Steps
 from beam_pipes.loader.stream import Places, Stream
 
 VALID = "valid"
 CU_SEQLENS = "cu_seqlens"
+_NONE_HIDDEN = np.zeros(0, bool)
 
 
 class PendingBatch(NamedTuple):
@@ -95,6 +105,7 @@ class BatchReader:
         transform: Callable[[Batch], Batch] | None,
         cu_seqlens: bool | Literal["padded"],
         sequence: SequenceShare | None = None,
+        masks: bool = False,
     ) -> None:
         self.stream = stream
         self._steps = steps
@@ -103,6 +114,7 @@ class BatchReader:
         self._transform = transform
         self._cu_seqlens = cu_seqlens
         self._sequence = sequence
+        self._masks = masks
         self._host_places = self._located = steps.host_places(steps.batch_size, steps.batch_size)
         self.host_rows = len(self._host_places)
         # The width of varying columns is that of the global batch, so its places are needed, both ours and the others'.
@@ -113,7 +125,7 @@ class BatchReader:
         row_bytes = stream.row_bytes
         fitting = 1 if row_bytes is None else _GROUP_BYTES // max(1, row_bytes * self.host_rows)
         self.group_length = max(1, min(fitting, MAX_GROUP))
-        self._finishes = bool(cu_seqlens) or steps.last == "pad" or sequence is not None
+        self._finishes = bool(cu_seqlens) or steps.last == "pad" or sequence is not None or masks
         self._windows: dict[tuple[int, int, int], Places] = {}
         self._lock = threading.Lock()
 
@@ -124,7 +136,7 @@ class BatchReader:
     @functools.cached_property
     def pends(self) -> bool:
         """Whether a batch is just a copy of mapped memory."""
-        if self._transform is not None or self.stream.row_bytes is None or not self.host_rows:
+        if self._transform is not None or self._masks or self.stream.row_bytes is None or not self.host_rows:
             return False
         return self.stream.located(self.stream.no_places) is not None
 
@@ -249,16 +261,34 @@ class BatchReader:
     def finished(self, whole: Batch, steps: Steps) -> list[Batch]:
         """The result of `gathered`, transformed and cut into batches."""
         whole = self._transformed(whole, steps)
-        fills = self._fills
-        if self._transform is not None and self._steps.last == "pad" and steps.rows < steps.full_rows:
+        fills, hidden = self._fills, self._hidden(steps)
+        is_short = self._steps.last == "pad" and steps.rows < steps.full_rows
+        if self._transform is not None and (is_short or hidden.any()):
             fills = fills_of_result(whole, fills, self._pad_value)
+        if hidden.any():
+            whole = mask_rows(whole, hidden, fills)
         if steps.length == 1:
             batches = [whole if self._has_own(steps) else {name: array[:0] for name, array in whole.items()}]
         else:
             rows = self.host_rows
             starts = range(0, steps.length * rows, rows)
             batches = [{name: array[start : start + rows] for name, array in whole.items()} for start in starts]
+        if self._masks:
+            for batch, mine in zip(batches, hidden.reshape(steps.length, -1), strict=True):
+                batch[VALID] = ~mine[: len(self._own(steps))]
         return [self._finish(batch, steps, fills) for batch in batches] if self._finishes else batches
+
+    def _hidden(self, steps: Steps) -> Mask:
+        """Which of the rows of `gathered` have a record that is taken down; none if they are not masked."""
+        if not self._masks:
+            return _NONE_HIDDEN
+        places = self._places_to_read(steps)[0]
+        sources, rows = self.stream.rows_at(places)
+        hidden = np.zeros(len(places), bool)
+        for source in np.unique(sources).tolist():
+            mine = sources == source
+            hidden[mine] = self.stream.sources[source].is_gone(rows[mine])
+        return hidden
 
     def read_stacked(self, steps: Steps) -> Batch:
         """Like `read`, but as one batch whose arrays have the steps as first dimension."""
@@ -292,9 +322,10 @@ class BatchReader:
     def _finish(self, batch: Batch, steps: Steps, fills: Fills) -> Batch:
         if self._steps.last == "pad":
             own, rows = len(self._own(steps)), len(self._steps.host_places(steps.rows, steps.full_rows))
+            valid = batch.pop(VALID, np.ones(own, bool)) if self._masks else np.ones(own, bool)
             if own < rows:
                 batch = pad_rows(batch, rows, fills)
-            batch[VALID] = np.arange(rows) < own
+            batch[VALID] = np.pad(valid, (0, rows - own))
         if self._cu_seqlens:
             most = self.stream.most_segments if self._cu_seqlens == "padded" else None
             batch[CU_SEQLENS] = cu_seqlens_of(batch, most_segments=most, multiple=self.stream.segment_multiple)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.cache.columns import PadTo, padded_shape
 from beam_pipes.cache.regions import ArenaValues
@@ -17,6 +18,7 @@ from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.format import dtypes
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.spec import FeatureSpec
+from beam_pipes.lineage.takedown import is_removed
 from beam_pipes.loader.batches import LENGTHS, SHAPE, Batch, Fills, PadValue, fills_of
 from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.order import Indices
@@ -74,6 +76,7 @@ class ColumnSpec:
 
 
 Columns = Mapping[str, ColumnSpec]
+Mask = npt.NDArray[np.bool_]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -149,6 +152,10 @@ class Rows(abc.ABC):
 
         `shapes` may name columns of a mixture's other sources; they are ignored.
         """
+
+    def is_gone(self, rows: Indices) -> Mask:
+        """Whether these rows have a record which is taken down now; not for packed rows, which such a record leaves."""
+        return is_removed(rows % max(1, self.size), stored_split(self.split).removed_rows)
 
     def located(self, rows: Indices) -> Mapping[str, InMemory] | None:
         """Where the columns of these rows are in memory; None if a batch is more than a copy of them."""

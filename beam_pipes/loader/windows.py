@@ -22,7 +22,6 @@ from fractions import Fraction
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes import checks
 from beam_pipes.cache.split import Split
@@ -34,11 +33,10 @@ from beam_pipes.loader.batches import Batch, checked_pad, pad_value_of, ranges
 from beam_pipes.loader.columns import read_consistently
 from beam_pipes.loader.order import Indices, check_integer
 from beam_pipes.loader.row_source import one_split
-from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Rows, Shapes, SplitRows, checked_name
+from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Mask, Rows, Shapes, SplitRows, checked_name
 
 #: What a window has for steps outside of its sequence; see `Windows`.
 Ends = Literal["repeat", "fill", "drop"]
-Mask = npt.NDArray[np.bool_]
 
 # Records whose sequence is looked up at once: 8 MB for a number.
 _AT_ONCE = 1 << 20
