@@ -41,7 +41,7 @@ ROOMS: dict[str, Room] = {
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
-    "storage": Room(1, 3800, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
+    "storage": Room(1, 3815, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3586, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 955, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2454, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8696,
+        8730,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -76,7 +76,7 @@ ROOMS: dict[str, Room] = {
     ),
     "runners": Room(
         1,
-        4150,
+        4155,
         "who runs a build: local, Flink, Dataflow, job servers",
         ENGINE | SOURCES | {"typed", "analysis", "building", "beam"},
         offers=frozenset({"tasks"}),

@@ -346,8 +346,7 @@ class _Plan(beam.DoFn):  # type: ignore[misc]
             storage_for(header.directory).makedirs(header.directory)
             say_writing(header.directory)
             header.storage.replace(f"{header.directory}/{FINGERPRINT}", found.to_bytes())
-            reuse(header, tasks)
-            empty = [task for task in tasks if task.index not in totals and find_completion(header, task) is None]
+            empty = [task for task in reuse(header, tasks) if task.index not in totals]
             in_parallel(
                 storage_for(header.directory), lambda task: ShardOutput(declaration, header, task).commit(), empty
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from beam_pipes.building.analysis.stored import CONTENT
@@ -16,6 +16,7 @@ from beam_pipes.building.care.takedown import honouring_takedowns
 from beam_pipes.building.completion import (
     DEAD_LETTERS,
     Completion,
+    SizeOf,
     completions_at,
     find_completions,
     is_whole,
@@ -60,6 +61,7 @@ class Reusable(NamedTuple):
     directory: str
     completion: Completion
     lineage: str
+    size_of: SizeOf
 
 
 def link_snapshot(source: BuildHeader, target: BuildHeader, completions: Iterable[Completion]) -> None:
@@ -73,10 +75,8 @@ def link_snapshot(source: BuildHeader, target: BuildHeader, completions: Iterabl
 
 
 def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[Reusable]:
-    """The tasks that are not complete in this snapshot, but are in another one."""
-    tasks = list(tasks)
-    done = find_completions(header, tasks)
-    wanted = {task.fingerprint: task for task in tasks if task.index not in done}
+    """Those of the tasks that are complete in another snapshot."""
+    wanted = {task.fingerprint: task for task in tasks}
     storage = header.storage
     for snapshot in storage.list(f"{header.root}/snapshots"):
         other = f"{header.root}/snapshots/{snapshot}"
@@ -99,23 +99,42 @@ def find_reusable(header: BuildHeader, tasks: Iterable[ShardTask]) -> Iterator[R
                 num_shards = int(name.removesuffix(".json").rpartition("-of-")[2])
                 if is_whole(completion, num_shards, sizes_in(files)):
                     lineage = f"{other}/{lineage_file(completion.index, num_shards)}"
-                    yield Reusable(wanted.pop(completion.fingerprint), other, completion, lineage)
+                    yield Reusable(wanted.pop(completion.fingerprint), other, completion, lineage, sizes_in(files))
 
 
-def reuse(header: BuildHeader, tasks: Iterable[ShardTask]) -> int:
-    """Links shards with the same fingerprint from other snapshots into this one, under new names; returns how many."""
+def reuse(header: BuildHeader, tasks: Sequence[ShardTask]) -> list[ShardTask]:
+    """Links shards with the same fingerprint from other snapshots into this one, under new names.
 
-    def link(found: Reusable) -> None:
-        link_shard(header, found.task.index, found.directory, found.completion, found.lineage)
+    Returns the tasks that are left. On an object store a shard costs five requests: its completion is read there and
+    written here, and three files are copied.
+    """
+    done = set(find_completions(header, tasks))
 
-    return len(in_parallel(header.storage, link, find_reusable(header, tasks)))
+    def link(found: Reusable) -> int:
+        link_shard(header, found.task.index, found.directory, found.completion, found.lineage, found.size_of)
+        return found.task.index
+
+    rest = (task for task in tasks if task.index not in done)
+    done.update(in_parallel(header.storage, link, find_reusable(header, rest)))
+    return [task for task in tasks if task.index not in done]
 
 
-def link_shard(header: BuildHeader, index: int, other: str, completion: Completion, lineage: str) -> None:
+def link_shard(
+    header: BuildHeader,
+    index: int,
+    other: str,
+    completion: Completion,
+    lineage: str,
+    size_of: SizeOf = lambda file: None,
+) -> None:
     """Links the files of a completion in the snapshot's directory `other` into this one, as its source shard `index`.
 
-    `lineage` is the path of the shard's lineage there.
+    `lineage` is the path of the shard's lineage there, `size_of` knows the sizes of files there, by their names in it.
     """
+
+    def link_file(source: str, target: str) -> None:
+        storage.link_or_copy(source, target, size=size_of(source.removeprefix(f"{other}/")))
+
     storage = header.storage
     renamed: dict[str, ShardEntry] = {}
     for split, entry in completion.all_entries():
@@ -123,13 +142,13 @@ def link_shard(header: BuildHeader, index: int, other: str, completion: Completi
         directory = split_directory(header.directory, split)
         storage.makedirs(directory)
         source = f"{split_directory(other, split)}/{entry.file}"
-        storage.link_or_copy(index_path(source), index_path(f"{directory}/{target}"))
+        link_file(index_path(source), index_path(f"{directory}/{target}"))
         reached("reuse/index-linked")
-        storage.link_or_copy(source, f"{directory}/{target}")
+        link_file(source, f"{directory}/{target}")
         renamed[split] = dataclasses.replace(entry, file=target)
     linked_lineage = f"{header.directory}/{lineage_file(index, header.num_shards)}"
     storage.makedirs(linked_lineage.rpartition("/")[0])
-    storage.link_or_copy(lineage, linked_lineage)
+    link_file(lineage, linked_lineage)
     reached("reuse/linked")
     dead_letters = renamed.pop(DEAD_LETTERS, None)
     write_completion(header, dataclasses.replace(completion, index=index, entries=renamed, dead_letters=dead_letters))

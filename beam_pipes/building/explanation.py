@@ -79,8 +79,9 @@ def explain_plan(plan: BuildPlan) -> Explanation:
     stages = None if previous is None else explain_change(previous, plan.fingerprint)
     same = previous is not None and previous.digest == plan.fingerprint.digest
     before = _slices_before(plan) if same else {}
-    reusable = {found.task.index: found.directory for found in find_reusable(plan.header, plan.tasks)}
     done = find_completions(plan.header, plan.tasks)
+    rest = (task for task in plan.tasks if task.index not in done)
+    reusable = {found.task.index: found.directory for found in find_reusable(plan.header, rest)}
     verdicts = []
     for task in plan.tasks:
         reasons: tuple[str, ...]

@@ -41,7 +41,7 @@ from beam_pipes.format.spec import INFER_EXAMPLES, Example, ExampleSpec
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.lineage.lineage import VERSION as LINEAGE_VERSION
 from beam_pipes.publication.manifest import FORMAT_VERSION, Manifest
-from beam_pipes.publication.publish import published_id, snapshot_directory
+from beam_pipes.publication.publish import published_id, read_manifest, snapshot_directory
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan
@@ -99,8 +99,11 @@ class BuildPlan:
         return [task for task in self.tasks if task.index not in done]
 
     def read_account(self) -> Account:
-        """The account of the whole build, from the completions."""
-        return merged_account(read_completions(self.header))
+        """The account of the whole build: of its manifest, or from the completions before it is published."""
+        try:
+            return Account.from_json(read_manifest(self.path, self.snapshot, storage=self.header.storage).accounting)
+        except CacheNotFoundError:
+            return merged_account(read_completions(self.header))
 
     def streams(self) -> dict[str, int]:
         """Compressed files that exceed the target and cannot be split, the largest first → their stored bytes.
@@ -279,8 +282,7 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
         if plan.analysis.analyzers:
             mark_used(storage, plan.analysis, directory)
         reached("prepare/recorded")
-        reuse(plan.header, plan.tasks)
-    return plan.tasks_left()
+        return reuse(plan.header, plan.tasks)
 
 
 def require_same_classes(plan: BuildPlan) -> None:

@@ -134,10 +134,12 @@ class BeamRunner:
         look = Follower(header.directory, counts, order.progress).look
         tell_of_other_builds(header, self.options.NAME)
 
+        prepared = [order.tasks]  # for the first attempt; a later one looks again
+
         def add(pipeline: object) -> None:
             from beam_pipes.beam import build_graph
 
-            build_graph(pipeline, handle, header, plan.tasks_left())
+            build_graph(pipeline, handle, header, prepared.pop() if prepared else plan.tasks_left())
 
         figures = _attempted(self.options, _of_build(handle, plan, self.options, keep=order.keep), add, look)
         forget(header.directory, TASKS)

@@ -223,10 +223,11 @@ class AzureStorage(ObjectStorage):
             retry_status=_BLOCK_RETRIES,
         )
 
-    def _copy(self, source: str, target: str, /) -> None:
+    def _copy(self, source: str, target: str, size: int | None, /) -> None:
         """Within an account the answer means that it is complete; otherwise this waits for it."""
         blob = self._blob(target)
-        blob.start_copy_from_url(self._blob(source).url)
+        if blob.start_copy_from_url(self._blob(source).url).get("copy_status") == "success":
+            return
         while (copy := blob.get_blob_properties().copy).status == "pending":
             time.sleep(_COPY_PAUSE_SECS)
         if copy.status != "success":

@@ -255,7 +255,7 @@ class GcsStorage(ObjectStorage):
             raise
         self._require_whole(blob, size, crc32c)
 
-    def _copy(self, source: str, target: str, /) -> None:
+    def _copy(self, source: str, target: str, size: int | None, /) -> None:
         blob, origin, token = self._blob(target), self._blob(source), None
         while True:
             token, _, _ = blob.rewrite(

@@ -186,7 +186,7 @@ class LocalStorage:
             else:
                 Path(entry.path).unlink(missing_ok=True)
 
-    def link_or_copy(self, source: str, target: str) -> None:
+    def link_or_copy(self, source: str, target: str, *, size: int | None = None) -> None:
         temporary = temporary_path(target)
         try:
             try:

@@ -89,7 +89,7 @@ class ObjectStorage(Requests):
         """Makes a large object from a local file in several requests; whole, or not at all."""
 
     @abstractmethod
-    def _copy(self, source: str, target: str, /) -> None:
+    def _copy(self, source: str, target: str, size: int | None, /) -> None:
         """A copy inside the service: nothing is downloaded."""
 
     @abstractmethod
@@ -229,9 +229,9 @@ class ObjectStorage(Requests):
                     return
         raise replaced_meanwhile(path)
 
-    def link_or_copy(self, source: str, target: str) -> None:
+    def link_or_copy(self, source: str, target: str, *, size: int | None = None) -> None:
         """A copy inside the service: nothing is downloaded."""
-        self.retrying(functools.partial(self._copy, source, target), source, "copy")
+        self.retrying(functools.partial(self._copy, source, target, size), source, "copy")
         reached("object/copied")
 
     def delete(self, path: str, version: str | None = None, *, deadline_secs: float | None = None) -> None:

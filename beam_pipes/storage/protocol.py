@@ -125,8 +125,11 @@ class Storage(Protocol):
     def sweep(self, path: str, *, depth: int) -> None:
         """Deletes what dead writers left under temporary names, `depth` levels of directories deep."""
 
-    def link_or_copy(self, source: str, target: str) -> None:
-        """Makes `target` hold the bytes of `source`, without copying if the storage can."""
+    def link_or_copy(self, source: str, target: str, *, size: int | None = None) -> None:
+        """Makes `target` hold the bytes of `source`, without copying if the storage can.
+
+        `size`, in bytes, saves a question if it is known.
+        """
 
     def makedirs(self, path: str) -> None: ...
 

@@ -137,7 +137,10 @@ class S3Storage(ObjectStorage):
                 path=path,
             )
 
-    def _copy(self, source: str, target: str, /) -> None:
+    def _copy(self, source: str, target: str, size: int | None, /) -> None:
+        if size is not None and size <= _COPIED_AT_ONCE:  # the client below would ask for the size
+            self._client.copy_object(CopySource=_named(source), **_named(target), **_CHECKED)
+            return
         where, config = _named(target).values(), _parts(_COPIED_AT_ONCE, above=_COPIED_AT_ONCE)
         self._client.copy(_named(source), *where, ExtraArgs=_CHECKED, Config=config)
 

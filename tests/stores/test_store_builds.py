@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import time
+from collections import Counter
 from urllib.parse import unquote
 
 import numpy as np
@@ -57,6 +58,24 @@ def test_shards_are_reused_and_a_build_under_faults_ends_in_the_same_bytes(
 
     assert 0 < second.reused_shards < second.num_shards and second.manifest_id == fresh.manifest_id
     assert files_of(Cache.open(to).directory) == files_of(Cache.open(tmp_path / "fresh").directory)
+
+
+def test_a_reused_shard_costs_five_requests_before_the_job_and_one_after_it(text_input, bucket, store, monkeypatch):
+    to = f"{bucket}/words"
+    build(WORDS, to, options=INLINE)
+    (text_input / "zzz.txt").write_text("one more text\n")
+    with FaultProxy(store.url, lambda number, method, path: None) as proxy:
+        store.go_to(proxy.url, monkeypatch)
+        built = build(WORDS, to, options=INLINE)
+    asked = [(method, unquote(path).rpartition("/snapshots/")[2].partition("?")[0]) for method, path in proxy.requests]
+    copied = Counter(method for method, name in asked if ".tfrecord-" in name or "/lineage/" in name)
+    splits = len(Cache.open(to).splits)
+
+    assert built.reused_shards == built.num_shards - 1 > 1
+    assert copied == {"PUT": built.num_shards * (2 * splits + 1)}  # nobody asks how large they are
+    completions = Counter(method for method, name in asked if "/completions/" in name)
+    # Found, and read by the commit; the new one is looked for by its worker.
+    assert completions["PUT"] == built.num_shards and completions["GET"] <= 2 * built.num_shards + 2
 
 
 def test_a_loader_reads_a_cache_through_a_bounded_directory(text_input, tmp_path, bucket):
