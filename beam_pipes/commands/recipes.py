@@ -17,7 +17,7 @@ from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Counter
 from beam_pipes.errors import DeclarationError, EmptySplitError
 from beam_pipes.recipes import Recipe, audio, chat, images, table, tokens
-from beam_pipes.recipes.audio import CLIPPED
+from beam_pipes.recipes.audio import CLIPPED, DEFAULT_HZ
 from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.progress import counted
@@ -125,7 +125,7 @@ def audio_command(
     recipe = audio(**given)
 
     def summary(cache: Cache, declaration: Declaration) -> list[str]:
-        lines = _counts(cache, declaration, sample_rate=given["sample_rate"])
+        lines = _counts(cache, declaration, sample_rate=given.get("sample_rate", DEFAULT_HZ))
         if given["dtype"] == "int16" and (clipped := _clipped(cache)):
             lines.append(f"{counted(clipped, 'sample')} too loud for int16, clipped; --dtype float32 keeps them")
         return lines

@@ -106,6 +106,10 @@ def _manifests_in(directory: str, sounds: Sequence[str]) -> tuple[str | None, li
     return None, []
 
 
+#: The sample rate of speech, unless another one is named.
+DEFAULT_HZ = 16_000
+
+
 def _field(file: str, has: Sequence[str], given: str | None, known: Sequence[str], what: str) -> str:
     for name in known if given is None else (given,):
         if name in has:
@@ -208,7 +212,7 @@ def audio(
         Option("manifest (.jsonl, .csv, .tsv), directory of sound files with transcripts beside them, or tar archives"),
     ],
     *,
-    sample_rate: Annotated[int, Option("sample rate in Hz; others are resampled", read=hertz_of)] = 16_000,
+    sample_rate: Annotated[int, Option("sample rate in Hz; others are resampled [16000]", read=hertz_of)] = DEFAULT_HZ,
     audio_root: Annotated[
         str | os.PathLike[str] | None, Option("directory of the sound files [that of the manifest]")
     ] = None,
