@@ -222,10 +222,10 @@ FAULTS = {
     # Modules that stages need.
     "module of ours that is not installed": Fault(
         MissingExtraError,
-        r"stage 'Count' imports grain\.nowhere when it runs \(preflight_.*:\d+\), which is not "
-        r"installed: pip install 'beam-pipes\[dev\]'",
+        r"stage 'Count' imports webdataset\.nowhere when it runs \(preflight_.*:\d+\), which is not "
+        r"installed: pip install 'beam-pipes\[formats\]'",
         '        return [{"words": len(words)}]',
-        '        import grain.nowhere\n        return [{"words": len(words)}]',
+        '        import webdataset.nowhere\n        return [{"words": len(words)}]',
     ),
     "module of a user's own that is not installed": Fault(
         DeclarationError,
