@@ -248,8 +248,8 @@ class Encode(beam.DoFn):  # type: ignore[misc]
             return element
         if (fields := fields_of(element)) is not None:
             return fields
-        if isinstance(element, Message):
-            payload = element.SerializeToString()
+        if isinstance(element, Message | bytes):  # bytes: an example as `WriteToTFRecord` is given it
+            payload = element if isinstance(element, bytes) else element.SerializeToString()
             try:
                 return self._lists.decode(payload)
             except SpecError:

@@ -216,10 +216,20 @@ def test_messages_and_examples_are_stored(tmp_path: Path) -> None:
 
     run(lambda pipeline: pipeline | beam.Create([example]) | WriteToCache(tmp_path / "a", features=FEATURES))
     run(lambda pipeline: pipeline | beam.Create([example]) | WriteToCache(tmp_path / "b", proto=tf.train.Example))
+    as_bytes = [example.SerializeToString()]  # as `WriteToTFRecord` takes it
+    run(lambda pipeline: pipeline | beam.Create(as_bytes) | WriteToCache(tmp_path / "c", features=FEATURES))
 
-    (row,) = Cache.open(tmp_path / "a")["train"]
-    assert (row["user"], row["counts"].tolist()) == ("ann", [3, 5])
+    for name in ("a", "c"):
+        (row,) = Cache.open(tmp_path / name)["train"]
+        assert (row["user"], row["counts"].tolist()) == ("ann", [3, 5])
     assert list(Cache.open(tmp_path / "b")["train"]) == [example]
+
+
+def test_bytes_that_are_no_example_say_so(tmp_path: Path) -> None:
+    with pytest.raises(
+        Exception, match=r"the element bytes: b'no example' cannot be stored: expected a serialized Example"
+    ):
+        run(lambda pipeline: pipeline | beam.Create([b"no example"]) | WriteToCache(tmp_path, features=FEATURES))
 
 
 def test_a_function_may_name_the_split(tmp_path: Path) -> None:
