@@ -88,8 +88,9 @@ def declared_by(found: Any, reference: str) -> Declaration:
 
 def reference_of(declaration: Declaration) -> str | None:
     """The reference under which a module that others can import holds this very object; None if there is none."""
-    for module_name, module in list(sys.modules.items()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
+    # Copies in one step, where a list of items may meet an import by another thread.
+    for module_name, module in sys.modules.copy().items():
+        for name, value in dict(getattr(module, "__dict__", {})).items():
             if value is declaration and can_be_imported(module_name):
                 return f"{module_name}:{name}"
     return None
@@ -323,7 +324,7 @@ def registered_by_value(pickler: _Pickler) -> Iterator[None]:
         known = {"__main__", *pickler.list_registry_pickle_by_value()} - ours
         modules = [
             module
-            for name, module in list(sys.modules.items())
+            for name, module in sys.modules.copy().items()
             if isinstance(module, ModuleType)
             and module.__name__ == name  # `__mp_main__` is another name of `__main__`, but not in its children
             and name not in known

@@ -189,9 +189,7 @@ class TestReferences:
         path = tmp_path / "makes_nothing.py"
         path.write_text("import os\n\ndef made():\n    return {}['no such key']\n")
         monkeypatch.syspath_prepend(tmp_path)
-        message = (
-            f"'makes_nothing:made' fails while it creates the declaration: {path}:4: KeyError: 'no such key'. Mend"
-        )
+        message = f"'makes_nothing:made' fails while it creates the declaration: {path}:4: KeyError: 'no such key'. Fix"
 
         with pytest.raises(DeclarationError, match=f"^{re.escape(message)}"):
             load_declaration("makes_nothing:made")

@@ -211,7 +211,11 @@ def test_what_the_json_module_writes_is_read_back_however_it_is_split(tmp_path_f
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200), st.integers(1, 50))
 def test_any_bytes_give_values_or_bad_records(tmp_path_factory, content, target):
-    values, bad = read(tmp_path_factory.mktemp("json") / "a.jsonl", content, target=target)
+    try:
+        values, bad = read(tmp_path_factory.mktemp("json") / "a.jsonl", content, target=target)
+    except SourceError as error:
+        assert "is not text in UTF-8. It begins as" in str(error)  # such as "0" in UTF-16, which no line is read of
+        return
 
     assert len(values) + len(bad) <= content.count(b"\n") + 1
 

@@ -14,7 +14,22 @@ from beam_pipes.commands import app
 from reference_pages.pythons import extras
 
 # Other commands shown in pages, which need no check.
-OTHERS = {"cat", "cd", "cmp", "docker", "echo", "exit", "git", "java", "kubectl", "mvn", "python", "true"}
+OTHERS = {
+    "cat",
+    "cd",
+    "cmp",
+    "docker",
+    "echo",
+    "exit",
+    "git",
+    "java",
+    "kubectl",
+    "mvn",
+    "pipx",
+    "python",
+    "true",
+    "uvx",
+}
 
 
 def commands(block: Block) -> Iterator[list[str]]:
