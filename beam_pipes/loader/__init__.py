@@ -20,9 +20,9 @@ from beam_pipes.loader.order import KeyedPermutation as KeyedPermutation
 from beam_pipes.loader.order import SequentialOrder as SequentialOrder
 from beam_pipes.loader.packing.pack import pack as pack
 from beam_pipes.loader.packing.plan import PackingPlan as PackingPlan
-from beam_pipes.loader.row_source import RandomAccess as RandomAccess
-from beam_pipes.loader.row_source import open_remote as open_remote
-from beam_pipes.loader.row_source import random_access as random_access
+from beam_pipes.loader.random_access import RandomAccess as RandomAccess
+from beam_pipes.loader.random_access import open_remote as open_remote
+from beam_pipes.loader.random_access import random_access as random_access
 from beam_pipes.loader.state import LoaderState as LoaderState
 from beam_pipes.loader.steps import RowPlace as RowPlace
 from beam_pipes.loader.token_batches import TokenBatches as TokenBatches

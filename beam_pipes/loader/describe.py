@@ -123,7 +123,7 @@ def _plan(plan: PackingPlan) -> Description:
     sizes = " and ".join(f"{length:,} {name}" for name, length in plan.sequence_lengths.items())
     how = [f"packed by {plan.algorithm}"]
     if plan.seed is not None:
-        how.append(f"seed {plan.seed}" + (", again in each epoch" if plan.reshuffle_each_iteration else ""))
+        how.append(f"seed {plan.seed}" + (", drawn again in each epoch" if plan.reshuffle_each_iteration else ""))
     if plan.max_segments is not None:
         how.append(f"at most {plan.max_segments} segments")
     if plan.segment_multiple != 1:

@@ -37,7 +37,6 @@ from beam_pipes.loader.stream import Places, Stream
 
 VALID = "valid"
 CU_SEQLENS = "cu_seqlens"
-_NONE_HIDDEN = np.zeros(0, bool)
 
 
 class PendingBatch(NamedTuple):
@@ -263,9 +262,10 @@ class BatchReader:
         whole = self._transformed(whole, steps)
         fills, hidden = self._fills, self._hidden(steps)
         is_short = self._steps.last == "pad" and steps.rows < steps.full_rows
-        if self._transform is not None and (is_short or hidden.any()):
+        masks_some = hidden is not None and bool(hidden.any())
+        if self._transform is not None and (is_short or masks_some):
             fills = fills_of_result(whole, fills, self._pad_value)
-        if hidden.any():
+        if hidden is not None and masks_some:
             whole = mask_rows(whole, hidden, fills)
         if steps.length == 1:
             batches = [whole if self._has_own(steps) else {name: array[:0] for name, array in whole.items()}]
@@ -273,15 +273,15 @@ class BatchReader:
             rows = self.host_rows
             starts = range(0, steps.length * rows, rows)
             batches = [{name: array[start : start + rows] for name, array in whole.items()} for start in starts]
-        if self._masks:
+        if hidden is not None:
             for batch, mine in zip(batches, hidden.reshape(steps.length, -1), strict=True):
                 batch[VALID] = ~mine[: len(self._own(steps))]
         return [self._finish(batch, steps, fills) for batch in batches] if self._finishes else batches
 
-    def _hidden(self, steps: Steps) -> Mask:
-        """Which of the rows of `gathered` have a record that is taken down; none if they are not masked."""
+    def _hidden(self, steps: Steps) -> Mask | None:
+        """Which of the rows of `gathered` have a record that is taken down; None if rows are not masked."""
         if not self._masks:
-            return _NONE_HIDDEN
+            return None
         places = self._places_to_read(steps)[0]
         sources, rows = self.stream.rows_at(places)
         hidden = np.zeros(len(places), bool)
@@ -322,7 +322,7 @@ class BatchReader:
     def _finish(self, batch: Batch, steps: Steps, fills: Fills) -> Batch:
         if self._steps.last == "pad":
             own, rows = len(self._own(steps)), len(self._steps.host_places(steps.rows, steps.full_rows))
-            valid = batch.pop(VALID, np.ones(own, bool)) if self._masks else np.ones(own, bool)
+            valid = batch.pop(VALID) if self._masks else np.ones(own, bool)
             if own < rows:
                 batch = pad_rows(batch, rows, fills)
             batch[VALID] = np.pad(valid, (0, rows - own))

@@ -23,16 +23,9 @@ from beam_pipes.testing.sample import (
     take_sample,
 )
 from beam_pipes.testing.stage_trials import finding_words
+from beam_pipes.testing.surroundings import FACTORS
 from beam_pipes.testing.trial_process import Ended, TrialProcesses, trial_processes
-from beam_pipes.testing.trials import (
-    FACTORS,
-    Elsewhere,
-    ElsewhereOrder,
-    TrialOrder,
-    TrialReport,
-    portability,
-    run_trials,
-)
+from beam_pipes.testing.trials import Elsewhere, ElsewhereOrder, TrialOrder, TrialReport, portability, run_trials
 from beam_pipes.testing.values import Finding, Verdict, brief_value
 
 if TYPE_CHECKING:

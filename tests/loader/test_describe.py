@@ -26,8 +26,8 @@ def test_a_tree_from_the_run_down_to_the_manifests(tmp_path, document_split):
         "└─ mixture, exhausted='repeat'",
     ]
     assert lines[5] == (
-        f"   ├─ 0.75 of the rows: {len(plan)} rows of 40 tokens, packed by best_fit, seed 7, again in each epoch, "
-        "at most 3 segments"
+        f"   ├─ 0.75 of the rows: {len(plan)} rows of 40 tokens, packed by best_fit, seed 7, drawn again in "
+        "each epoch, at most 3 segments"
     )
     assert lines[6] == f"   │  ├─ 1,576 tokens, {plan.waste:.3%} padding, plan {plan.digest}"
     assert lines[8] == f"   │     └─ 103 records in 3 shards, manifest {document_split.manifest_id}"
