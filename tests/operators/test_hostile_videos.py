@@ -154,6 +154,37 @@ def test_frames_before_the_cut_are_read_and_those_after_it_are_named(tmp_path: P
         video.frames({3, 19})
 
 
+@pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.avi", "a.mkv", "a.webm"])
+def test_a_file_that_was_cut_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    write(path, range(20), codec="libvpx" if name == "a.webm" else "mpeg4", g="5")
+    assert len(VideoFile.of(str(path)).times) == 20
+    with path.open("r+b") as file:
+        if name == "a.mov":  # whose headers are at the end: they move in front of the frames
+            content = file.read()
+            at = content.index(b"moov") - 4
+            file.seek(0)
+            file.write(content[at:] + content[:at])
+        file.truncate(path.stat().st_size - 40)
+    stated = path.stat().st_size + 40
+
+    with pytest.raises(ValueError, match=rf"{name} should have {stated:,} bytes, as its header says, and ends after "):
+        VideoFile.of(str(path))
+
+
+@pytest.mark.parametrize("name", ["a.avi", "a.mkv"])
+def test_a_file_that_does_not_state_its_length_is_read(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    write(path, range(20), codec="mpeg4", g="5")
+    content = path.read_bytes()
+    segment = content.find(b"\x18S\x80g") + 4
+    unknown = b"\x01" + b"\xff" * 7 if name == "a.mkv" else b"\xff" * 4
+    at = segment if name == "a.mkv" else 4
+    path.write_bytes(content[:at] + unknown + content[at + len(unknown) :])
+
+    assert len(VideoFile.of(str(path)).times) == 20
+
+
 def nothing(path: Path) -> None:
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=RATE)

@@ -437,3 +437,35 @@ def test_a_line_of_speech_that_does_not_fit_its_file_is_named(tmp_path: Path, li
     with pytest.raises(BeamPipesError, match=message):
         pipe.run()
         pipe.run()
+
+
+@pytest.mark.parametrize("offset", [0, 0.25], ids=["from the beginning", "a piece"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.wav", r"the sound in .*a\.wav should have 16,000 bytes of samples, as its header says, but the file ends"),
+        ("a.ogg", r"the OGG file .*a\.ogg was cut short: it has no page that ends its stream"),
+        ("a.flac", r"cannot decode sound from .*a\.flac"),
+        ("a.mp3", r"the sound in .*a\.mp3 should have \d+ frames, as its header says, but the file ends after \d+"),
+    ],
+)
+def test_speech_in_a_file_that_was_cut_is_refused(tmp_path: Path, name: str, message: str, offset: float) -> None:
+    noise = 0.1 * np.random.default_rng(0).normal(size=8000)
+    soundfile.write(tmp_path / name, noise, 8000)
+    row = {"audio_filepath": str(tmp_path / name), "offset": offset, "duration": 0.25}
+    (tmp_path / "speech.json").write_text(json.dumps(row))
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        pipe.set_outputs(*fn.readers.nemo_asr(manifest_filepaths=str(tmp_path / "speech.json"), read_text=False))
+    whole, _ = soundfile.read(tmp_path / name, dtype="float32")
+    start = int(offset * 8000)
+    np.testing.assert_allclose(np.asarray(pipe.run()[0][0]), whole[start : start + 2000], atol=1e-6)
+
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) * 3 // 4])
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        pipe.set_outputs(*fn.readers.nemo_asr(manifest_filepaths=str(tmp_path / "speech.json"), read_text=False))
+
+    with pytest.raises(BeamPipesError, match=message):
+        pipe.run()

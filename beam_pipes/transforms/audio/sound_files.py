@@ -19,7 +19,7 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -86,24 +86,36 @@ class Sound:
 
 
 def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
-    """The samples of a file. Raises `DatasetError`, with `name`, if it is damaged, cut short, empty, or holds NaN.
+    """The samples of a file, in float32. Raises `DatasetError` as `whole` does.
 
     `int16_at`: a file of integers with one channel and this sample rate gives them as int16, as libsndfile reads them.
+    """
+
+    def dtype_of(file: Any) -> str:
+        is_exact = file.channels == 1 and file.samplerate == int16_at
+        is_float = file.subtype in ("FLOAT", "DOUBLE", "VORBIS", "OPUS") or file.subtype.startswith("MPEG")
+        return "int16" if is_exact and not is_float else "float32"
+
+    return whole(content, name=name, dtype_of=dtype_of)
+
+
+def whole(content: bytes, *, name: str, dtype_of: Callable[[Any], str]) -> Sound:
+    """All samples of a file in the dtype, float32, int16 or int32, that `dtype_of` names for soundfile's open file.
+
+    Every reader of sound decodes here, or asks here once about each file of which it reads pieces. Raises
+    `DatasetError`, with `name`, if the file is damaged, cut short, empty, several files in one, or holds NaN.
     """
     soundfile = require("soundfile", purpose="sound files")
     check_single(content, name)
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
-            exact = file.channels == 1 and file.samplerate == int16_at
-            is_float = file.subtype in ("FLOAT", "DOUBLE", "VORBIS", "OPUS") or file.subtype.startswith("MPEG")
+            dtype = dtype_of(file)
             if file.format == "FLAC":
                 samples = _samples_of_flac(file, content, name)
             else:
                 if file.seekable():
                     file.seek(0)  # as `soundfile.read` does: the MP3 decoder rounds differently after a seek
-                samples = file.read(
-                    frames_of(file), dtype="int16" if exact and not is_float else "float32", always_2d=True
-                )
+                samples = file.read(_frames_of(file), dtype=dtype, always_2d=True)
             check_whole(content, file, len(samples), name)
             rate, subtype = int(file.samplerate), str(file.subtype)
     except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
@@ -121,14 +133,14 @@ def decoded(content: bytes, *, name: str, int16_at: int | None = None) -> Sound:
             f"{np.argmax(bad) / rate:.3f} s. Create the file again, or leave such files out (--on-error drop).",
             source=name,
         )
-    if exact and samples.dtype == np.int32:
+    if dtype == "int16" and samples.dtype == np.int32:
         samples = (samples >> 16).astype(np.int16)
-    elif samples.dtype == np.int32:
+    elif dtype == "float32" and samples.dtype == np.int32:
         samples = np.multiply(samples, np.float32(2.0**-31), dtype=np.float32)
     return Sound(samples=samples, rate=rate, subtype=subtype)
 
 
-def frames_of(file: Any) -> int:
+def _frames_of(file: Any) -> int:
     """What `file.read` wants as a number of frames: of GSM all of them, as it cannot seek; else -1, up to the end."""
     return -1 if file.seekable() else int(file.frames)
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import math
 from fractions import Fraction
 from typing import Any
@@ -14,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array, Namespace, Value
-from beam_pipes.transforms.audio.sound_files import check_single, check_whole, frames_of
+from beam_pipes.transforms.audio.sound_files import whole
 from beam_pipes.transforms.audio.spectra import SCALES, triangles
 from beam_pipes.transforms.operators.arrays import Mapped, cast_to, opencv, placed_like, saturated, scratch
 
@@ -285,19 +283,10 @@ class Audio(Operator):
         return [wave, TensorSpec.of("float32", ())]
 
     def run(self, sample: Sample, data: Array, *, sample_rate: float) -> tuple[Array, Array]:
-        soundfile = require("soundfile", purpose="fn.decoders.audio")
-        content, name = data.tobytes(), f"a file of {data.size} bytes"
-        try:
-            check_single(content, name)
-            with soundfile.SoundFile(io.BytesIO(content)) as file:
-                rate = file.samplerate
-                wave = file.read(frames_of(file), dtype=self.read_as(file, sample_rate), always_2d=True)
-                check_whole(content, file, len(wave), name)
-        except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
-            raise ValueError(f"the sound file of {data.size} bytes cannot be decoded: {error}") from error
-        if not len(wave):
-            raise ValueError(f"the sound file of {data.size} bytes contains no samples")
-        return self.finished(wave, rate, sample_rate)
+        sound = whole(
+            data.tobytes(), name=f"a file of {data.size} bytes", dtype_of=lambda file: self.read_as(file, sample_rate)
+        )
+        return self.finished(sound.samples, sound.rate, sample_rate)
 
     def read_as(self, file: Any, sample_rate: float) -> str:
         """The dtype in which soundfile should read a file for `finished`: integers unchanged, else float32."""

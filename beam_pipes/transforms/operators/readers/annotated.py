@@ -19,6 +19,7 @@ from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import Array
 from beam_pipes.sources.tar import SoundInfo, breaks_off
 from beam_pipes.storage.checked_json import JsonObject
+from beam_pipes.transforms.audio.sound_files import whole
 from beam_pipes.transforms.audio.transcripts import TOLERANCE_SECS, Row, json_rows
 from beam_pipes.transforms.operators.audio import Audio
 from beam_pipes.transforms.operators.readers.files import Described
@@ -286,19 +287,33 @@ class NemoAsr(Reader):
                 ) from error
         most = self.max_duration or float("inf")
         kept = [(at, *one) for at, one in enumerate(entries) if self.min_duration <= one[1] <= most]
+        checked: dict[str, tuple[int, int]] = {}  # files that are whole → their rate and number of samples
 
         def load(index: int) -> list[Array]:
             number, path, duration, offset, row = kept[index]
-            soundfile = require("soundfile", purpose="fn.readers.nemo_asr")
-            about, wanted = soundfile.info(path), max(self.sample_rate, 0.0)
-            rate = about.samplerate
+            wanted = max(self.sample_rate, 0.0)
+
+            def dtype_of(file: Any) -> str:
+                return self._audio.read_as(file, wanted)
+
+            sound = None
+            if path not in checked or not offset:  # of most files there is one row, about all of it
+                with open(path, "rb") as file:
+                    sound = whole(file.read(), name=path, dtype_of=dtype_of)
+                checked[path] = sound.rate, len(sound.samples)
+            rate, total = checked[path]
             start, frames = int(offset * rate), int(duration * rate)
-            if start + frames - about.frames > TOLERANCE_SECS * rate:
+            if start + frames - total > TOLERANCE_SECS * rate:
                 raise ValueError(
                     f"{row.place}: {duration} s from {offset} s on are not within {path!r}, which lasts "
-                    f"{about.frames / rate:g} s"
+                    f"{total / rate:g} s"
                 )
-            wave, _ = soundfile.read(path, frames, start, dtype=self._audio.read_as(about, wanted), always_2d=True)
+            if sound is not None and not start:
+                wave = sound.samples[:frames]
+            else:  # a long file is not decoded whole for each of its pieces
+                with require("soundfile", purpose="fn.readers.nemo_asr").SoundFile(path) as file:
+                    file.seek(start)
+                    wave = file.read(frames, dtype=dtype_of(file), always_2d=True)
             made = self._audio.finished(wave, rate, wanted)
             text = np.frombuffer(str(row.fields.get("text") or "").encode(), np.uint8)
             others = [made[1], text, np.array([number], np.int64)]

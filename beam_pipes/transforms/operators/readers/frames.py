@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
@@ -117,6 +117,7 @@ class VideoFile:
                 unit = float(stream.time_base or 0) if stream is not None else 0.0
         except EOFError:
             packets = []
+        _check_ends(path)
         if not packets:
             raise ValueError(f"{path} holds no frames of video, or its end is missing. Leave it out, or copy it again")
         times = [packet.dts if packet.pts is None else packet.pts for packet in packets]
@@ -172,6 +173,53 @@ class VideoFile:
         except (av.FFmpegError, OSError) as error:
             return found, error
         return found, None
+
+
+# Matroska: a header, and behind it the segment that holds everything else.
+_MATROSKA, _SEGMENT = b"\x1aE\xdf\xa3", b"\x18S\x80g"
+# How MP4 and MOV begin; and what programs that write AVI to a pipe state as its length, or more.
+_BOXES, _NO_LENGTH = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"), 0x7FFF_0000
+
+
+def _end_of_element(file: BinaryIO, at: int) -> int:
+    """Where an element of Matroska ends whose name of 4 bytes begins at `at`; 0 if it does not say."""
+    file.seek(at + 4)
+    size = file.read(8)
+    width = 9 - size[0].bit_length() if size else 9  # as many bytes as the first has zeros in front, and one
+    value = int.from_bytes(size[:width], "big") & ((1 << 7 * width) - 1)
+    return 0 if width > 8 or value == (1 << 7 * width) - 1 else at + 4 + width + value
+
+
+def _check_ends(path: str) -> None:
+    """Raises `ValueError` for MP4, MOV, AVI, Matroska and WebM that end before the sizes they state.
+
+    FFmpeg reads what is left of such a file silently. Sizes are those of the outermost boxes; numbers of frames in
+    headers are often wrong. A file that was written to a pipe states none.
+    """
+    size, at, stated = os.path.getsize(path), 0, 0
+    with open(path, "rb") as file:
+        start = file.read(64)
+        if start[:4] == _MATROSKA:
+            at = _end_of_element(file, 0)
+            file.seek(at)
+            stated = _end_of_element(file, at) if file.read(4) == _SEGMENT else 0
+        is_riff = start[:4] == b"RIFF"
+        while at + 8 <= size and (is_riff or start[4:8] in _BOXES):
+            file.seek(at)
+            box = file.read(16)
+            if is_riff:
+                kind, length = box[:4], 8 + int.from_bytes(box[4:8], "little")
+            else:
+                kind, length = box[4:8], int.from_bytes(box[:4], "big")
+                length = int.from_bytes(box[8:], "big") if length == 1 else length
+            if not kind.isalnum() or length < (9 if is_riff else 8) or (is_riff and length > _NO_LENGTH):
+                break  # no box, or one that is as long as its file
+            at = stated = at + length
+    if stated > size:
+        raise ValueError(
+            f"{path} should have {stated:,} bytes, as its header says, and ends after {size:,}. Copy it again, or "
+            "leave it out"
+        )
 
 
 def _is_shown(packet: Any) -> bool:
