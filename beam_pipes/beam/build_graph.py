@@ -47,7 +47,7 @@ class _Publish(beam.DoFn):  # type: ignore[misc]
         self._header = header
 
     def process(self, keyed: tuple[None, Iterable[int]]) -> Iterator[str]:
-        manifest_id = commit(self._header)
+        manifest_id = commit(self._header).id
         tasks_of(self._header).remove()
         yield manifest_id
 

@@ -511,13 +511,13 @@ class _Publish(beam.DoFn):  # type: ignore[misc]
         self._keep = keep
 
     def process(self, keyed: tuple[None, Iterable[int]], planned: _Planned) -> Iterator[str]:
-        yield commit(planned.header)
+        yield commit(planned.header).id
         root = planned.header.root
         with writing(root):
             say_written(planned.header.directory)
         # A build that runs there removes them too.
         with writing(root), contextlib.suppress(CacheBusyError), build_lock(root):
-            remove_temporaries(root)
+            remove_temporaries(planned.header.storage, root)
             if self._keep is not None:
                 for line in collect_while_locked(root, keep=self._keep).held_in_words():
                     _log.info("%s: %s.", root, line)

@@ -227,12 +227,31 @@ def _of_one_source(source: Source, declaration: Declaration, to: str) -> Iterato
     yield from _of_nesting(source, declaration, to)
 
 
-def require_apart(declaration: Declaration, to: str) -> None:
-    """Raises `DeclarationError` if the cache directory lies inside of the input: its files would be read as input."""
+def require_place(declaration: Declaration, to: str, *, overwrite: bool) -> None:
+    """Raises `DeclarationError` if the directory `to` holds a cache of another name, which only `overwrite` replaces,
+    or lies inside of the input: its files would be read as input.
+    """
+    if not overwrite:
+        _require_same_name(declaration.name, to, can_overwrite=declaration.beam_steps is None)
     source = declaration.source
     for one in source.sources.values() if isinstance(source, SplitSources) else (source,):
         for error in _of_nesting(one, declaration, to) if isinstance(one, FileSource) else ():
             raise error
+
+
+def _require_same_name(name: str, to: str, *, can_overwrite: bool) -> None:
+    try:
+        published = Cache.open(to).manifest.name
+    except (CacheNotFoundError, CorruptManifestError):
+        return
+    if published != name:
+        advice = " Pass overwrite=True (--overwrite) to do so." if can_overwrite else ""
+        raise DeclarationError(
+            f"{to!r} holds the cache {published!r}, and the declaration is called {name!r}: the build would replace "
+            "what others read there. Build to another directory, or call the declaration what the cache is "
+            f"called.{advice}",
+            path=to,
+        )
 
 
 def _of_nesting(source: FileSource, declaration: Declaration, to: str) -> Iterator[DeclarationError]:

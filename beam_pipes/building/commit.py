@@ -46,9 +46,8 @@ from beam_pipes.lineage.reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.publication.manifest import FileEntry, Manifest, SplitManifest
 from beam_pipes.publication.publish import BUILD, publish, snapshot_directory
 from beam_pipes.storage.checked_json import strict_json
-from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.locks import reached
-from beam_pipes.storage.protocol import FileStatus, in_parallel
+from beam_pipes.storage.protocol import FileStatus, Storage, in_parallel
 
 # Completions read at once: few enough to stop early if the first ones contain everything.
 _PORTION = 256
@@ -158,8 +157,8 @@ def link_shard(
 ASSETS = "assets"
 
 
-def commit(header: BuildHeader) -> str:
-    """Publishes the snapshot of a build whose source shards are all complete; returns the manifest's id.
+def commit(header: BuildHeader) -> Manifest:
+    """Publishes the snapshot of a build whose source shards are all complete; returns its manifest.
 
     If records went into quarantine during the build, the snapshot has another id than the header says. Repeating it
     publishes the same bytes. Raises `ReconciliationError` if a shard is missing or counts do not add up,
@@ -212,7 +211,7 @@ def commit(header: BuildHeader) -> str:
     require_expected(header.expectations, Cache(header.root, header.directory, manifest), header.root)
     with writing(header.root), honouring_takedowns(header.root, manifest):
         publish(header.root, manifest, replaces=header.replaces)
-    return manifest.id
+    return manifest
 
 
 def link_assets(header: BuildHeader) -> list[FileEntry]:
@@ -258,13 +257,13 @@ def _linked(header: BuildHeader, snapshot: str) -> BuildHeader:
     return target
 
 
-def write_build_record(root: str, snapshot: str, record: Mapping[str, object]) -> None:
+def write_build_record(storage: Storage, root: str, snapshot: str, record: Mapping[str, object]) -> None:
     """Writes `build.json` beside the snapshot's manifest: runner, times, and whatever else must not affect the
     manifest.
     """
     rendered = strict_json(record, indent=1, sort_keys=True) + "\n"
     with writing(root):
-        storage_for(root).replace(f"{snapshot_directory(root, snapshot)}/{BUILD}", rendered.encode())
+        storage.replace(f"{snapshot_directory(root, snapshot)}/{BUILD}", rendered.encode())
     reached("build/recorded")
 
 

@@ -254,11 +254,3 @@ def read_completion(storage: Storage, path: str) -> Completion | None:
         return Completion.from_bytes(storage.read_bytes(path))
     except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-
-
-def merged_account(completions: Iterable[Completion]) -> Account:
-    """The account of all shards, merged in their order."""
-    account = Account()
-    for completion in completions:
-        account.merge_from(completion.account)
-    return account

@@ -43,7 +43,7 @@ from beam_pipes.publication.manifest import FILE_NAME
 from beam_pipes.publication.publish import SNAPSHOTS, remember_removal, remember_shards, snapshot_directory
 from beam_pipes.storage.checked_json import JsonObject
 from beam_pipes.storage.leases import LEASES, leased
-from beam_pipes.storage.local import FULL, directory_path, existing_directory, storage_for
+from beam_pipes.storage.local import FULL, existing_directory, storage_for
 from beam_pipes.storage.locks import BUILD_LOCK, is_held, this_process
 from beam_pipes.storage.protocol import HeldLock, Storage
 
@@ -262,20 +262,19 @@ def _held_by(storage: Storage, directory: str, leases: Sequence[str]) -> tuple[s
     return ("a reader on this machine",) if is_held(f"{directory}/{FILE_NAME}") else ()
 
 
-def remove_temporaries(root: str | os.PathLike[str]) -> None:
+def remove_temporaries(storage: Storage, root: str) -> None:
     """Removes every temporary file, and half-removed snapshot, of a cache directory; for the holder of its lock.
 
     Directories that a job on record may be writing to keep theirs.
     """
-    storage, path = storage_for(root), directory_path(root)
-    storage.sweep(path, depth=1)
-    storage.sweep(f"{path}/{SNAPSHOTS}", depth=1)
-    storage.sweep(f"{path}/{LEASES}", depth=1)
-    for directory in (snapshot_directory(path, name) for name in storage.list(f"{path}/{SNAPSHOTS}")):
+    storage.sweep(root, depth=1)
+    storage.sweep(f"{root}/{SNAPSHOTS}", depth=1)
+    storage.sweep(f"{root}/{LEASES}", depth=1)
+    for directory in (snapshot_directory(root, name) for name in storage.list(f"{root}/{SNAPSHOTS}")):
         if not _is_written_to(storage, directory):
             storage.sweep(directory, depth=2)  # its files, and those in its directories
-    if not has_launches(storage, f"{path}/{DIRECTORY}"):
-        storage.sweep(f"{path}/{DIRECTORY}", depth=_DEEPEST_CONTENT)
+    if not has_launches(storage, f"{root}/{DIRECTORY}"):
+        storage.sweep(f"{root}/{DIRECTORY}", depth=_DEEPEST_CONTENT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -320,7 +319,7 @@ def collect(
     root = existing_directory(path)
     with build_lock(root):
         if not dry_run:
-            remove_temporaries(root)
+            remove_temporaries(storage_for(root), root)
         return collect_while_locked(root, keep=keep, dry_run=dry_run, ignore_leases=ignore_leases)
 
 
@@ -354,7 +353,7 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False, ignore_
         for name in removed:
             remember_shards(root, name)
             remember_removal(root, name, published)
-            remove_snapshot(root, name)
+            remove_snapshot(storage, root, name)
         for place in unused:
             discard(place)
     return Collected(
@@ -367,11 +366,11 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False, ignore_
     )
 
 
-def remove_snapshot(root: str | os.PathLike[str], snapshot: str) -> None:
+def remove_snapshot(storage: Storage, root: str, snapshot: str) -> None:
     """Removes a snapshot that nobody knows of; for the holder of the build lock."""
     with contextlib.suppress(FileNotFoundError):
         # Where this takes several steps, its manifest goes first: without one, a snapshot is not published.
-        storage_for(root).delete_tree(snapshot_directory(directory_path(root), snapshot), first=[FILE_NAME])
+        storage.delete_tree(snapshot_directory(root, snapshot), first=[FILE_NAME])
 
 
 def _freed_bytes(storage: Storage, directory: str) -> int:

@@ -20,7 +20,7 @@ from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.declared import held_results
 from beam_pipes.building.analysis.plan import AnalysisPlan, plan_analysis
 from beam_pipes.building.commit import ASSETS, reuse, the_first
-from beam_pipes.building.completion import find_completions, merged_account, read_completions
+from beam_pipes.building.completion import find_completions
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.declaration_fingerprint import (
@@ -34,14 +34,13 @@ from beam_pipes.building.progress import every
 from beam_pipes.building.reading import first_errors, graph_runner, read_batches
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.reader import Cache
-from beam_pipes.engine.account import Account
 from beam_pipes.engine.records import Records
 from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError, SpecError
 from beam_pipes.format.spec import INFER_EXAMPLES, Example, ExampleSpec
 from beam_pipes.identity.canonical import digest_of
 from beam_pipes.lineage.lineage import VERSION as LINEAGE_VERSION
 from beam_pipes.publication.manifest import FORMAT_VERSION, Manifest
-from beam_pipes.publication.publish import published_id, read_manifest, snapshot_directory
+from beam_pipes.publication.publish import published_id, snapshot_directory
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan
@@ -80,9 +79,9 @@ class BuildPlan:
     overwrite: bool = False
 
     @property
-    def published_manifest_id(self) -> str | None:
-        """The id of the published manifest, if it is of exactly this snapshot."""
-        return self.published.id if self.published is not None and self.published.snapshot == self.snapshot else None
+    def published_as_planned(self) -> Manifest | None:
+        """The published manifest, if it is of exactly this snapshot."""
+        return self.published if self.published is not None and self.published.snapshot == self.snapshot else None
 
     @property
     def previous(self) -> str | None:
@@ -97,13 +96,6 @@ class BuildPlan:
         """The tasks whose shards are not complete, or whose files are missing or too short."""
         done = find_completions(self.header, self.tasks)
         return [task for task in self.tasks if task.index not in done]
-
-    def read_account(self) -> Account:
-        """The account of the whole build: of its manifest, or from the completions before it is published."""
-        try:
-            return Account.from_json(read_manifest(self.path, self.snapshot, storage=self.header.storage).accounting)
-        except CacheNotFoundError:
-            return merged_account(read_completions(self.header))
 
     def streams(self) -> dict[str, int]:
         """Compressed files that exceed the target and cannot be split, the largest first → their stored bytes.
@@ -127,7 +119,7 @@ class BuildPlan:
             "name": self.header.name,
             "path": self.path,
             "snapshot": self.snapshot,
-            "published": self.published_manifest_id is not None,
+            "published": self.published_as_planned is not None,
             "num_files": self.source.num_files,
             "num_bytes": self.source.num_bytes,
             "num_shards": self.header.num_shards,
@@ -275,7 +267,7 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
     """
     directory, storage = plan.header.directory, plan.header.storage
     with writing(plan.path):
-        remove_temporaries(plan.path)
+        remove_temporaries(storage, plan.path)
         reached("prepare/swept")
         storage.makedirs(directory)
         storage.replace(f"{directory}/{FINGERPRINT}", plan.fingerprint.to_bytes())

@@ -31,6 +31,7 @@ from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
 from beam_pipes.building.shard_task import BuildHeader
 from beam_pipes.cache.reader import Cache
+from beam_pipes.engine.account import Account
 from beam_pipes.errors import (
     AnalysisError,
     BeamPipesError,
@@ -143,11 +144,12 @@ class BeamRunner:
 
         figures = _attempted(self.options, _of_build(handle, plan, self.options, keep=order.keep), add, look)
         forget(header.directory, TASKS)
-        remove_temporaries(header.root)  # of workers that were lost
-        counts.set_to(plan.read_account())
+        remove_temporaries(header.storage, header.root)  # of workers that were lost
+        manifest = Cache.open(header.root).manifest
+        counts.set_to(Account.from_json(manifest.accounting))
         counts.done_shards = counts.num_shards
         order.progress.update(counts)
-        return Built(manifest_id=Cache.open(header.root).manifest.id, figures=figures)
+        return Built(manifest=manifest, figures=figures)
 
 
 def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, keep: int | None) -> LaunchRecord:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.building.care.takedown import look_up_published
-from beam_pipes.building.checks import require_apart
+from beam_pipes.building.checks import require_place
 from beam_pipes.building.commit import assets_are_there, link_assets, write_build_record
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import require_new_versions
@@ -39,18 +39,16 @@ from beam_pipes.checks import integer
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import (
     BeamPipesError,
-    CacheNotFoundError,
-    CorruptManifestError,
-    DeclarationError,
     StageError,
     visible,
 )
 from beam_pipes.identity.source_code import about_to_build
+from beam_pipes.publication.manifest import Manifest
 from beam_pipes.publication.publish import published_id
 from beam_pipes.runners.options import BeamOptions, Built, LocalOptions, Order
 from beam_pipes.runners.progress import Counts, Progress, Silent
 from beam_pipes.runners.regrouped import check_regrouped, refuse_of_builds, run_regrouped
-from beam_pipes.storage.local import directory_path
+from beam_pipes.storage.local import directory_path, storage_for
 from beam_pipes.storage.protocol import HeldLock
 
 if TYPE_CHECKING:
@@ -128,14 +126,12 @@ def build(
     progress = progress if progress is not None else Silent()
     reference = declaration if isinstance(declaration, str) else None
     resolved = load_declaration(declaration, beam_steps=True) if isinstance(declaration, str) else declaration
-    require_apart(resolved, root)
-    if not overwrite:
-        _require_same_name(resolved, root)
+    require_place(resolved, root, overwrite=overwrite)
+    handle = DeclarationHandle(resolved, reference)
     if resolved.beam_steps is not None:
         return _build_regrouped(
-            resolved, root, options=options, overwrite=overwrite, saved_plan=saved_plan, keep=keep, progress=progress
+            handle, root, options=options, overwrite=overwrite, saved_plan=saved_plan, keep=keep, progress=progress
         )
-    handle = DeclarationHandle(resolved, reference)
     if published_id(root) is None:
         # There is something to run: checked before input is read, and before anything is written.
         options.check(root, resolved.source, handle)
@@ -153,7 +149,7 @@ def build(
             saved_plan.require_fresh(plan)
         options.check(root, resolved.source, handle)
         # A template is written even if everything is built: whoever launches it expects a job.
-        if plan.published_manifest_id is not None and not plan.tasks_left() and options.template is None:
+        if (published := plan.published_as_planned) is not None and not plan.tasks_left() and options.template is None:
             if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
                 link_assets(plan.header)  # damaged ones are restored
             if analysis is not None:
@@ -162,9 +158,9 @@ def build(
                 from beam_pipes.runners.jobs import settle_published
 
                 settle_published(root)
-            remove_temporaries(root)
+            remove_temporaries(plan.header.storage, root)
             look_up_published(root)
-            return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)
+            return _result(plan, published, started, up_to_date=True, analysis=analysis)
         previous = plan.previous_fingerprint()
         if not overwrite:
             require_same_classes(plan)
@@ -174,13 +170,13 @@ def build(
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
         if (handed := runner_of(options).hand_over(handle, plan, keep=keep)) is not None:
-            result = _result(plan, "", started, up_to_date=False, analysis=analysis)
+            result = _result(plan, None, started, up_to_date=False, analysis=analysis)
             return dataclasses.replace(result, job=handed.job, template=handed.template)
         done = execute(handle, plan, tasks, lock=lock, options=options, keep=keep, progress=progress, more=more)
         removed, held = ((), ()) if keep is None else _without_old(root, keep)
     return _result(
-        done.plan,
-        done.built.manifest_id,
+        plan,
+        done.manifest,
         started,
         up_to_date=False,
         reused=done.reused_shards,
@@ -199,22 +195,6 @@ def runner_of(options: LocalOptions | BeamOptions) -> LocalRunner | BeamRunner:
     from beam_pipes.runners.beam_job import BeamRunner
 
     return BeamRunner(options)
-
-
-def _require_same_name(declaration: Declaration, root: str) -> None:
-    """Raises `DeclarationError` if the directory holds a cache that another declaration has built."""
-    try:
-        published = Cache.open(root).manifest.name
-    except (CacheNotFoundError, CorruptManifestError):
-        return
-    if published != declaration.name:
-        replace = "" if declaration.beam_steps is not None else " Pass overwrite=True (--overwrite) to do so."
-        raise DeclarationError(
-            f"{root!r} holds the cache {published!r}, and the declaration is called {declaration.name!r}: the build "
-            "would replace what others read there. Build to another directory, or call the declaration what the cache "
-            f"is called.{replace}",
-            path=root,
-        )
 
 
 def _without_old(root: str, keep: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -245,7 +225,7 @@ def _naming_trace(handle: DeclarationHandle, root: str) -> Iterator[None]:
 
 def _result(
     plan: BuildPlan,
-    manifest_id: str,
+    manifest: Manifest | None,
     started: float,
     *,
     up_to_date: bool,
@@ -256,26 +236,17 @@ def _result(
 ) -> BuildResult:
     return BuildResult(
         path=plan.path,
-        snapshot=plan.snapshot,
-        manifest_id=manifest_id,
+        snapshot=plan.snapshot if manifest is None else manifest.snapshot,
+        manifest_id="" if manifest is None else manifest.id,
         up_to_date=up_to_date,
         num_shards=plan.header.num_shards,
         reused_shards=plan.header.num_shards if reused is None else reused,
-        account=plan.read_account() if manifest_id else Account(),
+        account=Account() if manifest is None else Account.from_json(manifest.accounting),
         secs=time.monotonic() - started,
         analysis=analysis,
         removed=removed,
         held=held,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Execution:
-    """What was published. `plan` belongs to the published snapshot."""
-
-    plan: BuildPlan
-    built: Built
-    reused_shards: int
 
 
 def execute(
@@ -288,8 +259,11 @@ def execute(
     progress: Progress,
     keep: int | None = None,
     more: Mapping[str, object] | None = None,
-) -> Execution:
-    """Runs `tasks`, the rest of a prepared plan, while `lock` is held. `more` goes into the build record."""
+) -> Built:
+    """Runs `tasks`, the rest of a prepared plan, while `lock` is held; returns what was published.
+
+    `more` goes into the build record.
+    """
     from beam_pipes.building.shard_output import WRITE  # an up-to-date build starts sooner without these
 
     counts = Counts(
@@ -312,9 +286,11 @@ def execute(
         **built.figures,
         **(more or {}),
     }
-    plan = _as_published(plan)
-    write_build_record(plan.path, plan.snapshot, record)
-    return Execution(plan=plan, built=built, reused_shards=counts.reused_shards)
+    storage, published = plan.header.storage, built.manifest.snapshot
+    if published != plan.snapshot:  # records went into quarantine during the build
+        remove_snapshot(storage, plan.path, plan.snapshot)
+    write_build_record(storage, plan.path, published, record)
+    return dataclasses.replace(built, reused_shards=counts.reused_shards)
 
 
 def _previous_snapshot(plan: BuildPlan) -> str | None:
@@ -323,17 +299,8 @@ def _previous_snapshot(plan: BuildPlan) -> str | None:
     return None if previous == plan.snapshot else previous
 
 
-def _as_published(plan: BuildPlan) -> BuildPlan:
-    """The plan of the published snapshot, which differs if records went into quarantine."""
-    snapshot = Cache.open(plan.path).manifest.snapshot
-    if snapshot == plan.snapshot:
-        return plan
-    remove_snapshot(plan.path, plan.snapshot)
-    return dataclasses.replace(plan, snapshot=snapshot, header=dataclasses.replace(plan.header, snapshot=snapshot))
-
-
 def _build_regrouped(
-    declaration: Declaration,
+    handle: DeclarationHandle,
     root: str,
     *,
     options: LocalOptions | BeamOptions,
@@ -346,7 +313,7 @@ def _build_regrouped(
 
     Raises a `BeamPipesError` that says what to do; then the published snapshot stays.
     """
-    started = time.monotonic()
+    started, declaration = time.monotonic(), handle.get()
     refuse_of_builds(declaration, options, overwrite=overwrite, saved_plan=saved_plan)
     on_beam = check_regrouped(declaration, root, options=options)
     from beam_pipes.building.shard_output import WRITE
@@ -357,7 +324,7 @@ def _build_regrouped(
     removed: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     with build_lock(root):
-        remove_temporaries(root)
+        remove_temporaries(storage_for(root), root)
         before = published_id(root)
         try:
             run_regrouped(declaration, root, on_beam)

@@ -395,7 +395,8 @@ def settle_published(root: str) -> None:
 
 def settle(record: LaunchRecord) -> tuple[str, ...]:
     """`attach` after the end of a job that has published; for the holder of the build lock."""
-    if not storage_for(record.root).exists(record.path):
+    storage = storage_for(record.root)
+    if not storage.exists(record.path):
         return ()  # done by another process
     if not _is_published(record):
         raise BuildError(
@@ -403,6 +404,7 @@ def settle(record: LaunchRecord) -> tuple[str, ...]:
         )
     snapshot = Cache.open(record.root).manifest.snapshot
     write_build_record(
+        storage,
         record.root,
         snapshot,
         {
@@ -414,9 +416,9 @@ def settle(record: LaunchRecord) -> tuple[str, ...]:
         },
     )
     forget(record.directory, TASKS)
-    remove_temporaries(record.root)
+    remove_temporaries(storage, record.root)
     if record.snapshot is not None and record.snapshot != snapshot:
-        remove_snapshot(record.root, record.snapshot)
+        remove_snapshot(storage, record.root, record.snapshot)
     return () if record.keep is None else collect_while_locked(record.root, keep=record.keep).removed
 
 

@@ -36,6 +36,7 @@ from beam_pipes.building.workers.tasks import HasShard, Report, Task, Watcher, W
 from beam_pipes.errors import visible
 from beam_pipes.runners.options import Built, LocalOptions, Order
 from beam_pipes.runners.progress import Counts, Progress
+from beam_pipes.storage.local import storage_for
 
 if TYPE_CHECKING:
     from beam_pipes.runners.beam_job import BeamRunner
@@ -88,7 +89,7 @@ class LocalRunner:
         )
         order.lock.check()
         figures = {"shards": [report.to_json() for report in reports]}
-        return Built(manifest_id=commit(header), figures=figures, reports=reports)
+        return Built(manifest=commit(header), figures=figures, reports=reports)
 
 
 def run_local(
@@ -141,7 +142,7 @@ def _run(
             with pool() as workers:
                 return workers.run(tasks, shown)
         finally:
-            remove_temporaries(root)
+            remove_temporaries(storage_for(root), root)
     reports, pid = [], os.getpid()
     with shown.stalls.on_a_thread():
         for task in tasks:
@@ -245,7 +246,7 @@ def run_analysis(
     continues from the finished accumulators. Raises what a build raises.
     """
     with writing(root):
-        remove_temporaries(root)
+        remove_temporaries(storage_for(root), root)
     shown: list[Counts] = []
 
     def run_tasks(tasks: Sequence[AnalysisTask]) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from beam_pipes.building.plan import BuildPlan
     from beam_pipes.building.references import DeclarationHandle
     from beam_pipes.building.shard_task import ShardReport, ShardTask
+    from beam_pipes.publication.manifest import Manifest
     from beam_pipes.runners.progress import Counts, Progress
     from beam_pipes.storage.protocol import HeldLock
 
@@ -62,9 +63,10 @@ class Order:
 class Built:
     """What a runner has published. `figures` go into the build record; `reports` are the local runner's."""
 
-    manifest_id: str
+    manifest: Manifest
     figures: Mapping[str, object]
     reports: Sequence[ShardReport] = ()
+    reused_shards: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -119,14 +119,14 @@ def replay_dead(
         if resolved.analyzers:
             run_analysis(handle, target, planned, runner=LocalRunner(options), progress=progress)
         plan = make_plan(resolved, target, planned_input=planned)
-        if plan.published_manifest_id is not None and not plan.tasks_left():
-            remove_temporaries(target)
+        if (published := plan.published_as_planned) is not None and not plan.tasks_left():
+            remove_temporaries(plan.header.storage, target)
             look_up_published(target)
-            account = plan.read_account()
+            account = Account.from_json(published.accounting)
             return ReplayResult(
                 path=target,
                 snapshot=plan.snapshot,
-                manifest_id=plan.published_manifest_id,
+                manifest_id=published.id,
                 up_to_date=True,
                 replayed=0,
                 dead=account.dead,
@@ -139,13 +139,13 @@ def replay_dead(
         changed = _changed_units(before, plan.fingerprint, path=path, accepted=accept_code_change)
         tasks = _with_priors(plan, prepare(plan), directory, changed)
         done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more={"replay": True})
-        account = done.plan.read_account()
-    reports = done.built.reports
+        account = Account.from_json(done.manifest.accounting)
+    reports = done.reports
     replayed = [report.replayed for report in reports if report.replayed is not None]
     return ReplayResult(
         path=target,
-        snapshot=done.plan.snapshot,
-        manifest_id=done.built.manifest_id,
+        snapshot=done.manifest.snapshot,
+        manifest_id=done.manifest.id,
         up_to_date=False,
         replayed=sum(replayed),
         dead=account.dead,

@@ -17,6 +17,7 @@ from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.reading import read_batches
 from beam_pipes.building.references import DeclarationHandle, load_declaration
 from beam_pipes.cache import Cache
+from beam_pipes.engine.account import Account
 from beam_pipes.errors import StageError
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from beam_pipes.runners.build import build
@@ -99,7 +100,7 @@ def test_statistics_are_mirrored_to_beam_metrics(text_input: Path, tmp_path: Pat
     result = pipeline.run()
     result.wait_until_finish()
 
-    account = plan.read_account()
+    account = Account.from_json(Cache.open(plan.path).manifest.accounting)
     query = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("words"))
     counters = {metric.key.metric.name: metric.result for metric in query["counters"]}
     assert counters["SplitWords/inputs"] == account.units["SplitWords"].inputs

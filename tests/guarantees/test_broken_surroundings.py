@@ -102,7 +102,7 @@ from beam_pipes.errors import CacheWriteError
 from beam_pipes.building.plan import make_plan
 from beam_pipes.runners.build import build
 import sample_declarations
-print(make_plan(sample_declarations.words(), {str(cache)!r}).published_manifest_id)
+print(make_plan(sample_declarations.words(), {str(cache)!r}).published_as_planned)
 try:
     build("sample_declarations:words", {str(cache)!r})
 except CacheWriteError as error:

@@ -46,6 +46,7 @@ from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.replay import replay_dead
 from beam_pipes.storage import locks as kill_points
 from beam_pipes.storage.checked_json import canonical_json
+from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.locks import holder_of
 from beam_pipes.typed import Pipeline
 
@@ -364,7 +365,7 @@ class TestTheOverlay:
         def sweep_and_replace(source: Any, target: Any) -> None:
             if os.path.basename(target) == FILE_NAME and not swept:
                 swept.append(source)
-                remove_temporaries(cache.path)
+                remove_temporaries(storage_for(cache.path), cache.path)
             replace(source, target)
 
         monkeypatch.setattr(os, "replace", sweep_and_replace)

@@ -31,6 +31,7 @@ from beam_pipes.runners import (
 from beam_pipes.runners.beam_job import living_job
 from beam_pipes.runners.jobs import LaunchRecord, error_of, last_words, unlike
 from beam_pipes.runners.options import JobState
+from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.locks import this_process
 
 POOL: dict[str, Any] = {"environment_type": "EXTERNAL", "environment_config": "localhost:50000"}
@@ -169,7 +170,7 @@ def test_what_a_job_may_be_writing_is_left_alone(tmp_path: Path, text_input: Pat
     assert (half_written.exists(), leftover.exists()) == (True, False)
     assert found.snapshot in collected.kept
     found.remove()
-    remove_temporaries(cache)
+    remove_temporaries(storage_for(cache), str(cache))
     assert not half_written.exists()
     assert collect(cache, keep=0).removed == (found.snapshot,)
 
