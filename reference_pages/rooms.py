@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 3870, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1930, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6374, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6620, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 9500, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -132,7 +132,7 @@ ROOMS: dict[str, Room] = {
         "chaos for declarations: trials of stages and builds, verdicts",
         ENGINE | SOURCES | {"analysis", "building", "beam"},
     ),
-    "export": Room(3, 725, "published snapshots in the formats of others", CACHE),
+    "export": Room(3, 886, "published snapshots in the formats of others", CACHE),
     "report": Room(
         3,
         2160,

@@ -18,6 +18,7 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.checks import choice
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
 from beam_pipes.export.tables import rows_of_files, write_croissant, write_parquet
+from beam_pipes.export.tfds import write_tfds
 from beam_pipes.export.training_formats import write_arrayrecord, write_mds, write_megatron, write_webdataset
 from beam_pipes.format.codec import ExampleCodec
 from beam_pipes.format.framing import FRAME_BYTES, header_of, masked_crc32c, scan_records
@@ -106,6 +107,7 @@ FORMATS: dict[str, Callable[[Cache, str], None]] = {
     "mds": write_mds,
     "megatron": write_megatron,
     "parquet": write_parquet,
+    "tfds": write_tfds,
     "tfx": write_tfx_examples,
     "webdataset": write_webdataset,
 }
@@ -120,6 +122,7 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     | --- | --- | --- |
     | parquet | one file per split, a column per feature | pyarrow, pandas, `datasets` |
     | croissant | the same, and `croissant.json` about them | mlcroissant |
+    | tfds | the shards, `dataset_info.json` and `features.json` | `tfds.builder_from_directory`, RLDS |
     | tfx | `Split-NAME/data_tfrecord-….gz`, features as lists | TFX components that take `Examples` |
     | megatron | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | Megatron's `IndexedDataset` |
     | arrayrecord | `SPLIT-….array_record`, the stored records | Grain, array_record |

@@ -34,6 +34,10 @@ from beam_pipes.sources.tables import ArrowRows as ArrowRows
 from beam_pipes.sources.tables import Parquet as Parquet
 from beam_pipes.sources.tables import dataset_splits as dataset_splits
 from beam_pipes.sources.tar import Tar as Tar
+from beam_pipes.sources.tfds import TfdsFeatures as TfdsFeatures
+from beam_pipes.sources.tfds import TfdsRecords as TfdsRecords
+from beam_pipes.sources.tfds import tfds_splits as tfds_splits
+from beam_pipes.sources.tfrecords import Decodes as Decodes
 from beam_pipes.sources.tfrecords import TFRecords as TFRecords
 from beam_pipes.sources.training_formats import MDS as MDS
 from beam_pipes.sources.training_formats import ArrayRecords as ArrayRecords

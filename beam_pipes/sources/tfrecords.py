@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
-from typing import IO
+from typing import IO, Protocol, runtime_checkable
 
 from google.protobuf.message import DecodeError, Message
 
@@ -32,12 +32,23 @@ _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 
 
+@runtime_checkable
+class Decodes(Protocol):
+    """Decodes records to dicts of values. `config` is JSON that stands for it in fingerprints."""
+
+    def decode(self, raw: bytes) -> dict[str, object]:
+        """Raises `CorruptRecordError` if it cannot."""
+        ...
+
+    def config(self) -> object: ...
+
+
 @dataclass(frozen=True)
 class TFRecords(FileSource):
     """Every TFRecord is one record. Record ids are `name@offset of the frame` (decompressed).
 
     `message`: None gives payloads as `bytes`; a proto class (`Example`, or your own) gives messages; an `ExampleSpec`
-    gives examples, decoded to a `dict` of arrays.
+    gives examples, decoded to a `dict` of arrays; so does what decodes by itself, such as `TfdsFeatures`.
 
     Checksums are always checked. A record whose payload is damaged, or does not parse, is a bad record; if the length
     is damaged, the next record cannot be found, and reading stops with an error that names file and offset. Large files
@@ -47,14 +58,14 @@ class TFRecords(FileSource):
     """
 
     paths: Paths
-    message: type[Message] | ExampleSpec | None = None
+    message: type[Message] | ExampleSpec | Decodes | None = None
     _: KW_ONLY
     max_record_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
         super().__post_init__()
         is_class = isinstance(self.message, type) and is_message(self.message)
-        if self.message is not None and not is_class and not isinstance(self.message, ExampleSpec):
+        if self.message is not None and not is_class and not isinstance(self.message, (ExampleSpec, Decodes)):
             raise SourceError(
                 f"message should be None (for bytes), a proto class or an ExampleSpec, got {self.message!r:.100}"
             )
@@ -70,14 +81,15 @@ class TFRecords(FileSource):
     def output_type(self) -> type:
         if self.message is None:
             return bytes
-        kind: type = dict if isinstance(self.message, ExampleSpec) else self.message
-        return kind
+        return self.message if isinstance(self.message, type) else dict
 
     @cached_property
     def _decode(self) -> Callable[[bytes], object] | None:
         if self.message is None:
             return None
-        return ExampleCodec(self.message).decode if isinstance(self.message, ExampleSpec) else self.message.FromString
+        if isinstance(self.message, type):
+            return self.message.FromString
+        return ExampleCodec(self.message).decode if isinstance(self.message, ExampleSpec) else self.message.decode
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_decode"}
@@ -151,10 +163,10 @@ class TFRecords(FileSource):
 
     def fingerprint_config(self) -> Mapping[str, object]:
         message: object = None
-        if isinstance(self.message, ExampleSpec):
-            message = self.message.to_json()
-        elif self.message is not None:
+        if isinstance(self.message, type):
             message = self.message.DESCRIPTOR.full_name
+        elif self.message is not None:
+            message = self.message.to_json() if isinstance(self.message, ExampleSpec) else self.message.config()
         return {**super().fingerprint_config(), "message": message}
 
 
@@ -168,7 +180,7 @@ def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
         with open_input(file.path) as handle:
             cuts = iter(even_cuts(file.size, target_shard_bytes))
             cut = next(cuts, None)
-            for offset in _frame_offsets(handle, file.size):
+            for offset in frame_offsets(handle, file.size):
                 if cut is None:
                     break
                 if offset >= cut:
@@ -181,7 +193,7 @@ def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     return [Range(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
-def _frame_offsets(handle: IO[bytes], size: int) -> Iterator[int]:
+def frame_offsets(handle: IO[bytes], size: int) -> Iterator[int]:
     """The start of each record, as far as lengths are intact."""
     known = headers()
     window, base, offset = b"", 0, 0

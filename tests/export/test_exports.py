@@ -15,6 +15,7 @@ import mlcroissant
 import numpy as np
 import pyarrow.parquet
 import pytest
+import tensorflow_datasets as tfds
 
 from beam_pipes.building import Declaration
 from beam_pipes.building.care.takedown import take_down
@@ -176,6 +177,11 @@ def test_what_is_taken_down_is_not_exported(cache: Cache, tmp_path: Path) -> Non
     for format in ("parquet", "croissant"):
         texts = pyarrow.parquet.read_table(tmp_path / format / "train.parquet").column("text").to_pylist()
         assert len(texts) == 17 and text not in texts
+    texts = [
+        row["text"] for row in tfds.builder_from_directory(tmp_path / "tfds").as_dataset("train").as_numpy_iterator()
+    ]
+    assert len(texts) == 17 and text.encode() not in texts
+    assert all(text.encode() not in path.read_bytes() for path in (tmp_path / "tfds").glob("*-train.tfrecord-*"))
     (examples,) = (tmp_path / "tfx/Split-train").iterdir()
     assert text.encode() not in gzip.decompress(examples.read_bytes())
 
@@ -186,7 +192,7 @@ def test_what_is_taken_down_is_not_exported(cache: Cache, tmp_path: Path) -> Non
         (
             "out",
             "arrow",
-            "format should be one of arrayrecord, croissant, mds, megatron, parquet, tfx, webdata",
+            "format should be one of arrayrecord, croissant, mds, megatron, parquet, tfds, tfx, webdata",
         ),
         ("cache", "parquet", "is there already. Name a directory that is not, or remove it first."),
         ("gs://bucket/out", "parquet", "exports are written to a local directory, got 'gs://bucket/out'."),

@@ -1,0 +1,221 @@
+"""Data sets that TensorFlow Datasets has prepared, RLDS episodes among them: splits as sources, with TFDS's values.
+
+    mnist/3.0.1/dataset_info.json, features.json, mnist-train.tfrecord-00000-of-00001
+                              │
+                              ▼
+    {"image": array (28, 28, 1) of uint8, "label": 4}
+
+The files are read as all TFRecords are, planned, checked and resumed; TFDS says what is in a record, and decodes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from beam_pipes.checks import known
+from beam_pipes.errors import CorruptRecordError, SourceError
+from beam_pipes.extras import require
+from beam_pipes.format.spec import ExampleSpec, FeatureSpec
+from beam_pipes.sources.byte_stream import open_input, read_error
+from beam_pipes.sources.file_source import Range
+from beam_pipes.sources.selection import FoundFile
+from beam_pipes.sources.tfrecords import TFRecords, frame_offsets
+from beam_pipes.storage.local import directory_path
+
+_Tfds = Any  # a builder or feature of TFDS, which has no annotations
+
+
+@dataclass(frozen=True)
+class TfdsFeatures:
+    """What a record of a prepared data set is: `TfdsFeatures("mnist/3.0.1")`. Needs the extra `tfds`.
+
+    `decode` gives a dict of what `tfds.data_source` gives, with texts as `str`, groups joined by slashes
+    (`observation/image`), and the steps of an RLDS episode stacked: `steps/action` of shape (steps, 7).
+
+    Args:
+        directory: of the version; it holds `dataset_info.json` and `features.json`.
+        encoded: names of pictures that remain the bytes of a JPEG or PNG file.
+
+    Raises:
+        SourceError: the directory has no such description, or `encoded` names no feature.
+    """
+
+    directory: str
+    encoded: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        known(*self.encoded, among=self.spec, what="feature", where=f"TFDS in {self.directory!r}", error=SourceError)
+
+    @functools.cached_property
+    def builder(self) -> _Tfds:
+        """TFDS' own reader of the directory."""
+        tfds = require("tensorflow_datasets", purpose="reading a TFDS directory")
+        try:
+            return tfds.builder_from_directory(self.directory)
+        except (OSError, ValueError) as error:
+            raise SourceError(
+                f"expected a data set that TFDS has prepared, with its dataset_info.json and features.json, in "
+                f"{self.directory!r}: {error} Name the directory of a version, such as mnist/3.0.1.",
+                file=self.directory,
+            ) from error
+
+    @functools.cached_property
+    def spec(self) -> ExampleSpec:
+        """The features of a record, for a declaration: a `ClassLabel` is an int64 with `classes`."""
+        features = self.builder.info.features
+        return ExampleSpec(dict(self._specs(features, features.get_tensor_info(), "")))
+
+    def _specs(self, feature: _Tfds, info: _Tfds, name: str) -> Iterator[tuple[str, FeatureSpec]]:
+        if isinstance(info, Mapping):
+            group = feature.feature if hasattr(feature, "feature") else feature
+            for key in info:
+                yield from self._specs(group[key], info[key], f"{name}/{key}" if name else key)
+            return
+        kinds = require("tensorflow_datasets", purpose="reading a TFDS directory").features
+        while isinstance(feature, kinds.Sequence):
+            feature = feature.feature
+        shape = (None,) * info.dataset_lvl + tuple(info.shape)
+        if isinstance(feature, kinds.Image) and name in self.encoded:
+            yield name, FeatureSpec("bytes", shape=shape[: len(shape) - len(feature.shape)])
+        elif isinstance(feature, kinds.ClassLabel):
+            yield name, FeatureSpec("int64", shape=shape, classes=feature.names)
+        elif info.np_dtype == np.object_:
+            yield name, FeatureSpec("str" if isinstance(feature, kinds.Text) else "bytes", shape=shape)
+        else:
+            yield name, FeatureSpec(info.np_dtype, shape=shape)
+
+    @functools.cached_property
+    def _decoders(self) -> dict[str, Any]:
+        skip = require("tensorflow_datasets", purpose="reading a TFDS directory").decode.SkipDecoding
+        nested: dict[str, Any] = {}
+        for name in self.encoded:
+            *groups, last = name.split("/")
+            inner = nested
+            for group in groups:
+                inner = inner.setdefault(group, {})
+            inner[last] = skip()
+        return nested
+
+    def decode(self, raw: bytes) -> dict[str, object]:
+        """The values of one record. Raises `CorruptRecordError` if TFDS does not read it."""
+        try:
+            found = self.builder.info.features.deserialize_example_np(raw, decoders=self._decoders or None)
+            values = dict(_flat(found, ""))
+            return {name: _value(_of(values, name), feature) for name, feature in self.spec.items()}
+        except Exception as error:  # whatever codecs of pictures and TFDS raise
+            raise CorruptRecordError(f"TFDS reads it as {type(error).__name__}: {error}") from error
+
+    def config(self) -> object:
+        return {"encoded": list(self.encoded), "features": self.builder.info.features.to_json()}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"directory": self.directory, "encoded": self.encoded}
+
+
+def _flat(value: object, name: str) -> Iterator[tuple[str, object]]:
+    """Groups by joined names; the steps of an episode as lists."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flat(each, f"{name}/{key}" if name else key)
+    elif hasattr(value, "__getitem__") and not isinstance(value, (np.ndarray, np.generic, list, bytes, str)):
+        steps = [dict(_flat(step, name)) for step in value]  # type: ignore[attr-defined]
+        if not steps:
+            yield name, []
+        for key in steps[0] if steps else ():
+            yield key, [step[key] for step in steps]
+    else:
+        yield name, value
+
+
+def _of(values: Mapping[str, object], name: str) -> object:
+    """The value of a feature; that of a step in an episode without steps is empty."""
+    group = name.partition("/")[0]
+    value = values[name] if name in values or values.get(group) != [] else []
+    if value is None:  # TFDS gives it for a feature that the record lacks
+        raise ValueError(f"there is no feature {name!r} in it")
+    return value
+
+
+def _value(value: Any, feature: FeatureSpec) -> object:
+    if not feature.is_text:
+        array = np.asarray(value, feature.numpy_dtype)
+        if not array.size and feature.shape[:1] == (None,):
+            return array.reshape(0, *(size or 0 for size in feature.shape[1:]))
+        return array if feature.shape else array[()]
+    if feature.shape:
+        return [_value(each, FeatureSpec(feature.dtype)) for each in value]
+    raw = bytes(value)
+    return raw.decode("utf-8") if feature.dtype == "str" else raw
+
+
+@dataclass(frozen=True)
+class TfdsRecords(TFRecords):
+    """The examples of one split of a prepared data set; `tfds_splits` makes them. Record ids are `name@byte`.
+
+    `message` is what a record is. `record_counts`: (name, records) of each file, as `dataset_info.json` has them; a
+    file that holds more or fewer is an error.
+    """
+
+    _: KW_ONLY
+    record_counts: tuple[tuple[str, int], ...] = ()
+
+    keeps_empty_files: ClassVar[bool] = True  # they have no records, which has to be what is expected of them
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        try:
+            with open_input(file.path) as handle:
+                found = sum(1 for _ in frame_offsets(handle, file.size))
+        except OSError as error:
+            raise read_error(file.name, error, offset=0) from error
+        expected = dict(self.record_counts)[file.name]
+        if found != expected:
+            raise SourceError(
+                f"input {file.name} holds {found} records, and dataset_info.json says {expected}. Copy the data set "
+                "again.",
+                file=file.name,
+            )
+        return super()._ranges(file, target_shard_bytes)
+
+    def fingerprint_config(self) -> Mapping[str, object]:
+        config = dict(super().fingerprint_config())
+        del config["record_counts"]  # of each file; what is in a file is known by its digest
+        return config
+
+
+def tfds_splits(directory: str | os.PathLike[str], *, encoded: Sequence[str] = ()) -> dict[str, TfdsRecords]:
+    """The splits of a data set that TFDS has prepared, each with its source: `build(name, tfds_splits("mnist/3.0.1"))`.
+
+    Values are those of `tfds.data_source`, with the names of `TfdsFeatures`, whose `spec` declares them; `encoded`
+    names pictures that are not decoded. Needs the extra `tfds`, and the data on a disk or on `gs://`.
+
+    Raises `SourceError` if TFDS does not open the directory, and for another format than TFRecord.
+    """
+    top = directory_path(directory)
+    features = TfdsFeatures(top, tuple(encoded))
+    info = features.builder.info
+    if info.file_format.value != "tfrecord":
+        raise SourceError(
+            f"the data set in {top!r} is stored as {info.file_format.value}, and tfrecord is read. Convert it: "
+            "python -m tensorflow_datasets.scripts.convert_format --out_file_format=tfrecord.",
+            file=top,
+        )
+    made = {}
+    for name, split in sorted(info.splits.items()):
+        template = split.filename_template
+        names = [
+            template.sharded_filepath(shard_index=at, num_shards=split.num_shards).name
+            for at in range(split.num_shards)
+        ]
+        made[name] = TfdsRecords(
+            [f"{top}/{each}" for each in names],
+            message=features,
+            relative_to=top,
+            record_counts=tuple(zip(names, split.shard_lengths, strict=True)),
+        )
+    return made
