@@ -86,8 +86,9 @@ class Loader(Stateful):
       forgotten: what the place of a record holds that was taken down. "stand_in": another record of the split. "mask":
         nothing: zeros, the pad value or empty texts, and False in the boolean column `valid`, which then every batch
         has, so that a replay from an earlier checkpoint gives every other row at its step and nothing else. Orders
-        and states are the same. Ragged features are as wide as the stand-in needs, unless `pad_to` says. Not for packed
-        rows, which a record leaves in any case.
+        and states are the same. Ragged features are as wide as the stand-in needs, unless `pad_to` says. In packed
+        rows the record's place becomes padding, with segment id 0, instead of closing up behind it, and `valid` is
+        False for rows of which nothing is left.
       workers: threads that prepare batches ahead; 0 makes each batch on request. One is enough to overlap with
         training; more help if reading waits (cold disks, remote shards).
       prefetch: the most batches prepared ahead, per process.

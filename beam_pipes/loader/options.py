@@ -32,7 +32,7 @@ from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceSh
 from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.mixture_stream import MixtureStream, rates_label
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
-from beam_pipes.loader.packed_rows import PackedRows, cu_seqlens_of
+from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result, failed_transform
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
@@ -199,6 +199,7 @@ class LoaderOptions:
             ragged=self.ragged,
             pad_to=self.pad_to,
             pad_value=self.pad_value,
+            keeps_places=self.forgotten == "mask",
         )
 
     def _transformed(self, stream: Stream, no_rows: Batch) -> Batch:
@@ -291,11 +292,6 @@ class LoaderOptions:
 
 def _check_masks(stream: Stream) -> None:
     """Raises `LoaderError` if rows that are taken down cannot be masked."""
-    if any(isinstance(rows, PackedRows) for rows in stream.sources):
-        raise LoaderError(
-            "forgotten='mask' masks whole rows, and these are packed: a record that is taken down leaves its row, "
-            "which ends in padding without loss. Omit forgotten."
-        )
     if concatenated := [name for name, column in stream.columns.items() if column.concatenated]:
         raise LoaderError(
             f"forgotten='mask' masks rows, and ragged='values' concatenates those of {', '.join(concatenated)}. Omit "

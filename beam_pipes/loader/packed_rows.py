@@ -25,7 +25,7 @@ from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.pack import plan_of_epoch
 from beam_pipes.loader.packing.plan import PackingPlan, rounded_up
 from beam_pipes.loader.row_source import PaddedSplit
-from beam_pipes.loader.rows import ColumnSpec, GatherOptions, InMemory, Rows, Shapes, checked_name, varying
+from beam_pipes.loader.rows import ColumnSpec, GatherOptions, InMemory, Mask, Rows, Shapes, checked_name, varying
 
 _NOTHING = np.zeros(1, np.int64)
 _KEPT_NUMBERS = 1 << 14
@@ -112,7 +112,10 @@ class PaddedRows(Rows):
 
 
 class _Entries(NamedTuple):
-    """Pieces of records, in the order of rows; `starts` and `lengths` have one column per feature of the plan."""
+    """Pieces of records, in the order of rows; `starts` and `lengths` have one column per feature of the plan.
+
+    A piece whose record is taken down, but keeps its place, is of segment 0, as padding is.
+    """
 
     segments: Indices
     records: Indices
@@ -122,6 +125,10 @@ class _Entries(NamedTuple):
 
     def some(self, which: Array) -> _Entries:
         return _Entries(*(each[which] for each in self))
+
+    @property
+    def are_there(self) -> Array:
+        return self.segments > 0
 
 
 class _Joined(NamedTuple):
@@ -221,7 +228,7 @@ class _Pieces:
         self.segment_ids = _Repeated(numbers[self._kept], self._counts, self._bounds, width)
 
     def joined(self, memory: memoryview, begins: Indices, item: Array, keeps: object = None) -> _Joined:
-        """The column whose entries begin at these bytes of `memory`; padding is made from `item`."""
+        """The column whose entries begin at these bytes of `memory`, or are padding (below 0), made from `item`."""
         starts = np.full(self._slots, -1)
         starts[self._places] = begins
         starts = starts[self._kept]
@@ -255,6 +262,12 @@ class PackedRows(Rows):
         tokens       [8, 9, 0, 0, 0, 0]
         segment_ids  [2, 2, 0, 0, 0, 0]
 
+    With `forgotten="mask"` nothing moves, so that attention within the other segments adds the same numbers in the same
+    order as if the record had been padding from the start:
+
+        tokens       [0, 0, 0, 8, 9, 0]
+        segment_ids  [0, 0, 0, 2, 2, 0]
+
     With `segment_multiple=4` in a row of 8, each segment takes a multiple of 4 positions:
 
         tokens       [5, 6, 7, 0, 8, 9, 0, 0]
@@ -276,6 +289,7 @@ class PackedRows(Rows):
             known(name, among=plan.features, what="feature", where="packing plan", error=LoaderError, feature=name)
         super().__init__(plan.split, len(plan), options.features or plan.features, options.pad_value)
         self._plan = plan
+        self._keeps_places = options.keeps_places
         self.draws_anew = plan.reshuffle_each_iteration
         self.of_epoch: Callable[[int], PackingPlan] = functools.lru_cache(maxsize=2)(functools.partial(_of_epoch, plan))
         self._columns = []
@@ -310,11 +324,17 @@ class PackedRows(Rows):
 
     def widest(self, rows: Indices) -> Shapes:
         names = varying(self.columns)
-        records = self._entries(rows).records if names else rows
+        records = self._entries_there(self._entries(rows)).records if names else rows
         return {name: (self._plan.sequence_lengths[name], *widest_row(self.split, name, records)[1:]) for name in names}
 
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
         return read_consistently([self.split], lambda: self._gather(rows, shapes or {}))
+
+    def is_gone(self, rows: Indices) -> Mask:
+        entries = self._entries(rows)
+        gone = np.ones(len(rows), bool)
+        gone[entries.row_of_entry[entries.are_there]] = False
+        return gone
 
     @property
     def most_segments(self) -> int | None:
@@ -345,14 +365,19 @@ class PackedRows(Rows):
                 found = _Entries(*(np.concatenate(each) for each in zip(*parts, strict=True)))
                 found = found.some(np.argsort(found.row_of_entry, kind="stable"))
         left = entries_left(self.split, found.records)
-        return found if left is None else found.some(left)
+        if left is None:
+            return found
+        return found._replace(segments=found.segments * left) if self._keeps_places else found.some(left)
+
+    def _entries_there(self, entries: _Entries) -> _Entries:
+        return entries.some(entries.are_there) if self._keeps_places else entries
 
     def located(self, rows: Indices) -> Mapping[str, InMemory] | None:
         """Where the pieces of these rows are in memory; None if values must be made or read first."""
         return read_consistently([self.split], lambda: self._located(rows))
 
     def _located(self, rows: Indices) -> Mapping[str, InMemory] | None:
-        locate = getattr(self.split, "located", None)
+        locate = None if self._keeps_places else getattr(self.split, "located", None)
         entries = self._entries(rows)
         found = None if locate is None else locate(entries.records, self.features)
         if found is None:
@@ -370,14 +395,15 @@ class PackedRows(Rows):
 
     def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
         entries = self._entries(rows)
-        read = columns_of(self.split, [name for name, *_ in self._columns], entries.records)
+        there = self._entries_there(entries)
+        read = columns_of(self.split, [name for name, *_ in self._columns], there.records)
         batch: Batch = {}
         for name, column, width, pad, (segment_name, position_name) in self._columns:
             values, whole = read[name]
             assert whole is not None  # plans hold only ragged features
-            starts, lengths = entries.starts[:, column], entries.lengths[:, column]
+            starts, lengths = there.starts[:, column], there.lengths[:, column]
             _check_pieces(starts, lengths, whole)
-            pieces = _Pieces(entries, lengths, len(rows), width, self.segment_multiple)
+            pieces = _Pieces(entries, entries.lengths[:, column], len(rows), width, self.segment_multiple)
             segment_ids = pieces.segment_ids.rows(0, len(rows))
             _, *inner = shapes.get(name, (width, *values.shape[1:]))
             begins = np.cumsum(whole) - whole + starts
@@ -386,6 +412,9 @@ class PackedRows(Rows):
                 put_into(batch[name], segment_ids > 0, values[ranges(begins, lengths)])
             else:
                 item = np.full(inner, pad, values.dtype)
+                if len(begins) < len(entries.records):
+                    begins, some = np.full(len(entries.records), -1), begins
+                    begins[entries.are_there] = some
                 batch[name] = pieces.joined(_bytes_of(values), begins * item.nbytes, item).rows(0, len(rows))
             batch[segment_name] = segment_ids
             batch[position_name] = pieces.positions(self._numbers[width]).rows(0, len(rows))

@@ -36,12 +36,14 @@ class GatherOptions:
         static shapes, which compilers want, and batches that can be read in groups.
     pad_value: the padding of ragged features, one for all or by name; checked against the dtype. Rows that `last="pad"`
         adds hold 0 in features of a fixed shape, unless named, and in lengths, shapes, segment ids and positions.
+    keeps_places: packed rows keep the places of records that are taken down, as padding, and do not close up.
     """
 
     features: tuple[str, ...] | None = None
     ragged: str = "pad"
     pad_to: PadTo = None
     pad_value: PadValue = 0
+    keeps_places: bool = False
 
     def __post_init__(self) -> None:
         if self.ragged not in ("pad", "values"):
@@ -154,7 +156,7 @@ class Rows(abc.ABC):
         """
 
     def is_gone(self, rows: Indices) -> Mask:
-        """Whether these rows have a record which is taken down now; not for packed rows, which such a record leaves."""
+        """Whether all records of these rows are taken down now."""
         return is_removed(rows % max(1, self.size), stored_split(self.split).removed_rows)
 
     def located(self, rows: Indices) -> Mapping[str, InMemory] | None:
@@ -186,6 +188,7 @@ class SplitRows(Rows):
             known(name, among=sorted(split.spec), what="feature", where=where, error=LoaderError, feature=name)
         super().__init__(split, len(split), options.features or tuple(split.spec), options.pad_value)
         self._options = dataclasses.asdict(options)
+        del self._options["keeps_places"]
         if options.features is not None:
             self._options["features"] = list(options.features)
         self.columns = _columns_of_split(split.spec, self.features, options)
