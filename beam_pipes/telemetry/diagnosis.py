@@ -2,7 +2,8 @@
 
 It measures the real loader twice. First its stages one by one in the calling thread, which gives the cost of each per
 batch (`stages_of` knows the stages of each kind of loader). Then the loader itself, with its threads and buffers,
-feeding a consumer that takes `step_ms` per batch, which gives the time that the consumer waits.
+feeding a consumer that takes `step_ms` per batch, which gives the time that the consumer waits. A native loader
+continues behind the rows of the first pass, since those are on this machine now.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING
 from beam_pipes.checks import integer, number
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader
+from beam_pipes.loader.steps import Cursor
 from beam_pipes.on_device.lambda_loader import ConvertedLoader, TrackedLoader
-from beam_pipes.telemetry.telemetry import Telemetry
+from beam_pipes.telemetry.telemetry import Telemetry, native_of
 
 if TYPE_CHECKING:
     from beam_pipes.map_style import DataLoader as MapStyleLoader
@@ -85,15 +87,21 @@ def diagnose_loader(
     map-style dataset has "storage read" (its innermost dataset), "transform" and "conversion" (`collate_fn`); anything
     else has "iteration".
 
-    Afterwards a native loader is back at its position; single-pass iterables are exhausted. Raises `LoaderError` if
-    a loader gives no batch, and for numbers out of range.
+    The second pass of a native loader reads rows that the first has not read, so that slow storage is seen; those of
+    the first again if the run has no others. Afterwards a native loader is back at its position; single-pass iterables
+    are exhausted. Raises `LoaderError` if a loader gives no batch, and for numbers out of range.
     """
     batches = integer(batches, least=1, what="batches", error=LoaderError)
     if step_ms is not None:
         number(step_ms, least=0, below=math.inf, what="step_ms", error=LoaderError)
     number(max_secs, above=0, what="max_secs", error=LoaderError)
     state = _state_of(loader)
-    stage_ms = _measured_stages(stages_of(loader), batches, max_secs)
+    stage_ms, following = _measured_stages(stages_of(loader), batches, max_secs)
+    native = native_of(loader)
+    if native is not None and following is not None:
+        unread = native._steps.next_steps(following, native._reader.stream.size_of, most=WARM_UP + 1)
+        if unread is not None and unread.length > WARM_UP:
+            native._move(following, native._reader.stream)
     telemetry, measured = Telemetry(loader), 0
     before = telemetry.totals()
     started = time.perf_counter()
@@ -127,14 +135,15 @@ def diagnose_loader(
     )
 
 
-def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) -> dict[str, float]:
-    """Milliseconds per batch, by stage."""
+def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) -> tuple[dict[str, float], Cursor | None]:
+    """Milliseconds per batch, by stage; the cursor after the last of these batches, if there is one."""
     sums: dict[str, float] = {}
     seen = measured = 0
     started = time.perf_counter()
     warm_up: dict[str, float] = {}
+    following = None
     for group in stages:
-        seen += group.batches
+        seen, following = seen + group.batches, group.following
         if seen <= WARM_UP:
             warm_up, started = group.ms_per_batch(), time.perf_counter()
             continue
@@ -146,8 +155,8 @@ def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) ->
     if not measured:
         if not warm_up:
             raise LoaderError("the loader gives no batch, so there is nothing to measure. Use a smaller batch_size.")
-        return warm_up
-    return {name: 1000 * secs / measured for name, secs in sums.items()}
+        return warm_up, following
+    return {name: 1000 * secs / measured for name, secs in sums.items()}, following
 
 
 def _state_of(loader: Iterable[object]) -> dict[str, object] | None:
@@ -170,11 +179,14 @@ ITERATION = "iteration"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Seconds by stage for a number of batches. `elements`: the batches themselves."""
+    """Seconds by stage for a number of batches. `elements`: the batches themselves. `following`: the cursor of a native
+    loader after them.
+    """
 
     batches: int
     secs: dict[str, float]
     elements: Sequence[object]
+    following: Cursor | None = None
 
     def ms_per_batch(self) -> dict[str, float]:
         return {name: 1000 * secs / max(1, self.batches) for name, secs in self.secs.items()}
@@ -211,7 +223,7 @@ def _of_native(loader: Loader) -> Iterator[Stages]:
         done = clock()
         gather = min(again - first, first - began)
         secs = {READ: first - began - gather, GATHER: gather, TRANSFORM: done - again}
-        yield Stages(batches=len(batches), secs=secs, elements=batches)
+        yield Stages(batches=len(batches), secs=secs, elements=batches, following=steps.following)
 
 
 def _of_converted(loader: ConvertedLoader) -> Iterator[Stages]:
@@ -221,7 +233,7 @@ def _of_converted(loader: ConvertedLoader) -> Iterator[Stages]:
             conversion += converted
             transfer += transferred
         secs = {**made.secs, CONVERSION: conversion, TRANSFER: transfer}
-        yield Stages(batches=made.batches, secs=secs, elements=[])
+        yield dataclasses.replace(made, secs=secs, elements=[])
 
 
 def _of_iterable(elements: Iterable[object]) -> Iterator[Stages]:

@@ -64,7 +64,7 @@ class Telemetry:
     ) -> None:
         self.loader = loader
         self._clock = clock
-        native = _native_of(loader)
+        native = native_of(loader)
         if pad_value is None:
             pad_value = getattr(native, "_pad_value", 0)
         self._tokens = TokenCounter((tokens,) if isinstance(tokens, str) else tokens, pad_value)
@@ -177,7 +177,7 @@ class Telemetry:
         return list(names)
 
 
-def _native_of(loader: object) -> Loader | None:
+def native_of(loader: object) -> Loader | None:
     """The native loader whose cursor moves with an iteration over `loader`, if there is one."""
     if isinstance(loader, ConvertedLoader):
         loader = loader.stateful_loader

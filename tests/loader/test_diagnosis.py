@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def slow_storage(split: Any, directory: Path) -> Any:
     far = open_remote(
         split.path, "train", local_directory=directory / "copies", max_bytes=1 << 20, storage=SlowStorage()
     )
-    return Loader(far, batch_size=2, shuffle=False)
+    return Loader(far, batch_size=1, shuffle=False)
 
 
 PLANTED: dict[str, tuple[str, Any]] = {
@@ -125,9 +126,11 @@ def wide_split(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_planted_slow_stage_is_named(wide_split: Any, tmp_path: Path, place: str) -> None:
     expected, make = PLANTED[place]
     split = wide_split
+    batches = 3
     if place == "storage":  # small shards: only the way to them is long
         split = loader_caches.write_split(tmp_path / "cache", loader_caches.rows(40), loader_caches.ROWS, shards=40)
-    found = diagnose_loader(make(split, tmp_path), step_ms=0.01, batches=3)
+        batches = 5  # the first group of copies has four
+    found = diagnose_loader(make(split, tmp_path), step_ms=0.01, batches=batches)
     assert found.stage == expected, found.stage_ms
     assert found.input_bound is True
     assert str(found).startswith("Input-bound: a step of ") and f"{expected} is the slowest" in str(found)
@@ -153,6 +156,21 @@ def test_without_a_step_it_says_what_the_loader_gives(row_split: Any) -> None:
 
 def test_one_batch_is_enough(row_split: Any) -> None:
     assert diagnose_loader(Loader(row_split, batch_size=100)).batches == 1
+
+
+@pytest.mark.parametrize(("batch_size", "times"), [(4, 1), (20, 2)], ids=["many batches", "few batches"])
+def test_the_loader_itself_reads_other_rows_than_its_stages_if_it_has_them(
+    row_split: Any, batch_size: int, times: int
+) -> None:
+    seen: list[int] = []
+
+    def note(batch: Any) -> Any:
+        seen.extend(batch["id"].tolist())
+        return batch
+
+    loader = Loader(row_split, batch_size=batch_size, transform=note, epochs=1)
+    diagnose_loader(JaxDataLoader(loader), batches=3)
+    assert set(Counter(seen).values()) == {times} and loader.position == 0
 
 
 @pytest.mark.parametrize(
