@@ -17,6 +17,7 @@ from apache_beam.io import source_test_utils
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.yaml.main import run as run_yaml
+from built_files import built_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,14 +63,6 @@ def write(to: Path, clicks: Iterable[tuple[str, int]] = CLICKS, **options: Any) 
     run(lambda pipeline: grouped(pipeline, clicks) | WriteToCache(to, **given))
 
 
-def bytes_of(cache: Path) -> dict[str, str]:
-    return {
-        path.relative_to(cache).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in cache.rglob("*")
-        if path.is_file() and path.suffix != ".lock"
-    }
-
-
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
@@ -106,7 +99,7 @@ def test_neither_order_nor_bundles_show(cache: Path, tmp_path: Path, seed: int) 
 
     run(define)
 
-    assert bytes_of(tmp_path / "other") == bytes_of(cache)
+    assert built_files(tmp_path / "other") == built_files(cache)
 
 
 def test_records_that_a_runner_sorts_through_files_are_the_same(
@@ -117,7 +110,7 @@ def test_records_that_a_runner_sorts_through_files_are_the_same(
 
     write(tmp_path / "spilled", splits={"train": 0.8, "test": 0.2})
 
-    assert bytes_of(tmp_path / "spilled") == bytes_of(cache)
+    assert built_files(tmp_path / "spilled") == built_files(cache)
 
 
 def test_without_a_number_there_are_as_many_shards_as_the_bytes_need(tmp_path: Path) -> None:
@@ -144,9 +137,9 @@ def test_without_a_number_there_are_as_many_shards_as_the_bytes_need(tmp_path: P
 
 def test_the_same_records_again_change_nothing_and_a_new_one_changes_one_shard(tmp_path: Path) -> None:
     write(tmp_path)
-    before = bytes_of(tmp_path)
+    before = built_files(tmp_path)
     write(tmp_path)
-    assert bytes_of(tmp_path) == before
+    assert built_files(tmp_path) == before
 
     first = Cache.open(tmp_path).manifest.snapshot
     write(tmp_path, [*CLICKS, ("new", 1)])
@@ -561,7 +554,7 @@ def test_a_job_server_writes_the_same_bytes(
     with beam.Pipeline(runner="PortableRunner", options=PipelineOptions(prism)) as pipeline:
         write_grouped(pipeline, clicks_file, tmp_path / "other", target_shard_bytes=200)
 
-    assert bytes_of(tmp_path / "other") == bytes_of(cache)
+    assert built_files(tmp_path / "other") == built_files(cache)
 
 
 @pytest.mark.parametrize("target_shard_bytes", [200, 1 << 20])
@@ -574,7 +567,7 @@ def test_stages_stand_before_and_after_a_grouping(
         lambda pipeline: write_grouped(pipeline, clicks_file, tmp_path / "other", target_shard_bytes=target_shard_bytes)
     )
 
-    assert bytes_of(tmp_path / "other") == bytes_of(cache)
+    assert built_files(tmp_path / "other") == built_files(cache)
 
 
 def test_the_ids_of_a_source_can_be_kept(tmp_path: Path) -> None:
