@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 3870, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1930, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6620, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6624, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 9530, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -111,7 +111,7 @@ ROOMS: dict[str, Room] = {
         2, 2800, "datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}
     ),
     "transforms": Room(
-        2, 16920, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
+        2, 16986, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
     "dali": Room(2, 90, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
@@ -122,7 +122,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        3195,
+        3206,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

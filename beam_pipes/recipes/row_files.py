@@ -403,7 +403,7 @@ def _names_of(row: Mapping[str, object]) -> Iterator[str]:
         if not name.startswith("__"):
             yield name
             if isinstance(value, Mapping):
-                yield from (f"{name}.{key}" for key in value)
+                yield from (f"{name}.{inner}" for inner in _names_of(value))
 
 
 def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]]:
@@ -412,11 +412,11 @@ def _columns_of_parquet(data: Paths | RowFiles) -> Iterator[Mapping[str, object]
     for file in _in_order(files_of(data).files):
         with opened_parquet(file.path, file.name) as parquet:
             schema: Any = parquet.schema_arrow
-        own = {
-            column.name: {each.name: None for each in column.type} if types.is_struct(column.type) else None
-            for column in schema
-        }
-        yield {**partitions_of(file.name), **own}
+
+        def keys(fields: Any) -> dict[str, object]:
+            return {each.name: keys(each.type) if types.is_struct(each.type) else None for each in fields}
+
+        yield {**partitions_of(file.name), **keys(schema)}
 
 
 def columns_of_fields(data: Paths | RowFiles, fields: Sequence[str]) -> list[str]:

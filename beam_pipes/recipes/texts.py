@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from beam_pipes.checks import choice, nearest_path
-from beam_pipes.errors import DeclarationError, TaskError, without_stop
+from beam_pipes.errors import DeclarationError, TaskError, logger, without_stop
 from beam_pipes.recipes.column_types import types_of_partitions
 from beam_pipes.recipes.options import DELIMITER_HELP, FIELDS_HELP, Option, fields_of
 from beam_pipes.recipes.row_files import FORMATS as FORMATS
@@ -33,13 +34,21 @@ from beam_pipes.sources.byte_stream import text_of as text_of_bytes
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
-from beam_pipes.tasks.vocabularies.pretrained import hub_remedy, open_json, read_pretrained, tokenizer_file
+from beam_pipes.tasks.vocabularies.pretrained import (
+    hub_remedy,
+    open_json,
+    other_tokenizer,
+    read_pretrained,
+    tokenizer_file,
+)
 from beam_pipes.tasks.vocabularies.tokenizers import BACKENDS
 from beam_pipes.transforms.chat import field_of, kept_fields
 from beam_pipes.typed import count, drop, stage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_log = logger(__name__)
 
 #: Format → the field that is the text, and the one that holds messages, unless another one is named.
 _FIELDS = {"csv": ("text", "messages"), "json": ("text", "messages"), "parquet": ("text", "messages")}
@@ -475,10 +484,13 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         there = _pieces_of(path)
         made = call("SentencePieceVocabulary", path)
     else:
-        raise DeclarationError(
-            f"{tokenizer!r} is not a known tokenizer. Give a tokenizer.json or its directory, a SentencePiece .model "
-            f"or .spm, tiktoken:NAME, tiktoken:PATH, or bytes.{nearest_path(tokenizer)} {hub_remedy(tokenizer)}"
+        known = (
+            "Give a tokenizer.json or its directory, a SentencePiece .model or .spm, tiktoken:NAME, tiktoken:PATH, or "
         )
+        remedy = f"{known}bytes.{nearest_path(tokenizer)} {hub_remedy(tokenizer)}"
+        if os.path.isfile(tokenizer):
+            remedy = other_tokenizer(tokenizer) or f"{known}bytes."
+        raise DeclarationError(f"{tokenizer!r} is not a known tokenizer. {remedy}")
     if not path.endswith(".json") and options.get("backend") is not None:
         raise DeclarationError(
             f"backend=… (--backend) is for a tokenizer.json, and {tokenizer!r} is none. Leave it out."
@@ -510,6 +522,10 @@ def _pieces_of(path: str) -> dict[str, bool]:
         ids = {"eos": pieces.eos_id, "bos": pieces.bos_id}
     except (OSError, TaskError) as error:
         raise DeclarationError(f"{path} cannot be read as a SentencePiece model: {without_stop(error)}.") from error
+    if (added := Path(path).with_name("added_tokens.json")).is_file():
+        _log.warning(
+            "%s beside the model is not read: tokens in it are ordinary text. A tokenizer.json has them.", added
+        )
     return {role: piece is not None and piece >= 0 for role, piece in ids.items()}
 
 

@@ -509,6 +509,8 @@ class JSONLines(LineSource):
 def _advice_on_json(text: str, position: int, error: Exception | None) -> str:
     """What to add to a message about a line that is not a JSON object: what the file is, and how to convert it."""
     begins = text.lstrip()
+    if position == 0 and begins.startswith(('[{"role"', '[{"from"', '[{"content"')):
+        return ". A line is a list of messages, and JSON Lines has one object on each: jq -c '{messages: .}' FILE > NEW"
     if position == 0 and begins.startswith("["):
         return ". The file is a JSON array, not JSON Lines, which has one object on each line: jq -c '.[]' FILE > NEW"
     if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":

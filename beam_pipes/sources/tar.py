@@ -273,11 +273,22 @@ def sample_file(sample: Mapping[str, FeatureValue], suffixes: Sequence[str]) -> 
     return FileContent(f"{sample[KEY]}.{ends[0]}", sample[ends[0]]) if ends else None
 
 
+def values_at(record: object, field: str) -> list[object]:
+    """The value of a field, or of a key within its value; an empty list if there is none.
+
+    `values_at({"json": {"meta": {"label": 3}}}, "json.meta.label")` → `[3]`. A name with a dot comes before a key.
+    """
+    if not isinstance(record, Mapping):
+        return []
+    if field in record:
+        return [record[field]]
+    outer, dot, inner = field.partition(".")
+    return values_at(record.get(outer), inner) if dot else []
+
+
 def has_field(sample: Mapping[str, object], field: str) -> bool:
     """Whether a sample has a member, or its `.json` a key: `{"json": {"label": 3}}` has `json.label`."""
-    outer, _, inner = field.partition(".")
-    fields = sample.get(outer)
-    return field in sample or (isinstance(fields, Mapping) and inner in fields)
+    return bool(values_at(sample, field))
 
 
 class SoundInfo(tarfile.TarInfo):

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
 from beam_pipes.format.dtypes import FLOATS
+from beam_pipes.sources.tar import values_at
 from beam_pipes.tasks.vocabularies.pretrained import (
     num_ids,
     open_json,
@@ -357,12 +358,10 @@ def field_of(record: object, field: str, *, what: str = "its messages", option: 
 
     Raises `TaskError` if it is missing; the message says `what` the field is, and which `option` names another one.
     """
-    if isinstance(record, Mapping):
-        if field in record:
-            return record[field]
-        outer, dot, inner = field.partition(".")
-        if dot and isinstance(record.get(outer), Mapping) and inner in record[outer]:
-            return record[outer][inner]
+    if isinstance(record, Mapping) and field in record:  # nearly always
+        return record[field]
+    if found := values_at(record, field):
+        return found[0]
     there = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
     advice = (
         "Name a different one as field=…."
@@ -447,7 +446,7 @@ def _conversation(
     refuse_other_shapes(record, field)
     value = field_of(record, field, what="a list of messages", option="--text-field")
     messages = listed(value, field, what="messages", drop_nulls=drop_nulls)
-    require_roles(messages, field)
+    require_roles(messages, field, record)
     if tools_field is None:
         return messages, []
     value = field_of(record, tools_field, what="a list of tools", option="--tools-field")

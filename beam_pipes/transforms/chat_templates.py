@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -163,73 +163,127 @@ Message: TypeAlias = Mapping[str, object]
 #: The fields that hold an assistant's reasoning, oldest name first; templates read the first.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
-#: Keys of a record of another shape → its name, and the `jq` program that converts it to messages.
-OTHER_SHAPES: Mapping[frozenset[str], tuple[str, str]] = {
-    frozenset({"instruction", "output"}): (
-        "instructions (Alpaca)",
-        '{messages: [{role: "user", content: ([.instruction, .input // ""] | map(select(. != "")) | join("\\n\\n"))}, '
-        '{role: "assistant", content: .output}]}',
-    ),
-    frozenset({"prompt", "completion"}): (
-        "prompts and completions",
-        '{messages: [{role: "user", content: .prompt}, {role: "assistant", content: .completion}]}',
-    ),
-    frozenset({"prompt", "chosen", "rejected"}): (
-        "preferences",
-        '{messages: [{role: "user", content: .prompt}, {role: "assistant", content: .chosen}]}',
-    ),
-    frozenset({"question", "answer"}): (
-        "questions and answers",
-        '{messages: [{role: "user", content: .question}, {role: "assistant", content: .answer}]}',
-    ),
+
+class Shape(NamedTuple):
+    """Records that hold a question and its answer in fields of their own; `context` is optional, and joined to the
+    question."""
+
+    question: str
+    answer: str
+    context: str | None = None
+    also: str | None = None
+
+    @property
+    def keys(self) -> set[str]:
+        """The fields that every such record has."""
+        return {self.question, self.answer} | ({self.also} if self.also else set())
+
+    def program(self, record: Mapping[str, object]) -> str | None:
+        """The `jq` program that converts such records; None if the answer is a whole conversation."""
+        question, answer = f".{self.question}", f".{self.answer}"
+        if _are_messages(record[self.answer]):
+            if not _are_messages(record[self.question]) and record[self.answer][0].get("role") != "assistant":  # type: ignore[index]
+                return None
+        else:
+            answer = f'[{{role: "assistant", content: {answer}}}]'
+        if not _are_messages(record[self.question]):
+            if self.context is not None:
+                question = f'([{question}, .{self.context} // ""] | map(select(. != "")) | join("\\n\\n"))'
+            question = f'[{{role: "user", content: {question}}}]'
+        return f"{{messages: ({question} + {answer})}}"
+
+
+#: Name → records of another shape than messages.
+OTHER_SHAPES: Mapping[str, Shape] = {
+    "instructions (Alpaca)": Shape("instruction", "output", context="input"),
+    "instructions (Dolly)": Shape("instruction", "response", context="context"),
+    "prompts and completions": Shape("prompt", "completion"),
+    "prompts and responses": Shape("prompt", "response"),
+    "queries and responses": Shape("query", "response"),
+    "preferences": Shape("prompt", "chosen", also="rejected"),
+    "questions and answers": Shape("question", "answer"),
+    "problems and solutions": Shape("problem", "solution"),
 }
+
+
+def _are_messages(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and isinstance(value[0], Mapping)
+        and bool(value[0].keys() & {"role", "from"})
+    )
 
 
 def refuse_other_shapes(record: object, field: str) -> None:
     """Raises `TaskError` for a record that lacks the field but has the keys of another kind of training data."""
     if not isinstance(record, Mapping) or field in record or "." in field:
         return
-    for name, value in record.items():
-        if isinstance(value, list) and value and isinstance(value[0], Mapping) and value[0].keys() & {"role", "from"}:
-            raise TaskError(
-                f"a record should have the field {field!r}, which is a list of messages, and has {name!r}, which is "
-                f"one. Name it: --text-field {name}",
-                field=field,
-            )
-    for keys, (name, program) in OTHER_SHAPES.items():
-        if keys <= record.keys():
+    for name, shape in OTHER_SHAPES.items():
+        if shape.keys <= record.keys() and (program := shape.program(record)) is not None:
             raise TaskError(
                 f"a record should have the field {field!r} with messages, and is one of {name}: it has "
                 f"{', '.join(map(str, record))}. Convert the file first: jq -c '{program}' FILE > chat.jsonl",
                 field=field,
             )
+    for name, value in record.items():
+        if _are_messages(value) and name != "rejected":
+            raise TaskError(
+                f"a record should have the field {field!r}, which is a list of messages, and has {name!r}, which is "
+                f"one. Name it: --text-field {name}",
+                field=field,
+            )
 
 
-# What others call the one who answers, in data for templates that know it as `assistant`.
-_ANSWERING = {"ai", "bot", "chatbot", "gpt", "model", "Assistant", "ASSISTANT"}
+#: What others call the participants → what templates call them.
+_ROLES = {
+    "human": "user",
+    "User": "user",
+    "USER": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "ai": "assistant",
+    "bot": "assistant",
+    "chatbot": "assistant",
+    "model": "assistant",
+    "Assistant": "assistant",
+    "ASSISTANT": "assistant",
+    "System": "system",
+    "observation": "tool",
+}
 
 
 def require_assistant(messages: Sequence[Message], field: str) -> None:
     """Raises `TaskError` if the one who answers has another name than `assistant`: all answers would be left out."""
     roles = list(dict.fromkeys(str(message["role"]) for message in messages))
-    if "assistant" not in roles and (others := [role for role in roles if role in _ANSWERING]):
-        program = f'.{field} |= map(if .role == "{others[0]}" then .role = "assistant" else . end)'
+    if "assistant" not in roles and any(_ROLES.get(role) == "assistant" for role in roles):
+        names = json.dumps({role: _ROLES[role] for role in roles if role in _ROLES})
         raise TaskError(
             f"expected the role 'assistant' in the field {field!r}, found {', '.join(map(repr, roles))}. Rename it "
-            f"first: jq -c '{program}' FILE > chat.jsonl",
+            f"first: jq -c '.{field} |= map(.role |= ({names}[.] // .))' FILE > chat.jsonl",
             field=field,
         )
 
 
-def require_roles(messages: Sequence[Message], field: str) -> None:
+# ShareGPT's roles; a `function_call` is a message of its own, whose value is JSON.
+_SHAREGPT = (
+    'map(if .from == "function_call" then {role: "assistant", tool_calls: [{type: "function", function: '
+    '(.value | fromjson)}]} else {role: ({human: "user", gpt: "assistant", observation: "tool"}[.from] // .from), '
+    "content: .value} end)"
+)
+
+
+def require_roles(messages: Sequence[Message], field: str, record: object) -> None:
     """Raises `TaskError` for a message without a role."""
     for at, message in enumerate(messages):
         if isinstance(message.get("role"), str):
             continue
         found = f"message {at} of the field {field!r} should have a 'role', and has {', '.join(map(str, message))}."
         if {"from", "value"} <= message.keys():
-            roles = '({human: "user", gpt: "assistant"}[.from] // .from)'
-            program = f".{field} |= map({{role: {roles}, content: .value}})"
+            program = f".{field} |= {_SHAREGPT}"
+            if isinstance(record, Mapping) and isinstance(record.get("system"), str):
+                system = 'if (.system // "") != "" then [{role: "system", content: .system}] else [] end'
+                program = f".{field} = ({system}) + (.{field} | {_SHAREGPT})"
             raise TaskError(
                 f"{found} This is the shape of ShareGPT. Convert the file first: jq -c '{program}' FILE > chat.jsonl",
                 field=field,
@@ -241,6 +295,14 @@ def require_written(messages: Sequence[Message], template: str, text: str) -> No
     """Raises `TaskError` for contents allowed by OpenAI that a template omits or writes as a Python repr."""
     for at, message in enumerate(messages):
         content = message.get("content")
+        said = {} if "content" in message else {k: v for k, v in message.items() if isinstance(v, str) and k != "role"}
+        lost = next((key for key, value in said.items() if value.strip() and key not in ("name", "id")), None)
+        if lost is not None and not any(value in text for value in said.values()):
+            raise TaskError(
+                f"message {at} should have a 'content', and has {', '.join(map(str, message))}: the template does not "
+                f"write its {lost!r}. Rename the key first: jq -c '.messages |= map(.content //= .{lost})' FILE > "
+                "chat.jsonl"
+            )
         if message.get("function_call") is not None and "function_call" not in template:
             what = "a 'function_call' (OpenAI's, before tools), which the template does not write"
             program = (
@@ -249,6 +311,9 @@ def require_written(messages: Sequence[Message], template: str, text: str) -> No
         elif isinstance(content, list) and content and str(content) in text:
             what = "a list of parts as its content (OpenAI's), which the template writes as Python does"
             program = 'if .content | type == "array" then .content |= (map(.text) | join("")) else . end'
+        elif isinstance(content, Mapping) and str(content) in text:
+            what = "an object as its content, which the template writes as Python does"
+            program = 'if .content | type == "object" then .content |= (.text // tojson) else . end'
         else:
             continue
         raise TaskError(
@@ -276,8 +341,12 @@ def listed(value: Any, field: str, *, what: str, drop_nulls: bool) -> list[Messa
         try:
             value = json.loads(value)
         except ValueError as error:
+            text = value if isinstance(value, str) else value.decode("utf-8", "replace")
+            is_repr = text.startswith(("[{'", "[array(", "array("))
+            advice = f" Python wrote it, as pandas does: write JSON, df[{field!r}].map(json.dumps)." if is_repr else ""
             raise TaskError(
                 f"the field {field!r} should hold a list of {what}, or it as JSON, found {value!r:.60}: {error}."
+                f"{advice}"
             ) from error
     if value is None:
         return []

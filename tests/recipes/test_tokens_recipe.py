@@ -234,6 +234,25 @@ def test_a_sentencepiece_model_and_ranks_of_tiktoken_are_tokenizers(sentencepiec
     assert next(iter(built(ranked, "ranks")["train"]))["tokens"].tolist() == [*b"this is a test", 256]
 
 
+def test_files_that_a_vocabulary_of_others_needs_make_a_tokenizer_as_the_error_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("a.txt").write_text("to be\n")
+    tokenizer = byte_pairs("bpe.json")
+    Path("bpe").mkdir()
+    tokenizer.model.save("bpe")
+    with pytest.raises(DeclarationError) as caught:
+        tokens("a.txt", tokenizer="bpe", eos=False)
+
+    command = str(caught.value).partition("Make one in this directory: ")[2].removesuffix(".")
+    with monkeypatch.context() as there:
+        there.chdir("bpe")
+        exec(command)
+
+    (row,) = built(tokens("a.txt", tokenizer="bpe", eos=False))["train"]
+    assert row["tokens"].tolist() == tokenizer.encode("to be").ids
+
+
 def test_what_is_not_a_tokenizer_is_reported() -> None:
     Path("a.txt").write_text("to be\n")
     Path("broken.json").write_text("{")
@@ -242,6 +261,15 @@ def test_what_is_not_a_tokenizer_is_reported() -> None:
     Path("nothing").mkdir()
     Path("pieces").mkdir()
     Path("pieces/tokenizer.model").write_bytes(b"")
+    for file in (
+        "wordpiece/vocab.txt",
+        "bpe/vocab.json",
+        "bpe/merges.txt",
+        "mistral/tekken.json",
+        "llama/tokenizer.model",
+    ):
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).write_text('{"model": 7}' if file.endswith(".json") else "IQ== 0\nIg== 1\n")
     for tokenizer, message in [
         (
             "gpt9",
@@ -260,6 +288,36 @@ def test_what_is_not_a_tokenizer_is_reported() -> None:
             "there is no 'nothing/tokenizer.json'. The directory holds nothing. Name the one with the tokenizer's",
         ),
         ("pieces", "there is no 'pieces/tokenizer.json'. Give its SentencePiece model, pieces/tokenizer.model, to"),
+        (
+            "wordpiece",
+            "Make one in this directory: from tokenizers import BertWordPieceTokenizer; BertWordPieceTokenizer('",
+        ),
+        (
+            "wordpiece/vocab.txt",
+            "'wordpiece/vocab.txt' is not a known tokenizer. It is a vocabulary of WordPiece. Make",
+        ),
+        (
+            "bpe",
+            "import ByteLevelBPETokenizer; ByteLevelBPETokenizer('vocab.json', 'merges.txt').save('tokenizer.json').",
+        ),
+        (
+            "bpe/vocab.json",
+            "'bpe/vocab.json' is not a tokenizer.json. It is a vocabulary of byte-level BPE. Make one in",
+        ),
+        (
+            "bpe/merges.txt",
+            "'bpe/merges.txt' is not a known tokenizer. It is merges of byte-level BPE. Make one in this",
+        ),
+        ("mistral", "Save one with transformers: AutoTokenizer.from_pretrained('mistral').save_pretrained('mistral')."),
+        (
+            "mistral/tekken.json",
+            "is not a tokenizer.json. It is a tokenizer of Mistral's. Save one with transformers: Au",
+        ),
+        (
+            "llama",
+            "llama/tokenizer.model holds ranks of tiktoken without their special tokens, as Llama 3's does. Save",
+        ),
+        ("llama/tokenizer.model", "(Llama 3's .model holds ranks of tiktoken: tiktoken:PATH)"),
         ("broken.model", "broken.model cannot be read as a SentencePiece model: expected a model of SentencePiece in"),
         ("absent.model", "absent.model cannot be read as a SentencePiece model: [Errno 2] No such file"),
     ]:
@@ -391,12 +449,28 @@ def test_a_field_that_few_records_have_is_kept() -> None:
 
 
 def test_keys_of_fields_and_bytes_of_parquet_are_texts() -> None:
-    columns = {"meta": [{"text": "hé", "n": 1}], "a.b": ["dotted"], "raw": [b"\xef\xbb\xbfb\xc3\xa9"], "x": [None]}
+    columns = {
+        "meta": [{"text": "hé", "n": 1, "of": {"it": "deep"}}],
+        "a.b": ["dotted"],
+        "raw": [b"\xef\xbb\xbfb\xc3\xa9"],
+        "x": [None],
+    }
     pyarrow.parquet.write_table(pa.table(columns), "a.parquet")
 
-    for field, text in {"meta.text": "hé", "a.b": "dotted", "raw": "bé"}.items():
+    for field, text in {"meta.text": "hé", "meta.of.it": "deep", "a.b": "dotted", "raw": "bé"}.items():
         cache = built(tokens("a.parquet", tokenizer="bytes", text_field=field, keep_fields=["meta.n"]), to=field)
         assert (texts_of(cache), cache["train"][0]["meta.n"]) == ([text], "1")
+
+
+def test_keys_of_keys_are_texts_and_fields_to_keep() -> None:
+    row = {"data": {"doc": {"text": "a", "url": "u"}}}
+    Path("a.jsonl").write_text(json.dumps(row) + "\n")
+
+    cache = built(tokens("a.jsonl", tokenizer="bytes", text_field="data.doc.text", keep_fields=["data.doc.url"]))
+
+    assert (texts_of(cache), cache["train"][0]["data.doc.url"]) == (["a"], "u")
+    with pytest.raises(DeclarationError, match=r"there are data, data\.doc, data\.doc\.text, data\.doc\.url\."):
+        tokens("a.jsonl", tokenizer="bytes", text_field="data.text")
 
 
 def test_directories_of_hive_are_fields_of_texts() -> None:

@@ -223,6 +223,7 @@ def test_any_bytes_give_values_or_bad_records(tmp_path_factory, content, target)
 @pytest.mark.parametrize(
     ("content", "advice"),
     [
+        pytest.param(b'[{"role": "user"}]\n[]', "a list of messages, .* jq -c '{messages: .}' FILE", id="messages"),
         pytest.param(b'[{"a": 1}, {"a": 2}]', "is a JSON array, not JSON Lines, .* jq -c '.\\[\\]' FILE", id="array"),
         pytest.param(b'[\n  {"a": 1}\n]', "is a JSON array", id="an array over lines"),
         pytest.param(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 
 from beam_pipes.errors import TaskError
@@ -139,3 +139,19 @@ def test_files_that_cannot_be_understood_are_reported(tmp_path: Path) -> None:
         TaskError, match="no token '<absent>', given as eos_token: a file beside it names that, and none"
     ):
         TokenizersVocabulary(directory, eos_token="<absent>")
+
+
+def test_settings_that_the_configuration_has_otherwise_are_refused(tmp_path: Path) -> None:
+    directory = model(tmp_path / "model", {CONFIG: {"add_prefix_space": True}})
+    with pytest.raises(
+        TaskError, match=r"has add_prefix_space false, and the tokenizer_config\.json beside it .* true\."
+    ):
+        read_pretrained(directory)
+    (directory / CONFIG).write_text('{"add_prefix_space": false, "do_lower_case": true}')
+    assert read_pretrained(directory).tokenizer_json
+
+    bert = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
+    bert.normalizer = normalizers.Sequence([normalizers.BertNormalizer(lowercase=False)])
+    bert.save(str(directory / "tokenizer.json"))
+    with pytest.raises(TaskError, match=r"has lowercase false, and the tokenizer_config\.json beside it do_lower_case"):
+        read_pretrained(directory)

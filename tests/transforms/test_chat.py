@@ -191,6 +191,29 @@ def test_records_of_other_shapes_are_refused_by_their_names(model):
             chat_tokens([record], chat=chat, field=field)
 
 
+def test_what_converts_other_shapes_keeps_questions_roles_and_the_words_of_the_system(model):
+    chat = ChatTemplate(model[0])
+    user, assistant = TALKS[0][-2:]
+    talk = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    for record, words in [
+        ({"instruction": "q", "context": None, "response": "a"}, r"\(Dolly\).*\.context // \"\".*: \.response"),
+        ({"prompt": [user], "completion": [assistant]}, r"'\{messages: \(\.prompt \+ \.completion\)\}'"),
+        ({"prompt": [user], "chosen": "a", "rejected": "b"}, r"\(\.prompt \+ \[\{role: \"assistant\", "),
+        ({"prompt": "q", "chosen": [assistant], "rejected": []}, r"content: \.prompt\}\] \+ \.chosen\)\}"),
+        ({"prompt": "q", "chosen": TALKS[0], "rejected": TALKS[0]}, r"Name it: --text-field chosen"),
+        ({"rejected": TALKS[0], "chosen": TALKS[0]}, r"Name it: --text-field chosen"),
+        ({"messages": talk}, r"\{human: \"user\", gpt: \"assistant\", observation: \"tool\"\}"),
+        ({"messages": talk, "system": "s"}, r"\.messages = \(if \(\.system // \"\"\) != "),
+        (
+            {"messages": [{"role": "human", "content": "q"}, {"role": "ai", "content": "a"}]},
+            r"map\(\.role \|= \(\{\"human\": \"user\", \"ai\": \"assistant\"\}\[\.\] // \.\)\)",
+        ),
+        ({"messages": str(TALKS[0])}, r"Python wrote it, as pandas does: write JSON, df\['messages'\]\.map\(json\.d"),
+    ]:
+        with pytest.raises(TaskError, match=words):
+            chat_tokens([record], chat=chat)
+
+
 def test_nulls_of_parquet_are_dropped_and_those_of_json_are_meant(model):
     template = (
         "{% for m in messages %}{% generation %}{{ m | tojson }}{% endgeneration %}{% endfor %}{{ tools | tojson }}"
@@ -308,6 +331,11 @@ def test_what_a_template_would_lose_or_write_as_python_is_refused_by_name(model)
         chat.encode([question, call])
     with pytest.raises(TaskError, match=r"message 1 has a list of parts as its content \(OpenAI's\).*join\(\"\"\)"):
         chat.encode([question, {"role": "assistant", "content": parts}])
+    lacking = "message 0 should have a 'content', and has role, text: the template does not write its 'text'.*= .text"
+    with pytest.raises(TaskError, match=lacking):
+        ChatTemplate(model[0], template=plain).encode([{"role": "assistant", "text": "a"}])
+    with pytest.raises(TaskError, match=r"message 1 has an object as its content, .*\(\.text // tojson\)"):
+        chat.encode([question, {"role": "assistant", "content": parts[0]}])
     written = ChatTemplate(model[0], template=looping + "{{ part.text }}{% endfor %}{% endfor %}")
     assert written.render([{"role": "assistant", "content": parts}]) == "a"
     assert written.encode([{"role": "assistant", "content": parts}])[1].all()

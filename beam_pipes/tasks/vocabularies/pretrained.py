@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -101,9 +102,12 @@ def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
         own = {token["content"]: token for token in described.get("added_tokens") or ()}
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         raise TaskError(f"{file!r} cannot be read as a tokenizer.json: {error}.") from error
+    if not isinstance(described.get("model"), dict) and "://" not in file and (what := other_tokenizer(file)):
+        raise TaskError(f"{file!r} is not a tokenizer.json. {what}")
     if "://" in file:
         return Pretrained(content)
     config = _beside(file, "tokenizer_config.json")
+    _refuse_conflicts(file, config, described)
     others = [name for name in config.get("fast_tokenizer_files") or () if name != "tokenizer.json"]
     if others:
         raise TaskError(
@@ -128,6 +132,30 @@ def read_pretrained(tokenizer: str | os.PathLike[str]) -> Pretrained:
     return Pretrained(content, special, unknown, _templates(file, config), as_text)
 
 
+# Files of tokenizers in other formats → what they are, and the Python that makes a tokenizer.json of them.
+_OTHERS = {
+    "vocab.txt": ("a vocabulary of WordPiece", "BertWordPieceTokenizer('vocab.txt', lowercase=True)"),
+    "merges.txt": ("merges of byte-level BPE", "ByteLevelBPETokenizer('vocab.json', 'merges.txt')"),
+    "vocab.json": ("a vocabulary of byte-level BPE", "ByteLevelBPETokenizer('vocab.json', 'merges.txt')"),
+    "tekken.json": ("a tokenizer of Mistral's", ""),
+}
+
+
+def other_tokenizer(file: str) -> str:
+    """What a file of a tokenizer in another format is, and what to do with it; empty if it is not known."""
+    directory, name = os.path.split(file)
+    if name in _OTHERS:
+        beside = "Give the tokenizer.json beside it." if os.path.isfile(tokenizer_file(directory or ".")) else ""
+        return f"It is {_OTHERS[name][0]}. {beside or _remedy(directory or '.')}"
+    return f"It holds ranks of tiktoken: give tiktoken:{file}." if _holds_ranks(file) else ""
+
+
+def _holds_ranks(file: str) -> bool:
+    """Whether a file begins as tiktoken's do, with bytes in base64 and a rank: `IQ== 0`."""
+    with open(file, "rb") as opened:
+        return re.match(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n", opened.read(256)) is not None
+
+
 def _remedy(tokenizer: str) -> str:
     """Advice if there is no tokenizer."""
     if tokenizer.endswith(".json"):
@@ -135,11 +163,17 @@ def _remedy(tokenizer: str) -> str:
     if not os.path.isdir(tokenizer):
         return hub_remedy(tokenizer)
     there = sorted(os.listdir(tokenizer))
-    if not any("token" in name or "vocab" in name or name.endswith(".model") for name in there):
+    if not any("tok" in name or "tek" in name or "vocab" in name or name.endswith(".model") for name in there):
         shown = ", ".join(there[:5]) + (", …" if len(there) > 5 else "")
         return f"The directory holds {shown or 'nothing'}. Name the one with the tokenizer's files."
     save = f"Save one with transformers: AutoTokenizer.from_pretrained({tokenizer!r}).save_pretrained({tokenizer!r})."
-    models = sorted(Path(tokenizer).glob("*.model"))
+    made = next((python for name, (_, python) in _OTHERS.items() if name in there and python), "")
+    if made and not {"config.json", "tokenizer_config.json"} & {*there}:
+        of = made.partition("(")[0]
+        return f"Make one in this directory: from tokenizers import {of}; {made}.save('tokenizer.json')."
+    models = sorted(map(str, Path(tokenizer).glob("*.model")))
+    if models and _holds_ranks(models[0]):
+        return f"{models[0]} holds ranks of tiktoken without their special tokens, as Llama 3's does. {save}"
     return f"Give its SentencePiece model, {models[0]}, to encode texts. {save}" if models else save
 
 
@@ -169,6 +203,33 @@ def _named_tokens(config: _Object, in_map: _Object) -> tuple[dict[str, Any], lis
         else:
             unnamed += [token for token in tokens if token not in unnamed]
     return named, unnamed
+
+
+# Type of a part of a tokenizer → its settings that the configuration may hold too, by the names there.
+_SETTINGS = {
+    "BertNormalizer": {
+        "do_lower_case": "lowercase",
+        "strip_accents": "strip_accents",
+        "tokenize_chinese_chars": "handle_chinese_chars",
+    },
+    "ByteLevel": {"add_prefix_space": "add_prefix_space"},
+}
+
+
+def _refuse_conflicts(file: str, config: _Object, described: _Object) -> None:
+    """Raises `TaskError` if the configuration and the tokenizer disagree: classes and versions of `transformers` differ
+    in which of them they follow.
+    """
+    for section in ("normalizer", "pre_tokenizer"):
+        whole = described.get(section) or {}
+        for part in (*(whole.get("normalizers") or whole.get("pretokenizers") or ()), whole):
+            for name, own in _SETTINGS.get(part.get("type"), {}).items():
+                if isinstance(config.get(name), bool) and config[name] != part.get(own):
+                    raise TaskError(
+                        f"{file!r} has {own} {json.dumps(part.get(own))}, and the tokenizer_config.json beside it "
+                        f"{name} {json.dumps(config[name])}. Make them equal: which of them counts depends on the "
+                        "class and the version of transformers."
+                    )
 
 
 def _listed_tokens(file: str, config: _Object, own: _Object, special: set[str]) -> list[AddedToken]:
