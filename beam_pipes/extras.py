@@ -45,6 +45,7 @@ EXTRA_OF_MODULE = {
     "huggingface_hub": "hub",
     "jax": "jax",
     "jinja2": "cli",
+    "license_expression": "terms",
     "malt": "graph",
     "note_seq": "music",
     "ml_dtypes": "jax",

@@ -44,13 +44,13 @@ ROOMS: dict[str, Room] = {
     "storage": Room(1, 3815, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3586, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
-        1, 955, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
+        1, 1135, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 3870, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "cache": Room(1, 4000, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1930, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6624, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6686, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 9530, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2454, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8730,
+        8740,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -122,7 +122,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        3206,
+        3297,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

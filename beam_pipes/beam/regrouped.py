@@ -79,6 +79,13 @@ def writer(declaration: Declaration, steps: BeamSteps, to: str, *, element_type:
                 f"declaration {declaration.name!r}: the last stage gives examples, and with a PTransform in the list "
                 "their features cannot be inferred before the job runs. Give features={name: FeatureSpec(…)}."
             )
+    terms = {part.terms_of("") for part in declaration.source.parts()}
+    if len(terms) > 1:
+        licenses = ", ".join(sorted(repr(each.license) for each in terms))
+        raise DeclarationError(
+            f"declaration {declaration.name!r}: its sources have different terms ({licenses}), and after a PTransform "
+            "nobody can tell which record is from which. Build a cache of each, and mix them when they are loaded."
+        )
     return WriteToCache(
         to,
         features=features,
@@ -93,6 +100,7 @@ def writer(declaration: Declaration, steps: BeamSteps, to: str, *, element_type:
         max_bad=declaration.max_bad,
         allow_empty=declaration.allow_empty,
         expectations=declaration.expectations,
+        terms=terms.pop(),
     )
 
 

@@ -80,6 +80,7 @@ from beam_pipes.lineage.lineage import VERSION as LINEAGE_VERSION
 from beam_pipes.lineage.reader import DeadLetter
 from beam_pipes.publication.manifest import FORMAT_VERSION
 from beam_pipes.publication.publish import published_id
+from beam_pipes.publication.terms import Terms, noted, terms_by_range
 from beam_pipes.sources.source import Slice, SourceShard
 from beam_pipes.storage.local import directory_path, storage_for
 from beam_pipes.storage.protocol import in_parallel
@@ -143,6 +144,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             cache, and returned as `dead_letters`) or "drop" (counted).
         max_bad, allow_empty: as in `Declaration`: how many may fail, and be missing, before nothing is published.
         expectations: as in `Declaration`.
+        terms: the license and the origin of all records, `Terms(license="CC-BY-4.0")`: what sources of a build declare.
         keep: old snapshots that stay besides the published one, as for `build`; None: all.
 
     Raises `DeclarationError` at construction for options that do not go together; in the job `StageError` for an
@@ -166,12 +168,14 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         max_bad: MaxBad = "tenth",
         allow_empty: bool = False,
         expectations: Sequence[Expectation] = (),
+        terms: Terms | None = None,
         keep: int | None = DEFAULT_KEEP,
     ) -> None:
         super().__init__()
         if keep is not None:
             integer(keep, what="WriteToCache: keep", least=0)
         self._keep = keep
+        self._terms = (terms or Terms()).checked()
         if features is not None and proto is not None:
             raise DeclarationError(
                 "WriteToCache: features describe examples, while proto names messages. Give only one of them."
@@ -239,7 +243,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         planned = (
             encoded
             | "Add digests" >> beam.CombineGlobally(_AddDigests())
-            | "Plan snapshot" >> beam.ParDo(_Plan(handle, self._to, shards, self._target_bytes))
+            | "Plan snapshot" >> beam.ParDo(_Plan(handle, self._to, shards, self._target_bytes, self._terms))
         )
         in_shards = encoded
         if shards is None:
@@ -304,9 +308,12 @@ class _Planned(NamedTuple):
 class _Plan(beam.DoFn):  # type: ignore[misc]
     """Digests of all records → the snapshot; links shards of other snapshots, and writes empty ones."""
 
-    def __init__(self, handle: DeclarationHandle, root: str, num_shards: int | None, target_bytes: int) -> None:
+    def __init__(
+        self, handle: DeclarationHandle, root: str, num_shards: int | None, target_bytes: int, terms: Terms
+    ) -> None:
         self._handle = handle
         self._root = root
+        self._terms = terms
         self._given = num_shards
         self._target_bytes = target_bytes
 
@@ -336,11 +343,14 @@ class _Plan(beam.DoFn):  # type: ignore[misc]
                 ShardTask(shard=shard, fingerprint=digest_of([found.digest, shard.fingerprint(), LINEAGE_VERSION]))
             )
         digests = [task.fingerprint for task in tasks]
-        snapshot = digest_of([FORMAT_VERSION, LINEAGE_VERSION, declaration.name, found.digest, digests])[:16]
+        sources = terms_by_range([self._terms] * num_shards)
+        named = [FORMAT_VERSION, LINEAGE_VERSION, declaration.name, found.digest, digests]
+        snapshot = digest_of(noted(named, sources))[:16]
         header = dataclasses.replace(
             BuildHeader.of(declaration, root, snapshot, num_shards=num_shards, specs=specs),
             replaces=published_id(root),
             fingerprints={**declaration.fingerprints, "declaration": found.digest, "source": digest_of(digests)},
+            sources=sources,
         )
         with writing(root):
             storage_for(header.directory).makedirs(header.directory)

@@ -38,7 +38,7 @@ from beam_pipes.identity.source_code import function_node
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.file_source import FileSource
 from beam_pipes.sources.selection import Selection, matcher
-from beam_pipes.sources.source import Source, SplitSources
+from beam_pipes.sources.source import Source
 from beam_pipes.storage.local import directory_path, is_remote, storage_for
 
 # Methods that are called on a stage, a source and an analyzer.
@@ -187,8 +187,7 @@ def _of_stages(declaration: Declaration) -> Iterator[BeamPipesError]:
 
 
 def _of_source(declaration: Declaration, to: str) -> Iterator[BeamPipesError]:
-    source = declaration.source
-    for each in source.sources.values() if isinstance(source, SplitSources) else [source]:
+    for each in declaration.source.parts():
         yield from _of_one_source(each, declaration, to)
 
 
@@ -233,8 +232,7 @@ def require_place(declaration: Declaration, to: str, *, overwrite: bool) -> None
     """
     if not overwrite:
         _require_same_name(declaration.name, to, can_overwrite=declaration.beam_steps is None)
-    source = declaration.source
-    for one in source.sources.values() if isinstance(source, SplitSources) else (source,):
+    for one in declaration.source.parts():
         for error in _of_nesting(one, declaration, to) if isinstance(one, FileSource) else ():
             raise error
 

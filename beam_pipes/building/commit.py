@@ -207,6 +207,7 @@ def commit(header: BuildHeader) -> Manifest:
         },
         assets=assets,
         dead_letters=dead_letters,
+        sources=header.sources,
     )
     require_expected(header.expectations, Cache(header.root, header.directory, manifest), header.root)
     with writing(header.root), honouring_takedowns(header.root, manifest):

@@ -41,6 +41,7 @@ from beam_pipes.identity.canonical import digest_of
 from beam_pipes.lineage.lineage import VERSION as LINEAGE_VERSION
 from beam_pipes.publication.manifest import FORMAT_VERSION, Manifest
 from beam_pipes.publication.publish import published_id, snapshot_directory
+from beam_pipes.publication.terms import Terms, noted, terms_by_range
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan
@@ -210,6 +211,7 @@ def make_plan(
     if require_results:
         analysis.require_done()
     specs = _specs(declaration, source)
+    terms = terms_by_range(_checked_terms(declaration, source))
     found = fingerprint_declaration(declaration, specs)
     digest = digest_of([found.digest, generation]) if generation else found.digest
     inputs = [shard.fingerprint() for shard in source.shards]
@@ -221,7 +223,7 @@ def make_plan(
     results = analysis.digests()
     of_snapshot = [*versions, declaration.name, digest, [task.fingerprint for task in tasks]]
     # Results are assets of the snapshot, even those that no stage holds.
-    plain_snapshot = digest_of([*of_snapshot, results] if results else of_snapshot)[:16]
+    plain_snapshot = digest_of(noted([*of_snapshot, results] if results else of_snapshot, terms))[:16]
     quarantined = remembered(root, (task.fingerprint for task in tasks), declaration.record_limits)
     tasks = tuple(task.quarantining(quarantined.get(task.fingerprint, ())) for task in tasks)
     snapshot = quarantined_snapshot(plain_snapshot, {task.index: task.quarantined for task in tasks})
@@ -237,6 +239,7 @@ def make_plan(
             **({GENERATION: str(generation)} if generation else {}),
         },
         assets={name: result for name, result in analysis.results().items()},
+        sources=terms,
     )
     return BuildPlan(
         path=root,
@@ -250,6 +253,15 @@ def make_plan(
         analysis=analysis,
         overwrite=given.overwrite,
     )
+
+
+def _checked_terms(declaration: Declaration, source: SourcePlan) -> list[Terms]:
+    """The terms of each source shard; none if nothing is declared. Raises `SourceError` for malformed ones."""
+    checked = {terms: terms.checked() for part in declaration.source.parts() if (terms := part.terms_of(""))}
+    if not checked:
+        return []
+    of_files = (declaration.source.terms_of(next(iter(shard.slices)).file) for shard in source.shards)
+    return [checked.get(terms, terms) for terms in of_files]
 
 
 def generation_of(manifest: Manifest) -> int:

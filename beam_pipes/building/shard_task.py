@@ -25,6 +25,7 @@ from beam_pipes.errors import BeamPipesError, BuildError, CacheError
 from beam_pipes.format.spec import ExampleSpec
 from beam_pipes.publication.manifest import shard_file_name
 from beam_pipes.publication.publish import ANYTHING
+from beam_pipes.publication.terms import SourceTerms
 from beam_pipes.sources.source import SourceShard
 from beam_pipes.storage.checked_json import JsonValue
 from beam_pipes.storage.local import storage_for
@@ -100,7 +101,8 @@ class BuildHeader:
     `kinds` says how the records of each split are stored, `protos` as which message; `max_bad`, `allow_empty` and
     `expectations` are the declaration's.
     `plain_snapshot` is the id without any records in quarantine. `launch` distinguishes the jobs that were launched for
-    one snapshot: a job that outlives its launcher keeps reading its own tasks while the next one runs.
+    one snapshot: a job that outlives its launcher keeps reading its own tasks while the next one runs. `sources` are
+    the terms of source shards, if any source declares some.
     """
 
     name: str
@@ -118,6 +120,7 @@ class BuildHeader:
     plain_snapshot: str = ""
     replaces: str | None = ANYTHING
     launch: str = "0"
+    sources: Sequence[SourceTerms] = ()
 
     def __post_init__(self) -> None:
         if not self.plain_snapshot:

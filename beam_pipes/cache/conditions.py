@@ -2,7 +2,9 @@
 
     text  ──parsed, checked──►  Condition: which columns it compares, and with what  ──of──►  one boolean per record
 
-Numbers compare as in Python: an integer that is compared with a float is not rounded to a float.
+Numbers compare as in Python: an integer that is compared with a float is not rounded to a float. What the sources of a
+cache declare of themselves (`license`, `origin`, `collected`, `terms`) is a column too, one text for each shard, unless
+a feature has its name.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import functools
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from beam_pipes.checks import known
 from beam_pipes.errors import SpecError
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.spec import ExampleSpec, FeatureSpec
+from beam_pipes.publication.terms import FIELDS
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
@@ -60,12 +63,16 @@ _ALLOWED = (
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """One feature of all records, or its length (of a str, in characters): a number, a text or a boolean ("truth")."""
+    """One feature of all records, or its length (of a str, in characters): a number, a text or a boolean ("truth").
+
+    With `of_source`, what the sources of the records declare: a text.
+    """
 
     feature: str
     kind: str  # "number", "text" or "truth"
     length: bool = False
     characters: bool = False
+    of_source: bool = False
 
 
 # What a feature is compared with.
@@ -92,6 +99,19 @@ class _Texts:
         return found
 
 
+class _SourceTexts(_Texts):
+    """What the sources of many records declare: one of a few texts each."""
+
+    def __init__(self, by_shard: Sequence[str], shards: Array) -> None:
+        self._by_shard = np.array(by_shard, object)
+        self._shards = shards
+        self.objects = lambda: self._by_shard[shards]
+
+    def equal(self, text: bytes) -> Array:
+        found: Array = (self._by_shard == text.decode("utf-8", "surrogatepass"))[self._shards]
+        return found
+
+
 # Column → its values; gives one boolean per record.
 _Made = Mapping[_Column, Any]
 _Test = Callable[[_Made], Array]
@@ -106,7 +126,9 @@ class Condition:
     and where a number is compared with a text.
     """
 
-    def __init__(self, text: str, spec: ExampleSpec) -> None:
+    def __init__(self, text: str, spec: ExampleSpec, by_shard: Mapping[str, Sequence[str]] | None = None) -> None:
+        """`by_shard`: name of what sources declare → its text for each shard of the split."""
+        self._by_shard = by_shard or {}
         if not isinstance(text, str):
             raise SpecError(f'where: expected a condition such as "score > 0.8", got {type(text).__name__}.')
         self.text = text
@@ -131,9 +153,14 @@ class Condition:
             raise SpecError(f"where({text!r}): this is not a condition: {why}. {_ALLOWED}.") from error
         self._test = self._truth(tree.body)
 
-    def of(self, columns: ColumnReader, places: RecordAddresses) -> Array:
+    def of(self, columns: Callable[[], ColumnReader], places: RecordAddresses) -> Array:
         """(n,) bool: which of these records satisfy it."""
-        made = {column: _values(column, columns, places) for column in self.columns}
+        made: dict[_Column, Array | _Texts] = {
+            column: _SourceTexts(self._by_shard[column.feature], places.shards)
+            if column.of_source
+            else _values(column, columns(), places)
+            for column in self.columns
+        }
         truth: Array = np.broadcast_to(np.asarray(self._test(made), bool), (len(places),))
         return truth
 
@@ -206,7 +233,7 @@ class Condition:
         if "text" in kinds and kinds[0] != kinds[1]:
             raise self._refuse(node, "compares a text with a number")
         if isinstance(other, _Column) and other.kind == "text" and not isinstance(operand, _Column):
-            wants_bytes = self._spec[other.feature].dtype == "bytes"
+            wants_bytes = not other.of_source and self._spec[other.feature].dtype == "bytes"
             if wants_bytes and isinstance(operand, str):
                 return operand.encode()
             if not wants_bytes and isinstance(operand, bytes):
@@ -234,7 +261,17 @@ class Condition:
         if name.startswith(_PLACEHOLDER):
             name = self._names[int(name.removeprefix(_PLACEHOLDER))]
         where = f"where({self.text!r})"
-        known(name, among=self._spec, what="feature", where=where, error=SpecError, feature=name)
+        if name in self._by_shard and name not in self._spec and not length:
+            column = _Column(name, "text", of_source=True)
+            self.columns.add(column)
+            return column
+        if name in FIELDS and name not in self._spec and not self._by_shard:
+            raise SpecError(
+                f"{where}: no source of this cache declares its {name}, and there is no feature of this name. Declare "
+                f"it where the cache is built: {name}=… of a source, --{name} of a command.",
+                feature=name,
+            )
+        known(name, among=[*self._spec, *self._by_shard], what="feature", where=where, error=SpecError, feature=name)
         spec = self._spec[name]
         if length:
             if not spec.shape and not spec.is_text:

@@ -38,7 +38,10 @@ RECORDS_AT_ONCE = 1 << 20
 
 
 def rows_where(
-    condition: Condition, columns: ColumnReader, records: Array | int, place: Callable[[Array], RecordAddresses]
+    condition: Condition,
+    columns: Callable[[], ColumnReader],
+    records: Array | int,
+    place: Callable[[Array], RecordAddresses],
 ) -> Array:
     """(k,), ascending: those of `records` (numbers, or a count from 0) that meet a condition.
 
@@ -240,6 +243,13 @@ class Choice:
 
     def __reduce__(self) -> tuple[object, ...]:
         return _choice, (packed_rows(self.rows, self.total), self.total, self.condition, self.part, self.stored)
+
+
+def narrowed(chosen: Choice | None, rows: Array, total: int, condition: str) -> Choice:
+    """The `rows` of a choice (None: all records) that also meet a condition."""
+    before, part = ("", "") if chosen is None else (chosen.condition, chosen.part)
+    both = f"({before}) and ({condition})" if before else condition
+    return Choice(rows=rows, total=total, condition=both, part=part)
 
 
 def _choice(packed: bytes, total: int, condition: str, part: str, stored: StoredAs | None) -> Choice:

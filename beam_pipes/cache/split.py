@@ -15,6 +15,7 @@ from beam_pipes.cache.filtered import (
     Choice,
     FindRows,
     checked_indices,
+    narrowed,
     positions_of,
     rows_of_older,
     rows_since,
@@ -38,6 +39,7 @@ from beam_pipes.publication.publish import (
     shards_of_older,
     snapshot_directory,
 )
+from beam_pipes.publication.terms import Terms
 from beam_pipes.storage.local import storage_for
 from beam_pipes.storage.protocol import Storage
 
@@ -189,21 +191,25 @@ class Split:
         A condition compares scalar features, and `len(…)` of others, with numbers and texts: `==`, `!=`, `<`, `<=`,
         `>`, `>=`, `in`, `not in`, chained as in Python, joined by `and`, `or`, `not`. It is parsed and checked here
         and never run as Python. Only the columns that it names are read, once. Numbers compare as in Python, but a
-        float beside float32 or float16 is rounded to that first; `len` of a str counts characters.
+        float beside float32 or float16 is rounded to that first; `len` of a str counts characters. `license`, `origin`,
+        `collected` and `terms` are what sources declare ("" for none), unless a feature has the name.
 
         The result can be used wherever a split can: `Loader`, `pack`, `Mixture`. A state that was saved over it is
         refused over other records. Records that are taken down are judged by their stored values.
 
         Raises `SpecError` for anything other than such a condition, and for features that the split does not have.
         """
-        spec, chosen = self.spec, self.choice
-        parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
+        by_shard, chosen = self._manifest.declared_by_shard(self.name), self.choice
+        has_features = self.kind == "example" or self._decode is not None or not by_shard
+        parsed = Condition(condition, ExampleSpec(self.spec if has_features else {}), by_shard)
         records = len(self) if chosen is None else chosen.rows
-        rows = rows_where(parsed, self._columns, records, self._files.place)
-        before, part = ("", "") if chosen is None else (chosen.condition, chosen.part)
-        both = f"({before}) and ({condition})" if before else condition
-        made = self._copy(choice=Choice(rows=rows, total=self._files.num_records, condition=both, part=part))
+        rows = rows_where(parsed, lambda: self._columns, records, self._files.place)
+        made = self._copy(choice=narrowed(chosen, rows, self._files.num_records, condition))
         return made if chosen is None or chosen.older is None else made._as_of(chosen.older)
+
+    def terms_of(self, index: int) -> Terms:
+        """The license and origin that the source of a record declares."""
+        return self._manifest.terms_of(self._shards.numbers[self._place_one(index)[0]])
 
     def as_of(self, older: Split | str) -> Split:
         """The records that this split had in an older snapshot, to which files were added since; read from this one.
@@ -397,8 +403,7 @@ class Split:
         if self.choice is not None:
             return self._files.place(self.choice.rows[self.stand_ins(indices)])
         places = self._files.place(indices)
-        removed = self.removed_rows
-        if len(removed):
+        if len(removed := self.removed_rows):
             return self._files.place(self._stand_ins(places.indices, removed))
         return places
 
@@ -540,9 +545,7 @@ class Split:
         if self.choice is not None:
             raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
         if self._files.layout is None:
-            raise CacheError(
-                f"split {self.name!r}: views need records of one layout, but these differ in size. Use gather."
-            )
+            raise CacheError(f"split {self.name!r}: views need records of one layout, but these differ. Use gather.")
         if not 0 <= shard < self.num_shards:
             raise CacheError(f"split {self.name!r} has {self.num_shards} shards, and there is no shard {shard}")
         first = int(self._files.begins[shard])

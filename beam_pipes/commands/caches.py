@@ -26,6 +26,7 @@ from beam_pipes.building.progress import Status, read_status
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.references import load_declaration
 from beam_pipes.cache import Cache
+from beam_pipes.cache.by_terms import TermsCount, count_by_terms
 from beam_pipes.commands import TOKENS_HELP
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Statistic
@@ -50,8 +51,10 @@ def stats_command(
     """
     cache = Cache.open(path)
     account = Account.from_json(cache.manifest.accounting)
+    by_terms = count_by_terms(cache) if cache.manifest.sources else []
     if as_json:
-        console.print_json(strict_json(account.to_json()))
+        sources = {"sources": [count.to_json() for count in by_terms]} if by_terms else {}
+        console.print_json(strict_json({**account.to_json(), **sources}))
         return
     console.print(account_table(account))
     if account.dead:
@@ -68,6 +71,23 @@ def stats_command(
         for feature, spec in split.spec.items():
             if spec.class_names:
                 console.print(f"  classes of {feature}: {shown_classes(spec.class_names)}", markup=False)
+    if by_terms:
+        console.print(terms_table(by_terms))
+
+
+def terms_table(counts: Sequence[TermsCount]) -> Table:
+    """license | origin | collected | split | records | bytes | lengths of features, such as tokens."""
+    table = Table("license", title_justify="left")
+    table.add_column("origin", overflow="fold")
+    for heading in ("collected", "split"):
+        table.add_column(heading)
+    for heading in ("records", "bytes", "lengths"):
+        table.add_column(heading, justify="right")
+    for count in counts:
+        lengths = ", ".join(f"{name} {total:,}" for name, total in count.lengths.items())
+        notes = [each or "–" for each in (count.terms.license, count.terms.origin, count.terms.collected)]
+        table.add_row(*notes, count.split, f"{count.records:,}", f"{count.num_bytes:,}", lengths)
+    return table
 
 
 def shown_classes(names: Sequence[str]) -> str:

@@ -135,6 +135,8 @@ def report_lines(report: RecordReport) -> list[str]:
     """The report in words."""
     where = f"record {report.ordinal} of source shard {report.source_shard}, snapshot {report.snapshot}"
     lines = [f"{report.record_id}: {report.status} ({where})"]
+    if declared := [f"{name} {value}" for name, value in report.terms.to_json().items() if value]:
+        lines.append(f"  its source declares: {', '.join(declared)}")
     for stage, reason in report.fate.drops:
         lines.append(f"  dropped by {stage}: {reason}")
     if report.status == "dead":

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import hashlib
@@ -16,6 +17,7 @@ from beam_pipes.errors import SpecError, UnsupportedFormatError
 from beam_pipes.format.codec import ExampleCodec, RecordKind
 from beam_pipes.format.layout import FixedLayout, ShardEntry
 from beam_pipes.format.spec import ExampleSpec
+from beam_pipes.publication.terms import FIELDS, SourceTerms, Terms
 from beam_pipes.storage.checked_json import MAX_CRC, Checked, JsonObject, canonical_json, corrupt, parse_object
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -278,6 +280,7 @@ class Manifest:
         fingerprints: name → string, such as those of source and declaration.
         assets: vocabularies and other files below `assets/`.
         dead_letters: files of records that failed, below `dead_letters/`.
+        sources: the terms of each source, if any source declares some; then they cover all source shards.
     """
 
     name: str
@@ -288,6 +291,7 @@ class Manifest:
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     assets: Sequence[FileEntry] = ()
     dead_letters: Sequence[FileEntry] = ()
+    sources: Sequence[SourceTerms] = ()
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), *(("a split's name", split) for split in self.splits)):
@@ -319,8 +323,19 @@ class Manifest:
                 "snapshot": self.snapshot,
                 "splits": {name: split.to_json() for name, split in self.splits.items()},
                 "statistics": list(self.statistics),
+                **({"sources": [source.to_json() for source in self.sources]} if self.sources else {}),
             }
         )
+
+    def terms_of(self, shard: int) -> Terms:
+        """The terms of the records of a source shard, which is also the number in the names of its shards."""
+        at = bisect.bisect_right(self.sources, shard, key=lambda source: source.first_shard) - 1
+        return self.sources[at].terms if self.sources else Terms()
+
+    def declared_by_shard(self, split: str) -> dict[str, list[str]]:
+        """Name of what sources declare → its text for each shard of a split; empty if no source declares anything."""
+        terms = [self.terms_of(number) for number in self.splits[split].numbers] if self.sources else []
+        return {field: [getattr(each, field) for each in terms] for field in FIELDS} if self.sources else {}
 
     @classmethod
     def from_bytes(cls, data: bytes, *, path: str = FILE_NAME) -> Manifest:
@@ -353,6 +368,7 @@ class Manifest:
             "snapshot",
             "splits",
             "statistics",
+            *(["sources"] if "sources" in made else []),
         )
         checked = Checked(path, "", made, fields)
         fingerprints = checked.object("fingerprints")
@@ -376,6 +392,7 @@ class Manifest:
             fingerprints=fingerprints,
             assets=_files(checked, "assets", path),
             dead_letters=_files(checked, "dead_letters", path),
+            sources=_sources(checked, path) if "sources" in made else (),
         )
         manifest.__dict__["id"] = hashlib.sha256(data).hexdigest()  # of the bytes that were read, whatever they say
         return manifest
@@ -386,3 +403,14 @@ def _files(checked: Checked, field: str, path: str) -> list[FileEntry]:
         FileEntry.from_json(value, path=path, where=f"{field}[{position}]")
         for position, value in enumerate(checked.list(field))
     ]
+
+
+def _sources(checked: Checked, path: str) -> tuple[SourceTerms, ...]:
+    sources = tuple(
+        SourceTerms.from_json(value, path=path, where=f"sources[{position}]")
+        for position, value in enumerate(checked.list("sources"))
+    )
+    ends = [0, *(source.end_shard for source in sources)]
+    if not sources or ends[:-1] != [source.first_shard for source in sources]:
+        raise checked.fail("sources", "sources of one or more source shards each, which follow each other from shard 0")
+    return sources

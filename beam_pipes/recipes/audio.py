@@ -21,7 +21,7 @@ from beam_pipes.errors import DatasetError, DeclarationError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.recipes.media_files import are_archives, field_of_samples, files_of, first_sample
 from beam_pipes.recipes.options import FIELDS_HELP, Option, fields_of, hertz_of
-from beam_pipes.recipes.row_files import source_of
+from beam_pipes.recipes.row_files import assign_source
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call, spelled
 from beam_pipes.sources.file_source import FileContent
@@ -277,10 +277,10 @@ def audio(
         text_field = field_of_samples(sample, text_field, SAMPLE_TEXT_FIELDS, "text_field")
         for field in keep:
             field_of_samples(sample, field, (), "keep_fields")
-        module.assign("source", source_of(data, "tar"), "beam_pipes.sources")
+        assign_source(module, common, data, "tar")
     else:
         transcripts = _assign_sound_files(
-            module, data, keep, audio_root=audio_root, audio_field=audio_field, text_field=text_field
+            module, common, data, keep, audio_root=audio_root, audio_field=audio_field, text_field=text_field
         )
         text_field = None  # the transcripts define it
     if transcripts is not None or text_field is not None:
@@ -342,6 +342,7 @@ def _check_neighbours(data: Paths) -> None:
 
 def _assign_sound_files(
     module: Module,
+    common: Common,
     data: Paths,
     keep: Mapping[str, str],
     *,
@@ -364,7 +365,7 @@ def _assign_sound_files(
                 f"{convert(unread[0])}"
             ) from error
         raise
-    module.assign("source", call("Files", root, pattern=patterns), "beam_pipes.sources")
+    module.assign("source", call("Files", root, pattern=patterns, **common.notes_of(given)), "beam_pipes.sources")
     found = find_transcripts(
         given,
         [file.name for file in files],

@@ -37,7 +37,7 @@ from beam_pipes.recipes.media_files import (
     names_in,
 )
 from beam_pipes.recipes.options import CLASSES_HELP, FIELDS_HELP, Option, fields_of, names_of, size_of
-from beam_pipes.recipes.row_files import source_of
+from beam_pipes.recipes.row_files import assign_source
 from beam_pipes.recipes.tables import number_of, numbers_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
@@ -359,7 +359,7 @@ def images(
         )
     if are_archives(data, IMAGE_SUFFIXES, "images"):
         sample = first_sample(data, IMAGE_SUFFIXES, "an image")
-        module.assign("source", source_of(data, "tar"), "beam_pipes.sources")
+        assign_source(module, common, data, "tar")
         for field in keep:
             field_of_samples(sample, field, (), "keep_fields")
         if label:
@@ -434,11 +434,12 @@ def _assign_folders(
     root = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
     files, patterns, others = files_of(root, IMAGE_SUFFIXES, "images")
     module.left_out.update(others)
+    notes = common.notes_of(root)
     module.use("beam_pipes.sources", "Files")
     inside = [folders_of(file.name) for file in files]
     outside = next((file.name for file, folders in zip(files, inside, strict=True) if not folders), None)
     if class_folder is not None:
-        module.assign("source", call("Files", root, pattern=patterns))
+        module.assign("source", call("Files", root, pattern=patterns, **notes))
         return sorted(
             {_at(folders, class_folder, file.name) for file, folders in zip(files, inside, strict=True)}
         ), class_folder
@@ -448,7 +449,7 @@ def _assign_folders(
                 f"the image {outside!r} is not in a folder, so it has no class. Move it into one, or omit labels with "
                 "label=False (--no-label)."
             )
-        module.assign("source", call("Files", root, pattern=patterns))
+        module.assign("source", call("Files", root, pattern=patterns, **notes))
         return [], None
     try:
         layout = layout_of({"/".join(folders) for folders in inside})
@@ -462,10 +463,10 @@ def _assign_folders(
             "them, or name one of the folders as the data."
         )
     readers = {
-        split.rpartition("/")[2]: call("Files", f"{root.rstrip('/')}/{split}", pattern=patterns)
+        split.rpartition("/")[2]: call("Files", f"{root.rstrip('/')}/{split}", pattern=patterns, **notes)
         for split in layout.splits
     }
-    module.assign("source", readers or call("Files", root, pattern=patterns))
+    module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
     return layout.classes, layout.above + 1 if layout.above else None
 
 

@@ -8,6 +8,7 @@ The command builds its options from these: `commands/options.py`. An argument wi
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,21 @@ def hertz_of(text: str) -> int:
     if not text.isdecimal():
         raise DeclarationError(f"--sample-rate should be a whole number of Hz, such as 16000; got {text!r}.")
     return int(text)
+
+
+# What stands before the first "=" is an input, unless it is a URL's query or has spaces.
+_OF_INPUT = re.compile(r"((?:[a-z0-9]+://)?[^=?:\s]+)=(.+)", re.DOTALL)
+
+
+def notes_of(texts: Sequence[str]) -> str | dict[str, str]:
+    """`["MIT"]` → `"MIT"`; `["web.jsonl=MIT", "books=CC0-1.0"]` → `{"web.jsonl": "MIT", "books": "CC0-1.0"}`."""
+    found = [(match[1], match[2]) if (match := _OF_INPUT.fullmatch(text)) else ("", text) for text in texts]
+    if len({name for name, _ in found}) < len(found):
+        raise DeclarationError(
+            f"given twice for the same input: {', '.join(map(repr, texts))}. Write INPUT=VALUE for each of several "
+            "inputs, or one value for all."
+        )
+    return found[0][1] if [name for name, _ in found] == [""] else dict(found)
 
 
 def limit_of(text: str) -> MaxBad:

@@ -24,7 +24,7 @@ from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import FLOATS, INTEGERS
-from beam_pipes.recipes.written import Code, call
+from beam_pipes.recipes.written import Code, Common, Module, call
 from beam_pipes.sources import CSV, TSV, JSONLines, Tar
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range, refuse_unless_text
 from beam_pipes.sources.delimited import Dialect, allow_fields_of, unique_names
@@ -180,11 +180,22 @@ def format_of(data: Paths | RowFiles, format: str | None) -> str:
     return found
 
 
-def source_of(data: Paths | RowFiles, kind: str, **options: object) -> Code:
-    """The source that reads files of a format, without Spark's marker files."""
+def assign_source(module: Module, common: Common, data: Paths | RowFiles, kind: str, **options: object) -> None:
+    """Assigns the source that reads files of a format, without Spark's marker files; several where inputs differ in
+    their licenses or origins.
+    """
     found = files_of(data)
     paths = [os.fspath(path) for path in ([found.paths] if isinstance(found.paths, str | os.PathLike) else found.paths)]
-    return call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, **options, exclude=found.exclude)
+    module.use("beam_pipes.sources", FORMATS[kind])
+    sources = {
+        name: call(FORMATS[kind], some[0] if len(some) == 1 else some, **options, exclude=found.exclude, **said)
+        for name, (some, said) in common.sources(paths).items()
+    }
+    if len(sources) == 1:
+        [source] = sources.values()
+        module.assign("source", source)
+    else:
+        module.assign("source", call("JoinedSources", sources), "beam_pipes.sources")
 
 
 # How files of delimited rows are read.

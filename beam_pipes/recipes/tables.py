@@ -31,7 +31,7 @@ from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES
 from beam_pipes.format.spec import ColumnValues
 from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
 from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, columns_of, names_of, types_of
-from beam_pipes.recipes.row_files import files_of, format_of, reading_of, source_of, type_of_text
+from beam_pipes.recipes.row_files import assign_source, files_of, format_of, reading_of, type_of_text
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.arrow_values import numbers_in
 from beam_pipes.sources.selection import Paths
@@ -321,7 +321,7 @@ def table(
     if kind == "parquet":
         there = {name: dtype for name, dtype in partitions.items() if name in chosen}
         reading = {"columns": [name for name in chosen if name not in there], "partitions": there or None}
-    module.assign("source", source_of(files, kind, schema=schema, **reading), "beam_pipes.sources")
+    assign_source(module, common, files, kind, schema=schema, **reading)
     module.assign("types", chosen)
     features = {column: _feature(dtype) for column, dtype in chosen.items() if column != label}
     is_named = label is not None and chosen[label] == "str"

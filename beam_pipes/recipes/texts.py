@@ -21,12 +21,12 @@ from beam_pipes.recipes.options import DELIMITER_HELP, FIELDS_HELP, Option, fiel
 from beam_pipes.recipes.row_files import FORMATS as FORMATS
 from beam_pipes.recipes.row_files import (
     RowFiles,
+    assign_source,
     check_fields,
     columns_of_fields,
     files_of,
     format_of,
     reading_of,
-    source_of,
     type_of_text,
 )
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
@@ -235,7 +235,7 @@ def tokens(
     field = (text_field or _FIELDS[kind][0]) if kind in _FIELDS else None
     module = Module()
     fields = [("text_field (--text-field)", field), *_stored(keep, common.by)]
-    module.assign("source", _source_of_fields(files, kind, fields, keep, delimiter), "beam_pipes.sources")
+    _assign_source_of_fields(module, common, files, kind, fields, keep, delimiter)
     module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
     module.use("beam_pipes.recipes", "tokenize")
     tokenizing = call(
@@ -326,8 +326,8 @@ def chat(
         module.use("pathlib", "Path")
         text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
     # A missing field of messages is left to the stage, which recognizes other shapes of conversations by name.
-    source = _source_of_fields(files, kind, _stored(keep, common.by), keep, delimiter, also=[field, tools_field])
-    module.assign("source", source, "beam_pipes.sources")
+    stored, also = _stored(keep, common.by), [field, tools_field]
+    _assign_source_of_fields(module, common, files, kind, stored, keep, delimiter, also=also)
     nulls = True if kind == "parquet" else None
     as_text = True if parse_special is False else None
     made = call("ChatTemplate", os.fspath(tokenizer), template=text, date=date, special_as_text=as_text)
@@ -426,7 +426,9 @@ def _sparse(keep: Mapping[str, str], kind: str) -> bool | None:
     return True if keep and kind in ("json", "parquet", "tar") else None
 
 
-def _source_of_fields(
+def _assign_source_of_fields(
+    module: Module,
+    common: Common,
     files: RowFiles,
     kind: str,
     named: Sequence[tuple[str, str | None]],
@@ -434,9 +436,10 @@ def _source_of_fields(
     delimiter: str | None,
     *,
     also: Sequence[str | None] = (),
-) -> Code:
-    """The source of rows with these fields; for Parquet, only these. Raises `DeclarationError` if no row has one that
-    is `named` by an option.
+) -> None:
+    """Assigns the source of rows with these fields; for Parquet, only these.
+
+    Raises `DeclarationError` if no row has one that is `named` by an option.
     """
     options = reading_of(files, kind, delimiter=delimiter)
     fields = [name for name in [*also, *(name for _, name in named)] if name is not None]
@@ -449,7 +452,7 @@ def _source_of_fields(
         options["partitions"] = {name: dtype for name, dtype in partitions.items() if name in columns} or None
     elif kind in ("csv", "tsv") and any(dtype != "str" for dtype in keep.values()):
         options["schema"] = {name: type_of_text(keep.get(name, "str")) for name in fields}
-    return source_of(files, kind, **options)
+    assign_source(module, common, files, kind, **options)
 
 
 def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str, str]:

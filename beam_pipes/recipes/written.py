@@ -16,13 +16,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypedDict
+from fnmatch import fnmatch
+from typing import Annotated, Any, TypeAlias, TypedDict
 
 from beam_pipes.building.declaration import Declaration, MaxBad
+from beam_pipes.checks import known
 from beam_pipes.engine.execute import BUILD_POLICIES
 from beam_pipes.errors import BeamPipesError, DeclarationError
-from beam_pipes.recipes.options import Option, limit_of, shares_of
+from beam_pipes.publication.terms import FIELDS
+from beam_pipes.recipes.options import Option, limit_of, notes_of, shares_of
 from beam_pipes.tasks.vocabularies import Vocabulary
 
 # Including the name in front and the indentation of the surrounding call, no line exceeds 120 characters.
@@ -79,6 +84,14 @@ class Recipe:
         return names
 
 
+#: What is said about all inputs, or about each: input, as it was given → text.
+Notes: TypeAlias = str | Mapping[str, str]
+
+
+def _note(help: str) -> Option:
+    return Option(f"{help}; INPUT=… for one of several inputs (repeatable)", read=notes_of, repeated=True)
+
+
 class CommonOptions(TypedDict, total=False):
     """The keyword arguments that every recipe takes: those of `Common`."""
 
@@ -94,6 +107,10 @@ class CommonOptions(TypedDict, total=False):
         MaxBad,
         Option("how many records may fail: a count, a fraction such as 0.5, or all [a tenth]", read=limit_of),
     ]
+    license: Annotated[Notes, _note("SPDX license of the data, such as CC-BY-4.0")]
+    origin: Annotated[Notes, _note("URL or name of where the data come from")]
+    collected: Annotated[Notes, _note("when the data were collected, such as 2024-05 or 2023-11/2024-05")]
+    terms: Annotated[Notes, _note("URL or sentence of what else the licensor requires")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,6 +124,8 @@ class Common:
         seed: of the splits.
         on_error: "fail", "drop" or "dead_letter": see `Declaration`.
         max_bad: how many records may fail, see `Declaration`.
+        license, origin, collected, terms: what the source says of its records, see `Terms`; for several inputs with
+            different ones, input → text, and `""` for all others: `{"books": "CC0-1.0", "web/*.jsonl": "CC-BY-4.0"}`.
     """
 
     name: str
@@ -115,6 +134,10 @@ class Common:
     seed: int = 0
     on_error: str = "fail"
     max_bad: MaxBad = "tenth"
+    license: Notes = ""
+    origin: Notes = ""
+    collected: Notes = ""
+    terms: Notes = ""
 
     @classmethod
     def of(cls, recipe: str, options: CommonOptions) -> Common:
@@ -127,6 +150,42 @@ class Common:
             raise DeclarationError(
                 f"by={self.by!r} says what stays in one split, but there are no splits. Give splits, or omit by."
             )
+
+    def sources(self, paths: Sequence[str]) -> dict[str, tuple[list[str], dict[str, str]]]:
+        """The inputs, divided by what is said about them: name → inputs, and the options of their source.
+
+        One entry, of any name, where the same is said about all. Raises `DeclarationError` for a note about an input
+        that is not there.
+        """
+        found: dict[str, tuple[list[str], dict[str, str]]] = {}
+        used = set[str]()
+        for path in paths:
+            said, name = {}, ""
+            for field in FIELDS:
+                notes = getattr(self, field)
+                notes = {"": notes} if isinstance(notes, str) else notes
+                keys = [key for key in notes if key and (key.rstrip("/") == path.rstrip("/") or fnmatch(path, key))]
+                used.update(keys)
+                if text := notes[keys[0]] if keys else notes.get("", ""):
+                    said[field] = text
+                name = name or "".join(keys[:1])
+            name = re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-.") or "others"
+            while name in found and found[name][1] != said:
+                name += "-2"
+            found.setdefault(name, ([], said))[0].append(path)
+        for field in FIELDS:
+            notes = getattr(self, field)
+            for key in () if isinstance(notes, str) else notes:
+                if key and key not in used:
+                    known(key, among=paths, what="input", where=f"{field} ({key}=…)", error=DeclarationError)
+        if len({tuple(said.items()) for _, said in found.values()}) == 1:
+            return {"others": (list(paths), next(iter(found.values()))[1])}
+        return found
+
+    def notes_of(self, path: str | os.PathLike[str]) -> dict[str, str]:
+        """The options of a source of one input."""
+        ((_, said),) = self.sources([os.fspath(path)]).values()
+        return said
 
 
 @dataclasses.dataclass(frozen=True)

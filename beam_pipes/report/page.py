@@ -13,6 +13,7 @@ import numpy as np
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
+from beam_pipes.cache.by_terms import count_by_terms
 from beam_pipes.cache.reader import Cache
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Histogram
@@ -184,6 +185,7 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
         "num_statistics": len(statistics),
         # From an object store, whole shards would be fetched for a few records each.
         "values": None if is_remote(cache.path) else _values(cache),
+        "by_terms": count_by_terms(cache) if cache.manifest.sources else [],
         "lengths": _lengths(cache),
         "media": {} if is_remote(cache.path) else _media(cache),
         "dead_letters": _dead_letters(cache),

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from beam_pipes.checks import integer, number
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.file_source import FileSource
-from beam_pipes.sources.source import Source, SplitSources
+from beam_pipes.sources.source import Source
 from beam_pipes.storage.local import is_remote
 
 if TYPE_CHECKING:
@@ -401,8 +401,7 @@ def require_remote(runner: str, root: str, source: Source, *, workers: str, or_e
 
 def local_input(source: Source) -> str | None:
     """The first file or directory of the input that is local, else None."""
-    sources = source.sources.values() if isinstance(source, SplitSources) else [source]
-    entries = [entry for each in sources if isinstance(each, FileSource) for entry in each.selection().entries]
+    entries = [entry for each in source.parts() if isinstance(each, FileSource) for entry in each.selection().entries]
     return next((entry for entry in entries if not is_remote(entry)), None)
 
 

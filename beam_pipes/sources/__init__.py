@@ -25,6 +25,7 @@ from beam_pipes.sources.record_batch import Batcher as Batcher
 from beam_pipes.sources.record_batch import RecordBatch as RecordBatch
 from beam_pipes.sources.record_batch import StoredPiece as StoredPiece
 from beam_pipes.sources.repaired import RepairedSource as RepairedSource
+from beam_pipes.sources.source import JoinedSources as JoinedSources
 from beam_pipes.sources.source import Slice as Slice
 from beam_pipes.sources.source import Source as Source
 from beam_pipes.sources.source import SourcePlan as SourcePlan

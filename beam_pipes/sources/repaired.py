@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from beam_pipes.errors import SourceError
 from beam_pipes.lineage.lineage import DIGEST_BYTES
+from beam_pipes.publication.terms import Terms
 from beam_pipes.sources.record_batch import BadRecord, Piece, RecordBatch, content_digest
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard
 
@@ -96,6 +97,12 @@ class RepairedSource(Source):
 
     def splits_of(self, shard: SourceShard) -> Sequence[str] | None:
         return self.source.splits_of(unrepaired(shard)[0])
+
+    def parts(self) -> Sequence[Source]:
+        return self.source.parts()
+
+    def terms_of(self, file: str) -> Terms:
+        return self.source.terms_of(file)
 
     def repair_of(self, file: str, position: int) -> bytes | None:
         """The bytes that should be there, or None if it is not repaired."""

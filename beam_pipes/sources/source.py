@@ -5,7 +5,7 @@ shards*, each of which is a few *slices*: byte ranges of single files that begin
 Reading a source shard gives its records in order, in *batches*. A plan depends on the files and on
 `target_shard_bytes` alone: never on cores, clocks, absolute paths or directory order.
 
-`SplitSources` combines several sources, each of which is a split.
+`JoinedSources` combines several sources, which may differ in their terms; with `SplitSources`, each is a split.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import json
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, overload
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from beam_pipes.checks import integer
 from beam_pipes.errors import SourceError
+from beam_pipes.publication.terms import Terms
 from beam_pipes.sources.record_batch import Piece, RecordBatch
 from beam_pipes.storage.checked_json import JsonObject
 
@@ -165,8 +166,18 @@ class SourcePlan:
         )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Source(ABC):
-    """Raw input. Subclasses are frozen dataclasses, picklable, and check their options in `__post_init__`."""
+    """Raw input. Subclasses are frozen dataclasses, picklable, and check their options in `__post_init__`.
+
+    `license`, `origin`, `collected` and `terms` are notes about the records, which stand in the manifest and change no
+    shard: see `Terms`. They are checked when a build is planned, and not on workers, which need no library for them.
+    """
+
+    license: str = field(default="", repr=False)
+    origin: str = field(default="", repr=False)
+    collected: str = field(default="", repr=False)
+    terms: str = field(default="", repr=False)
 
     @property
     @abstractmethod
@@ -215,6 +226,14 @@ class Source(ABC):
         """
         return None
 
+    def parts(self) -> Sequence[Source]:
+        """The sources that it is made of: itself, but for `JoinedSources`."""
+        return [self]
+
+    def terms_of(self, file: str) -> Terms:
+        """The terms of the records of a file, as they were declared. All files of a source shard have the same."""
+        return Terms(license=self.license, origin=self.origin, collected=self.collected, terms=self.terms)
+
 
 def check_target(target_shard_bytes: int) -> None:
     integer(
@@ -227,38 +246,47 @@ def check_target(target_shard_bytes: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class SplitSources(Source):
-    """The records of several sources, each of which is a split.
+class JoinedSources(Source):
+    """The records of several sources, one source after the other, each with its own license and origin.
 
-        SplitSources({"train": TextLines("books"), "eval": TextLines("essays")})
+        JoinedSources({"books": TextLines("books", license="CC0-1.0"), "web": TextLines("web", license="CC-BY-4.0")})
 
-    The names of files, and so of records, begin with the split: `train/emma.txt@1024`. The shards of a split have
-    files only for this split. Raises `SourceError` without any source, or if they give values of different types.
+    The names of files, and so of records, begin with the name of the source: `books/emma.txt@1024`. Raises
+    `SourceError` without any source, if they give values of different types, or for notes about all of them together.
     """
 
     sources: Mapping[str, Source]
 
+    _what: ClassVar[str] = "source"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "sources", dict(self.sources))
         if not self.sources:
-            raise SourceError('expected split → source, such as {"train": TextLines("books")}, got an empty dict')
-        for split, source in self.sources.items():
-            if not isinstance(split, str) or not split or "/" in split:
-                raise SourceError(f"splits are named by text without '/', got {split!r}", split=split)
+            raise SourceError(
+                f'expected {self._what} → source, such as {{"train": TextLines("books")}}, got an empty dict'
+            )
+        for name, source in self.sources.items():
+            if not isinstance(name, str) or not name or "/" in name:
+                raise SourceError(f"{self._what}s are named by text without '/', got {name!r}", name=name)
             if not isinstance(source, Source):
                 raise SourceError(
-                    f"the split {split!r} should have a source, such as TextLines({source!r:.40}), got "
+                    f"the {self._what} {name!r} should have a source, such as TextLines({source!r:.40}), got "
                     f"{type(source).__name__}: {source!r:.60}",
-                    split=split,
+                    name=name,
                 )
-        types = {split: source.output_type for split, source in self.sources.items()}
+        types = {name: source.output_type for name, source in self.sources.items()}
         if len(set(types.values())) > 1:
-            found = ", ".join(f"{split!r} gives {type_.__name__}" for split, type_ in types.items())
+            found = ", ".join(f"{name!r} gives {type_.__name__}" for name, type_ in types.items())
             raise SourceError(
-                f"the sources of the splits should give values of one type, for the same stages; {found}. Use "
-                "sources of "
-                "one kind, or build a cache for each"
+                f"sources that are read together should give values of one type, for the same stages; {found}. Use "
+                "sources of one kind, or build a cache for each"
             )
+        for option, value in super().terms_of("").to_json().items():
+            if value:
+                raise SourceError(
+                    f"{option}={value!r} is given for several sources together. Give it to each of the sources it is "
+                    f"about: {', '.join(self.sources)}"
+                )
 
     @property
     def output_type(self) -> type:
@@ -267,51 +295,77 @@ class SplitSources(Source):
     def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
         shards: list[SourceShard] = []
         num_bytes = num_files = 0
-        for split, source in self.sources.items():
+        for name, source in self.sources.items():
             plan = source.plan(target_shard_bytes=target_shard_bytes, digests=digests)
             num_bytes, num_files = num_bytes + plan.num_bytes, num_files + plan.num_files
             for shard in plan.shards:
-                slices = tuple(replace(piece, file=f"{split}/{piece.file}") for piece in shard.slices)
+                slices = tuple(replace(piece, file=f"{name}/{piece.file}") for piece in shard.slices)
                 shards.append(replace(shard, index=len(shards), slices=slices))
         return SourcePlan(shards=tuple(shards), num_bytes=num_bytes, num_files=num_files)
 
     def read(
         self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
     ) -> Iterator[RecordBatch]:
-        (split,) = self.splits_of(shard)
-        slices = tuple(replace(piece, file=piece.file.partition("/")[2]) for piece in shard.slices)
-        own = replace(shard, slices=slices)
-        for batch in self.sources[split].read(own, batch_records=batch_records, batch_bytes=batch_bytes):
+        name, own = self._own(shard)
+        for batch in self.sources[name].read(own, batch_records=batch_records, batch_bytes=batch_bytes):
             yield batch.replacing(
                 values=batch.values if batch.table is None else batch.table,
                 ordinals=batch.ordinals,
-                bad=[replace(row, file=f"{split}/{row.file}") for row in batch.bad],
-                piece_of=lambda piece: _PieceOfSplit(piece, f"{split}/{piece.file}"),  # noqa: B023
+                bad=[replace(row, file=f"{name}/{row.file}") for row in batch.bad],
+                piece_of=lambda piece: _NamedPiece(piece, f"{name}/{piece.file}"),  # noqa: B023
             )
 
     def parse(self, raw: bytes, *, file: str, position: int) -> object:
-        split, _, own = file.partition("/")
-        return self.sources[split].parse(raw, file=own, position=position)
+        name, _, own = file.partition("/")
+        return self.sources[name].parse(raw, file=own, position=position)
 
     def fingerprint_config(self) -> Mapping[str, object]:
         return {
-            split: {"class": source.fingerprint_class(), **source.fingerprint_config()}
-            for split, source in self.sources.items()
+            name: {"class": source.fingerprint_class(), **source.fingerprint_config()}
+            for name, source in self.sources.items()
         }
 
     def stages(self) -> Mapping[str, object]:
         return {
-            f"{split}.{name}": stage
-            for split, source in self.sources.items()
-            for name, stage in source.stages().items()
+            f"{name}.{stage_name}": stage
+            for name, source in self.sources.items()
+            for stage_name, stage in source.stages().items()
         }
 
+    def splits_of(self, shard: SourceShard) -> Sequence[str] | None:
+        name, own = self._own(shard)
+        return self.sources[name].splits_of(own)
+
+    def parts(self) -> Sequence[Source]:
+        return [part for source in self.sources.values() for part in source.parts()]
+
+    def terms_of(self, file: str) -> Terms:
+        name, _, own = file.partition("/")
+        return self.sources[name].terms_of(own)
+
+    def _own(self, shard: SourceShard) -> tuple[str, SourceShard]:
+        """The source that gave a shard, and the shard as that source names its files."""
+        (name,) = {piece.file.partition("/")[0] for piece in shard.slices}
+        slices = tuple(replace(piece, file=piece.file.partition("/")[2]) for piece in shard.slices)
+        return name, replace(shard, slices=slices)
+
+
+class SplitSources(JoinedSources):
+    """The records of several sources, each of which is a split.
+
+        SplitSources({"train": TextLines("books"), "eval": TextLines("essays")})
+
+    As `JoinedSources`, and the shards of a split have files only for this split.
+    """
+
+    _what = "split"
+
     def splits_of(self, shard: SourceShard) -> Sequence[str]:
-        return sorted({piece.file.partition("/")[0] for piece in shard.slices})
+        return [self._own(shard)[0]]
 
 
-class _PieceOfSplit(Piece):
-    """A piece under a name that begins with its split."""
+class _NamedPiece(Piece):
+    """A piece under a name that begins with that of its source."""
 
     __slots__ = ("_piece",)
 

@@ -25,6 +25,7 @@ from beam_pipes.format.codec import codec_for
 from beam_pipes.lineage.lineage import Fate
 from beam_pipes.lineage.reader import DeadLetter, split_id
 from beam_pipes.lineage.takedown import is_removed
+from beam_pipes.publication.terms import Terms
 from beam_pipes.sources.digests import DIGESTS_NAME, DigestCache
 from beam_pipes.sources.source import SourcePlan, SourceShard
 
@@ -46,6 +47,7 @@ class RecordReport:
 
     `fate.status` is "written" (then `rows` are what it gave, in order of splits), "dropped" (`fate.drops` are the
     stages and reasons) or "dead" (`dead_letter` holds bytes, error and traceback, unless it is taken down).
+    `terms` are what its source declares.
     """
 
     record_id: str
@@ -55,6 +57,7 @@ class RecordReport:
     fate: Fate
     rows: tuple[StoredRow, ...]
     dead_letter: DeadLetter | None
+    terms: Terms = Terms()
 
     @property
     def status(self) -> str:
@@ -103,6 +106,7 @@ def explain_record(path: str | os.PathLike[str], record_id: str, *, snapshot: st
         fate=origin.fate,
         rows=tuple(rows),
         dead_letter=letter,
+        terms=cache.manifest.terms_of(origin.source_shard),
     )
 
 
