@@ -49,6 +49,7 @@ EXTRA_OF_MODULE = {
     "malt": "graph",
     "note_seq": "music",
     "ml_dtypes": "jax",
+    "pillow_heif.as_plugin": "heic",
     "prometheus_client": "telemetry",
     "pyarrow": "sources",
     "pyarrow.parquet": "sources",

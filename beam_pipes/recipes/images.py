@@ -14,7 +14,7 @@ import functools
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 Pixels = npt.NDArray[np.uint8]
 
-IMAGE_SUFFIXES = (".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".avif", ".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: How images are brought to one shape: cropped, padded with black, or stretched.
 FITS = ("crop", "pad", "stretch")
 #: How images are stored: as arrays, or as files (as they are, or written again).
@@ -359,6 +359,7 @@ def images(
         )
     if are_archives(data, IMAGE_SUFFIXES, "images"):
         sample = first_sample(data, IMAGE_SUFFIXES, "an image")
+        _need_extra_of(f".{field}" for field in sample)
         assign_source(module, common, data, "tar")
         for field in keep:
             field_of_samples(sample, field, (), "keep_fields")
@@ -433,6 +434,7 @@ def _assign_folders(
     """Assigns the source of a directory; returns the classes (none without labels) and their folder's depth."""
     root = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
     files, patterns, others = files_of(root, IMAGE_SUFFIXES, "images")
+    _need_extra_of(file.name for file in files)
     module.left_out.update(others)
     notes = common.notes_of(root)
     module.use("beam_pipes.sources", "Files")
@@ -468,6 +470,12 @@ def _assign_folders(
     }
     module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
     return layout.classes, layout.above + 1 if layout.above else None
+
+
+def _need_extra_of(names: Iterable[str]) -> None:
+    """Raises `MissingExtraError` for files that another extra reads, before anything is built."""
+    if name := next((name for name in names if name.lower().endswith((".heic", ".heif"))), None):
+        require("pillow_heif.as_plugin", purpose=f"HEIC ({name})")
 
 
 def _check_images(size: tuple[int, int] | None, *, fit: str, encode: str, quality: int, by: str | None) -> None:

@@ -69,8 +69,6 @@ def files_of(root: str, suffixes: Sequence[str], what: str) -> MediaFiles:
             if ".parquet" in others
             else ""
         )
-        if {".heic", ".heif"} & others.keys():
-            advice = " HEIC is not read: convert it to JPEG, for example with: heif-convert a.heic a.jpg."
         has = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in others.most_common(5))
         raise DeclarationError(
             f"there are no {what} in {root!r}; known are {', '.join(suffixes)}. It has {has or 'no files'}.{advice}"

@@ -40,6 +40,7 @@ def _kind(name: str, start: bytes, plugin: str | None = None, remedy: str = "") 
 
 
 _TO_PNG = "Convert it to PNG or JPEG"
+_HEIC = "HEIF"
 KINDS = (
     _kind("JPEG", rb"\xff\xd8\xff", "JPEG"),
     _kind("PNG", rb"\x89PNG\r\n\x1a\n", "PNG"),
@@ -48,7 +49,7 @@ KINDS = (
     _kind("BMP", rb"BM", "BMP"),
     _kind("GIF", rb"GIF8", "GIF"),
     _kind("AVIF", rb"....ftyp(avi[fs]|mif1.{4,16}avif)", "AVIF"),
-    _kind("HEIC", rb"....ftyp(hei[cmsx]|hev[cmsx]|mif1|msf1)", None, f"{_TO_PNG}, for example with heif-convert"),
+    _kind("HEIC", rb"....ftyp(hei[cmsx]|hev[cmsx]|mif1|msf1)", _HEIC),
     _kind("JPEG XL", rb"\xff\x0a|\0\0\0\x0cJXL ", None, f"{_TO_PNG}, for example with djxl"),
     _kind("MP4", rb"....ftyp", None, "Take pictures out of the video, for example with ffmpeg"),
     _kind("SVG", rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<svg", None, "It has no pixels: render it as PNG"),
@@ -78,6 +79,9 @@ FEATURES = (
     ("TIFF", "colours of floats, other numbers of channels", "refused", "–"),
     ("TIFF", "compressed by WebP, LERC, JPEG 2000 or JPEG XL", "refused", "–"),
     ("AVIF, BMP, GIF, WebP", "all that Pillow reads", "read", "Pillow"),
+    ("AVIF, HEIC", "rotations and mirrors of the container", "done once; that of HEIC's Exif ignored", "heif-convert"),
+    ("HEIC", "the main picture, with the extra `heic`; more than 8 bits", "read; the upper 8 bits", "libheif"),
+    ("AVIF, HEIC", "cut short", "refused", "–"),
 )
 _ORIENTATION = 0x0112
 # Orientation → the one that reverses it.
@@ -160,8 +164,11 @@ def shape_of(data: memoryview, *, upright: bool = True) -> tuple[int, int, int]:
 def orientation_of(file: Any) -> int:
     """The Exif orientation of an image that Pillow has opened, 1 to 8; 1 if it is missing or invalid.
 
-    As in `ImageOps.exif_transpose`, the orientation in XMP is used if Exif has none.
+    As in `ImageOps.exif_transpose`, the orientation in XMP is used if Exif has none. HEIC is turned by its container,
+    which libheif does on decoding, and Exif counts for nothing, as the standard says.
     """
+    if file.format == _HEIC:
+        return 1
     try:
         found = file.getexif().get(_ORIENTATION, 1)
     except Exception:  # of many classes; the pixels do not depend on it
@@ -265,7 +272,11 @@ def _opened(data: memoryview, kind: Kind | None) -> Any:
     """The file opened by Pillow. Raises `ValueError` if that fails."""
     pillow = require("PIL.Image", purpose="images")
     pillow.init()
+    # As a class, so that Pillow itself opens what it did before.
+    heic = require("pillow_heif.as_plugin", purpose="HEIC") if kind is not None and kind.plugin == _HEIC else None
     try:
+        if heic is not None:
+            return heic.HeifImageFile(io.BytesIO(data), None)
         if kind is not None and kind.plugin in pillow.OPEN:
             return pillow.OPEN[kind.plugin][0](io.BytesIO(data), None)  # not `open`, which has its own limit
         if kind is None or kind.plugin is not None:

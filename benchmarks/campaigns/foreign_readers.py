@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
+import pillow_heif
 import pyarrow.feather
 import pyarrow.parquet
 import scipy.io.wavfile
@@ -148,6 +149,7 @@ def _our_image(path: Path) -> object:
 
 
 def _their_image(path: Path) -> object:
+    pillow_heif.register_heif_opener()  # without it, Pillow does not open HEIC
     with Image.open(path) as file:
         upright = ImageOps.exif_transpose(file)
         if file.mode.startswith("I;16"):  # which Pillow clips at 255 when it converts it: the upper 8 bits

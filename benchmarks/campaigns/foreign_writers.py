@@ -125,7 +125,18 @@ IMAGES = (
         "-quiet {[rgb8|rgba8].png} -near_lossless [0|60] -o {out.webp}",
     )),
     Writer("img2webp", "webp", "image", ("-loop 0 -[lossy|lossless|mixed] {rgb8.png} {grey8.png} -o {out.webp}",)),
-    Writer("heif-enc", "libheif-examples", "image", ("{rgb8.png} [-A|-L|-q 50] -o {out.[avif|heic]}",)),
+    Writer("heif-enc", "libheif-examples", "image", (
+        "{[rgb8|rgba8|grey8].png} [-A|-L|-q 50|-p chroma=444|--no-alpha] -o {out.[avif|heic]}",
+        "{[rgb16|grey16].png} -b [10|12] -o {out.[avif|heic]}",
+        "{rgb8.png} {grey8.png} -t 16 -o {out.heic}",
+    )),
+    Writer("avifenc", "libavif-bin", "image", (
+        "--irot [0|1|2|3] {rgb8.png} {out.avif}",
+        "--imir [0|1] --irot [1|3] {rgb8.png} {out.avif}",
+        "-y [444|422|420|400] -d [8|10|12] {[rgb8|rgba8|rgb16].png} {out.avif}",
+        "-[l|p] {rgba8.png} {out.avif}",
+        "-r [limited|full] {rgb8.png} {out.avif}",
+    )),
     Writer("tiffcp", "libtiff-tools", "image", (
         "-c [none|lzw:2|zip:2|packbits|jpeg:90|zstd|lzma] {rgb8.tif} {out.tif}",
         "[-p separate|-t -w 32 -l 32|-B|-L|-8|-r 1] -c lzw {[rgb8|grey16|rgb16].tif} {out.tif}",

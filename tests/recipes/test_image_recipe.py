@@ -175,7 +175,7 @@ def test_directories_without_classes_or_images_are_refused() -> None:
     ):
         images("mixed")
     assert "label" not in images("mixed", label=False).declaration().features
-    with pytest.raises(DeclarationError, match="there are no images in 'none'; known are .avif, .bmp, .jpeg, .jpg,"):
+    with pytest.raises(DeclarationError, match="there are no images in 'none'; known are .avif, .bmp, .heic, .heif, "):
         images("none")
     with pytest.raises(
         DeclarationError, match="'absent' should be a directory of images, but does not exist. Name one directory of"

@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import re
 import struct
+import sys
+from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+import pillow_heif
 import pytest
 import simplejpeg
 from PIL import Image, ImageOps
 
-from beam_pipes.recipes import decode_images
+from beam_pipes.errors import MissingExtraError
+from beam_pipes.recipes import decode_images, images
 from beam_pipes.recipes.images import decoded_image
 from beam_pipes.transforms.image_files import KINDS, decode, kind_of, shape_of
 
@@ -72,6 +76,60 @@ def test_an_image_is_turned_once_whatever_holds_it(container: str, orientation: 
     stored = decode(memoryview(data), upright=False)
     assert np.array_equal(stored, decode(memoryview(plain)))
     assert shape_of(memoryview(data), upright=False) == stored.shape
+
+
+def heic(image: Any = RAMP, orientation: int = 1) -> bytes:
+    """A file of libheif, with the orientation in its container (as `irot` and `imir`) and in its Exif."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    pillow_heif.from_pillow(Image.fromarray(image)).save(file, quality=-1, chroma=444, exif=exif.tobytes())
+    assert (b"irot" in file.getvalue(), b"imir" in file.getvalue()) == (
+        orientation in (3, 5, 6, 7, 8),
+        orientation in (2, 4, 5, 7),
+    )
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_of_a_phone_is_turned_once(orientation: int) -> None:
+    data = heic(orientation=orientation)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    expected = shown(written("PNG", exif=exif))
+
+    found = decode(memoryview(data))
+
+    assert found.shape == expected.shape == shape_of(memoryview(data))
+    assert np.abs(found.astype(int) - expected).max() <= 2
+
+
+def test_a_picture_of_a_phone_that_is_cut_or_too_large_is_refused() -> None:
+    data = heic()
+    for size in (30, len(data) // 2, len(data) - 1):
+        with pytest.raises(ValueError, match=f"the HEIC file of {size} bytes is damaged: "):
+            decode(memoryview(data[:size]))
+    with pytest.raises(ValueError, match="the image is too large: 24 x 17 are 408 pixels, and the limit is 100"):
+        decode(memoryview(data), max_pixels=100)
+
+
+def test_transparent_and_deep_pictures_of_a_phone() -> None:
+    half = np.dstack([RAMP, np.full(RAMP.shape[:2], 128, np.uint8)])
+    over_white = decode(memoryview(heic(half)), background=WHITE)
+    assert np.abs(over_white.astype(int) - (RAMP / 2 + 127.5)).max() <= 4
+    deep = decode(memoryview(heic(WIDE)))
+    assert deep.dtype == np.uint8 and np.abs(deep[..., 0].astype(int) - (WIDE >> 8)).max() <= 2
+
+
+def test_the_extra_for_pictures_of_phones_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/1.HEIC").write_bytes(heic())
+    assert images(tmp_path).declaration()
+    monkeypatch.setitem(sys.modules, "pillow_heif.as_plugin", None)
+
+    for use in (lambda: images(tmp_path), lambda: decode(memoryview(heic()))):
+        with pytest.raises(MissingExtraError, match=r"HEIC.* needs pillow_heif.* pip install 'beam-pipes\[heic\]'"):
+            use()
 
 
 def with_segment(content: bytes) -> bytes:
@@ -199,7 +257,7 @@ def test_colours_that_transparent_pixels_hide_are_taken_only_if_asked_for() -> N
             b"hello", "expected an image file, such as BMP, JPEG, PNG, TIFF or WebP, found 5 bytes", id="text"
         ),
         pytest.param(
-            b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "the file is HEIC, which is not read as an image.", id="heic"
+            b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "the HEIC file of 24 bytes is damaged: Invalid input", id="heic"
         ),
         pytest.param(b"<!DOCTYPE html><html>", "the file is HTML, which is not read as an image. Download", id="html"),
         pytest.param(b"version https://git-lfs.github.com/spec/v1", "the file it stands for: git lfs pull", id="lfs"),
