@@ -128,7 +128,7 @@ class EpochRange:
         rows = opened.orders.records(epoch, positions)
         if opened.rows_of_snapshot is not None:
             rows = opened.rows_of_snapshot[rows].astype(np.int64)
-        return rows | self._snapshot
+        return rows | self._snapshot if self._snapshot else rows
 
     def position_of(self, epoch: int, row: int) -> int | None:
         opened = self._opened()

@@ -8,14 +8,14 @@
 into a batch. The loader locates many batches at once and gathers one at a time.
 
 A `Stream` has one source or several: `RowStream` has one, `MixtureStream` several, and `BucketStream` one in batches by
-tokens. `AppendedStream` has one whose split has grown during the run, and `over_newer` converts a state saved before
-that into a state of it: epochs then have other rows, which `epochs.py` locates, and everything else is as in a
-`RowStream`.
+tokens. The split of a `RowStream` may grow during the run: `over_newer` converts a state saved before that, and
+`epochs.py` locates the rows of each epoch.
 """
 
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import functools
 import itertools
@@ -32,7 +32,7 @@ from beam_pipes.loader.batches import Batch, Fills
 from beam_pipes.loader.columns import StoredSplit, read_consistently, stored_split
 from beam_pipes.loader.epochs import EpochRange, Opened, Orders, Shuffle, are_of_present, by_snapshot, joined
 from beam_pipes.loader.mixture import Rates
-from beam_pipes.loader.order import BlockShuffle, Indices
+from beam_pipes.loader.order import BlockShuffle, Indices, check_indices
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit
@@ -92,7 +92,7 @@ class Stream(abc.ABC):
     no_places: Places = np.empty(0, np.int64)
     #: Whether sources leave after a number of epochs.
     is_limited: bool = False
-    #: Records that were added to the source during the run; see `AppendedStream`.
+    #: Records that were added to the source during the run; see `RowStream`.
     additions: tuple[Addition, ...] = ()
     #: The epoch in which the rates last changed.
     changed_epoch: int = 0
@@ -261,7 +261,12 @@ class EffectiveRate(NamedTuple):
 
 
 class RowStream(Stream):
-    """The rows of one split or plan; places are row numbers."""
+    """The rows of one split or plan; places are row numbers.
+
+    If records were added to a split during the run, epochs before an addition have the rows of the older snapshot, in
+    the order of the run over that snapshot, so the past of the run can be computed like its future. Holds 4 bytes for
+    each older record while such epochs are read.
+    """
 
     size: int
 
@@ -271,12 +276,76 @@ class RowStream(Stream):
         self._rows = self.sources[0]
         self._orders = self._new_orders(self._rows, 0)
         self.size = self._rows.size
+        self._set_additions(())
+
+    def _set_additions(self, additions: tuple[Addition, ...]) -> None:
+        if additions:
+            check_appendable(self.source)
+        self.additions, sizes = additions, [*(addition.rows for addition in additions), self.size]
+
+        def before(number: int) -> Split:
+            """The records before an addition; all of them after the last one."""
+            split: Split = _split_of(self.source)
+            return split.as_of(additions[number].manifest) if number < len(additions) else split
+
+        def since(number: int) -> Split:
+            return before(number + 1).since(additions[number].manifest)
+
+        numbers = range(len(additions))
+        self._wholes = [
+            self._part(sizes[number], 0, number + 1, functools.partial(before, number)) for number in numbers
+        ]
+        # Epochs that begin after the last addition have the usual order, and no table of numbers.
+        self._wholes.append(EpochRange(self.size, 0, lambda: Opened(orders=self._orders)))
+        # Their own orders: added records are permuted among themselves, whatever was read before.
+        added = [
+            self._part(
+                sizes[number + 1] - sizes[number],
+                number + 1,
+                (number + 2) % (len(additions) + 1),
+                functools.partial(since, number),
+                functools.partial(before, number + 1),
+            )
+            for number in numbers
+        ]
+        self._epochs = joined(additions, self._wholes, added)
+        self._listed_sizes = functools.cache(self._sizes_before)
+
+    def _part(
+        self,
+        rows: int,
+        stream: int,
+        snapshot: int,
+        chosen: Callable[[], Split],
+        whole: Callable[[], Split] | None = None,
+    ) -> EpochRange:
+        # Older snapshots are opened only when one of their epochs is read, which a continuing run rarely does.
+        def opened() -> Opened:
+            found = chosen()
+            if len(found) != rows:
+                raise StateMismatchError(
+                    f"this state is of a run that had {rows} rows where there are {len(found)} now: {found!r}. "
+                    "Pass the split, and the condition of split.where, that it was saved with.",
+                    differences=(f"rows: {rows} → {len(found)}",),
+                )
+            return Opened(
+                orders=self._new_orders(open_rows(_with_split(self.source, found), self.options), stream),
+                rows_of_snapshot=None if whole is None else numbers_in(whole().choice, found.choice),
+                rows=numbers_in(_split_of(self.source).choice, found.choice),
+            )
+
+        return EpochRange(rows, snapshot, opened)
 
     def size_of(self, epoch: int) -> int:
-        return self.size
+        return self._epochs.size_of(epoch)
 
     def epoch_sizes(self) -> list[EpochSizes]:
-        return [EpochSizes(None, self.size)]
+        return [*self._listed_sizes(), EpochSizes(None, self.size)]
+
+    def _sizes_before(self) -> list[EpochSizes]:
+        # All epochs after the last addition are equally long.
+        sizes = map(self.size_of, range(1 + max((addition.epoch for addition in self.additions), default=-1)))
+        return [EpochSizes(len(list(alike)), size) for size, alike in itertools.groupby(sizes)]
 
     def identity(self) -> dict[str, object]:
         return self._rows.identity()
@@ -293,20 +362,54 @@ class RowStream(Stream):
 
     def with_changes(self, changes: tuple[Addition, ...]) -> RowStream:
         """The same rows, in a run during which some of them were added."""
-        return AppendedStream(self, changes) if changes else self
+        if changes == self.additions:
+            return self
+        made = copy.copy(self)
+        made._set_additions(changes)
+        return made
 
     def restarted(self) -> RowStream:
         return self.with_changes(())
 
     def progress(self, epoch: int, position: int) -> Progress:
+        if self.additions and epoch <= self.additions[-1].epoch:
+            raise LoaderError(
+                f"previous=… needs a state of an epoch that began with all records, and records were added in epoch "
+                f"{self.additions[-1].epoch}, in which this state was saved. Read that epoch to its end first."
+            )
         rows = epoch * self.size + position
         return Progress(rows, [Given(self.identity(), rows, 0)])
 
     def locate(self, epoch: int, positions: Indices) -> Places:
-        return self._orders.records(epoch, positions)
+        return self._epochs.locate(epoch, positions)
 
     def rows_at(self, places: Places) -> tuple[Indices, Indices]:
-        return np.zeros(len(places), np.int64), places
+        rows = by_snapshot(places, lambda number, rows: self._wholes[number - 1].rows_of(rows))
+        return np.zeros(len(places), np.int64), rows
+
+    def stand_ins_in(self, epoch: int, source: int, records: Indices) -> Indices:
+        if not self.additions:
+            return super().stand_ins_in(epoch, source, records)
+        found = np.array(records, np.int64)
+        for index, record in enumerate(records.tolist()):
+            position = self._epochs.position_of(epoch, record)
+            if position is not None:
+                found[index] = self._read_at(self.locate(epoch, np.array([position])))[0]
+        return found
+
+    def _read_at(self, places: Places) -> Indices:
+        """The records that are read at these places: stand-ins for those that are taken down."""
+        return by_snapshot(places, lambda number, rows: self._wholes[number - 1].read_instead(rows))
+
+    def _of_present(self, places: Places) -> bool:
+        return not self.additions or are_of_present(places)
+
+    def gather(self, places: Places, beside: Places | None = None) -> Batch:
+        if self._of_present(places) and (beside is None or self._of_present(beside)):
+            return super().gather(places, beside)
+        return self._consistently(
+            lambda: self._gather(self._read_at(places), None if beside is None else self._widest(self._read_at(beside)))
+        )
 
     def _gather(self, places: Places, shapes: Shapes | None) -> Batch:
         return self._rows.gather(places, shapes)
@@ -315,20 +418,25 @@ class RowStream(Stream):
         return self._rows.widest(places)
 
     def located(self, places: Places) -> Mapping[str, InMemory] | None:
-        return self._rows.located(places)
+        return self._rows.located(places if self._of_present(places) else self._read_at(places))
 
     def approach(self, epoch: int, position: int) -> None:
-        self._orders.approach(epoch, position)
+        self._epochs.approach(epoch, position)
 
     def positions_of(self, epoch: int, source: int, row: int, before: int | None = None) -> Iterator[int]:
         if source:
             raise LoaderError(f"there is one source, number 0; got source {source}", source=source)
-        position = self._position_of(epoch, row)
+        check_indices([row], self.size, "record")
+        position = self._epochs.position_of(epoch, row)
         if position is not None and (before is None or position < before):
             yield position
 
-    def _position_of(self, epoch: int, row: int) -> int | None:
-        return int(self._orders.of_epoch(epoch).positions([row])[0])
+    def lines(self) -> list[str]:
+        return [
+            f"appended: in epoch {addition.epoch} {addition.rows:,} rows of manifest {addition.manifest}"
+            + (", then those of the next" if addition.position is None else f", all from row {addition.position:,} on")
+            for addition in self.additions
+        ]
 
 
 #: When records that were added to a source are read: from the next epoch on, or in the rest of the running one.
@@ -375,128 +483,3 @@ def _split_of(source: object) -> StoredSplit:
 
 def _with_split(source: OpenSource, split: Split) -> OpenSource:
     return dataclasses.replace(source, split=split) if isinstance(source, PaddedSplit) else split
-
-
-class AppendedStream(RowStream):
-    """The rows of a split to which records were added during the run.
-
-    Epochs before an addition have the rows of the older snapshot, in the order of the run over that snapshot, so the
-    past of the run can be computed like its future. Holds 4 bytes for each older record while such epochs are read.
-    """
-
-    def __init__(self, plain: RowStream, additions: tuple[Addition, ...]) -> None:
-        vars(self).update(vars(plain))
-        check_appendable(self.source)
-        self._plain, self.additions = plain, additions
-        split: Split = _split_of(self.source)
-
-        # Older snapshots are opened only when one of their epochs is read, which a continuing run rarely does.
-        def part(
-            rows: int, stream: int, snapshot: int, chosen: Callable[[], Split], whole: Callable[[], Split] | None = None
-        ) -> EpochRange:
-            def opened() -> Opened:
-                found = chosen()
-                if len(found) != rows:
-                    raise StateMismatchError(
-                        f"this state is of a run that had {rows} rows where there are {len(found)} now: {found!r}. "
-                        "Pass the split, and the condition of split.where, that it was saved with.",
-                        differences=(f"rows: {rows} → {len(found)}",),
-                    )
-                return Opened(
-                    orders=self._new_orders(open_rows(_with_split(self.source, found), self.options), stream),
-                    rows_of_snapshot=None if whole is None else numbers_in(whole().choice, found.choice),
-                    rows=numbers_in(split.choice, found.choice),
-                )
-
-            return EpochRange(rows, snapshot, opened)
-
-        def before(number: int) -> Split:
-            """The records before an addition; all of them after the last one."""
-            return split.as_of(additions[number].manifest) if number < len(additions) else split
-
-        def since(number: int) -> Split:
-            return before(number + 1).since(additions[number].manifest)
-
-        sizes = [*(addition.rows for addition in additions), self.size]
-        numbers = range(len(additions))
-        self._wholes = [part(sizes[number], 0, number + 1, functools.partial(before, number)) for number in numbers]
-        # Epochs that begin after the last addition are like those of any stream: same order, no table of numbers.
-        self._wholes.append(EpochRange(self.size, 0, lambda: Opened(orders=self._orders)))
-        # Their own orders: added records are permuted among themselves, whatever was read before.
-        added = [
-            part(
-                sizes[number + 1] - sizes[number],
-                number + 1,
-                (number + 2) % (len(additions) + 1),
-                functools.partial(since, number),
-                functools.partial(before, number + 1),
-            )
-            for number in numbers
-        ]
-        self._epochs = joined(additions, self._wholes, added)
-
-    def with_changes(self, changes: tuple[Addition, ...]) -> RowStream:
-        return self if changes == self.additions else self._plain.with_changes(changes)
-
-    def size_of(self, epoch: int) -> int:
-        return self._epochs.size_of(epoch)
-
-    @functools.cached_property
-    def _sizes(self) -> list[EpochSizes]:
-        # All epochs after the last addition are equally long, so only those before it have to be listed.
-        sizes = map(self.size_of, range(1 + max(addition.epoch for addition in self.additions)))
-        return [EpochSizes(len(list(alike)), size) for size, alike in itertools.groupby(sizes)]
-
-    def epoch_sizes(self) -> list[EpochSizes]:
-        return [*self._sizes, EpochSizes(None, self.size)]
-
-    def progress(self, epoch: int, position: int) -> Progress:
-        if epoch <= self.additions[-1].epoch:
-            raise LoaderError(
-                f"previous=… needs a state of an epoch that began with all records, and records were added in epoch "
-                f"{self.additions[-1].epoch}, in which this state was saved. Read that epoch to its end first."
-            )
-        return super().progress(epoch, position)
-
-    def locate(self, epoch: int, positions: Indices) -> Places:
-        return self._epochs.locate(epoch, positions)
-
-    def rows_at(self, places: Places) -> tuple[Indices, Indices]:
-        rows = by_snapshot(places, lambda number, rows: self._wholes[number - 1].rows_of(rows))
-        return np.zeros(len(places), np.int64), rows
-
-    def _read_at(self, places: Places) -> Indices:
-        """The records that are read at these places: stand-ins for those that are taken down."""
-        return by_snapshot(places, lambda number, rows: self._wholes[number - 1].read_instead(rows))
-
-    def stand_ins_in(self, epoch: int, source: int, records: Indices) -> Indices:
-        found = np.array(records, np.int64)
-        for index, record in enumerate(records.tolist()):
-            position = self._epochs.position_of(epoch, record)
-            if position is not None:
-                found[index] = self._read_at(self.locate(epoch, np.array([position])))[0]
-        return found
-
-    def gather(self, places: Places, beside: Places | None = None) -> Batch:
-        if are_of_present(places) and (beside is None or are_of_present(beside)):
-            return super().gather(places, beside)
-        return self._consistently(
-            lambda: self._gather(self._read_at(places), None if beside is None else self._widest(self._read_at(beside)))
-        )
-
-    def located(self, places: Places) -> Mapping[str, InMemory] | None:
-        return super().located(places if are_of_present(places) else self._read_at(places))
-
-    def approach(self, epoch: int, position: int) -> None:
-        self._epochs.approach(epoch, position)
-
-    def _position_of(self, epoch: int, row: int) -> int | None:
-        super()._position_of(epoch, row)  # refuses what is not a row
-        return self._epochs.position_of(epoch, row)
-
-    def lines(self) -> list[str]:
-        return [
-            f"appended: in epoch {addition.epoch} {addition.rows:,} rows of manifest {addition.manifest}"
-            + (", then those of the next" if addition.position is None else f", all from row {addition.position:,} on")
-            for addition in self.additions
-        ]
