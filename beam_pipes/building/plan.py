@@ -190,6 +190,7 @@ def make_plan(
     *,
     overwrite: bool = False,
     planned_input: PlannedInput | None = None,
+    analysis: AnalysisPlan | None = None,
     require_results: bool = True,
 ) -> BuildPlan:
     """Plans a build of `declaration` in the directory `to`; reads input only to digest it and, where features are not
@@ -199,15 +200,16 @@ def make_plan(
     published snapshot bears and that enters into all fingerprints. What is published stays until it is replaced.
 
     If the declaration has analyzers, their results must exist (`analyse`): the output of a stage that holds one depends
-    on it. `planned_input` is the return value of `plan_input`, if the caller has it. Without `require_results` they may
-    be missing if no stage holds one: then everything is planned except the snapshot's id, which depends on them.
+    on it. `planned_input` is the return value of `plan_input`, and `analysis` the plan of a finished analysis, if the
+    caller has them. Without `require_results` results may be missing if no stage holds one: then everything is planned
+    except the snapshot's id, which depends on them.
 
     Raises `SourceError`, `DeclarationError` or `SpecError`: everything that can be known before the build starts; and
     `AnalysisError` if a result is missing.
     """
     given = planned_input if planned_input is not None else plan_input(declaration, to, overwrite=overwrite)
     root, source, manifest, generation = directory_path(to), given.source, given.manifest, given.generation
-    analysis = plan_analysis(declaration, root, source, generation=generation)
+    analysis = analysis or plan_analysis(declaration, root, source, generation=generation)
     if require_results:
         analysis.require_done()
     specs = _specs(declaration, source)

@@ -113,6 +113,13 @@ class DeclarationHandle:
         self._set: Mapping[tuple[str, str], bytes] | None = {} if as_imported else None
         _set_here.add(self._id)
 
+    @classmethod
+    def of(cls, declaration: Declaration | str, *, beam_steps: bool = False) -> DeclarationHandle:
+        """The handle of a declaration, or of the one that a reference names: see `load_declaration`."""
+        if isinstance(declaration, str):
+            return cls(load_declaration(declaration, beam_steps=beam_steps), declaration)
+        return cls(declaration)
+
     def get(self) -> Declaration:
         """The declaration, imported or unpickled when it is first asked for."""
         if self._declaration is None:

@@ -32,7 +32,7 @@ from beam_pipes.building.leftovers import (
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare, require_same_classes
 from beam_pipes.building.reading import SOURCE
-from beam_pipes.building.references import DeclarationHandle, load_declaration
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.checks import integer
@@ -124,10 +124,9 @@ def build(
     root = directory_path(to)  # before any user code runs, which may change the working directory
     options = options if options is not None else LocalOptions()
     progress = progress if progress is not None else Silent()
-    reference = declaration if isinstance(declaration, str) else None
-    resolved = load_declaration(declaration, beam_steps=True) if isinstance(declaration, str) else declaration
+    handle = DeclarationHandle.of(declaration, beam_steps=True)
+    resolved = handle.get()
     require_place(resolved, root, overwrite=overwrite)
-    handle = DeclarationHandle(resolved, reference)
     if resolved.beam_steps is not None:
         return _build_regrouped(
             handle, root, options=options, overwrite=overwrite, saved_plan=saved_plan, keep=keep, progress=progress
@@ -144,7 +143,7 @@ def build(
             from beam_pipes.runners.local import run_analysis
 
             analysis = run_analysis(handle, root, planned, runner=runner_of(options), progress=progress)
-        plan = make_plan(resolved, root, planned_input=planned)
+        plan = make_plan(resolved, root, planned_input=planned, analysis=None if analysis is None else analysis.plan)
         if saved_plan is not None:
             saved_plan.require_fresh(plan)
         options.check(root, resolved.source, handle)

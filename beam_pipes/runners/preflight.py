@@ -19,7 +19,7 @@ from pathlib import Path
 
 from beam_pipes.building.checks import find_faults, raise_faults
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.references import DeclarationHandle, load_declaration
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_task import BuildHeader
 from beam_pipes.errors import BeamPipesError, PlanError, WorkerEnvironmentError
 from beam_pipes.runners.options import BeamOptions, LocalOptions
@@ -42,8 +42,8 @@ def preflight(
     that lists all of them.
     """
     options = options if options is not None else LocalOptions()
-    resolved = load_declaration(declaration) if isinstance(declaration, str) else declaration
-    handle = DeclarationHandle(resolved, declaration if isinstance(declaration, str) else None)
+    handle = DeclarationHandle.of(declaration)
+    resolved = handle.get()
     elsewhere = isinstance(options, BeamOptions) or options.num_workers > 1
     found = find_faults(
         resolved,

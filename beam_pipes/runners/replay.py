@@ -21,7 +21,7 @@ from beam_pipes.building.declaration_fingerprint import (
 )
 from beam_pipes.building.leftovers import build_lock, remove_temporaries
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
-from beam_pipes.building.references import DeclarationHandle, load_declaration
+from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.building.shard_job import prior_letters, replayed_letters
 from beam_pipes.building.shard_task import Prior, ShardTask
 from beam_pipes.cache import Cache
@@ -99,11 +99,10 @@ def replay_dead(
     path, target = directory_path(path), directory_path(path if to is None else to)
     options = options if options is not None else LocalOptions()
     progress = progress if progress is not None else Silent()
-    reference = declaration if isinstance(declaration, str) else None
-    resolved = load_declaration(declaration) if isinstance(declaration, str) else declaration
+    handle = DeclarationHandle.of(declaration)
     if repairs:
-        resolved, reference = _repaired(resolved, repairs), None
-    handle = DeclarationHandle(resolved, reference)
+        handle = DeclarationHandle(_repaired(handle.get(), repairs))
+    resolved = handle.get()
     Cache.open(path)  # raises before the lock would create the directory: without a cache there is nothing to do
     with build_lock(target) as lock:
         manifest = Cache.open(path).manifest
@@ -116,9 +115,11 @@ def replay_dead(
                 path=path,
             )
         planned = plan_input(resolved, target)
-        if resolved.analyzers:
-            run_analysis(handle, target, planned, runner=LocalRunner(options), progress=progress)
-        plan = make_plan(resolved, target, planned_input=planned)
+        runner = LocalRunner(options)
+        analysed = (
+            run_analysis(handle, target, planned, runner=runner, progress=progress) if resolved.analyzers else None
+        )
+        plan = make_plan(resolved, target, planned_input=planned, analysis=None if analysed is None else analysed.plan)
         if (published := plan.published_as_planned) is not None and not plan.tasks_left():
             remove_temporaries(plan.header.storage, target)
             look_up_published(target)

@@ -68,12 +68,14 @@ def analyse(
     spent: dict[str, float] = {}
     checked: set[str] = set()
     tries = 0
-    while True:
-        plan = plan_analysis(declaration, root, source, generation=generation)
-        if _drop_damaged(plan, checked):
-            continue
-        if plan.done:
-            break
+
+    def what_is_there() -> AnalysisPlan:
+        while _drop_damaged(found := plan_analysis(declaration, root, source, generation=generation), checked):
+            pass
+        return found
+
+    plan = what_is_there()
+    while not plan.done:
         before = len(plan.results())
         with writing(root):
             mark_unfinished(plan)
@@ -83,7 +85,7 @@ def analyse(
             for name in {name for task in tasks for name in task.places}:
                 analysed[name] = analysed.get(name, 0) + sum(name in task.places for task in tasks)
                 spent[name] = spent.get(name, 0.0) + time.monotonic() - began
-            plan = plan_analysis(declaration, root, source, generation=generation)
+            plan = what_is_there()
         for planned in plan.analyzers:
             if planned.result is None and not planned.missing:
                 began = time.monotonic()
@@ -92,8 +94,8 @@ def analyse(
                 if result is not None:
                     checked.add(result.place)
                     merged += 1
-        after = len(plan_analysis(declaration, root, source, generation=generation).results())
-        tries = 0 if after > before else tries + 1
+        plan = what_is_there()
+        tries = 0 if len(plan.results()) > before else tries + 1
         if tries >= _MOST_ROUNDS_WITHOUT_PROGRESS:
             _give_up(plan)
     rows = tuple(
