@@ -52,7 +52,7 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6686, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 9530, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 9515, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4200,
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2454, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8740,
+        8755,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -76,7 +76,7 @@ ROOMS: dict[str, Room] = {
     ),
     "runners": Room(
         1,
-        4155,
+        4130,
         "who runs a build: local, Flink, Dataflow, job servers",
         ENGINE | SOURCES | {"typed", "analysis", "building", "beam"},
         offers=frozenset({"tasks"}),

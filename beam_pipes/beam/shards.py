@@ -217,7 +217,7 @@ class FailOnce(RunUnit):
         results = list(super().process(element))
         if element.batch is not None and self._position not in _failed:
             _failed.add(self._position)
-            raise ConnectionError(f"unit {self._position} lost its first result, as it was told to")
+            raise ConnectionError(f"unit {self._position} lost its first result, as it was asked to")
         yield from results
 
 

@@ -72,7 +72,7 @@ class Edge:
     bytes: float | None
 
     @property
-    def told(self) -> str:
+    def words(self) -> str:
         """`uint8[·×·×3], 1.2 MB`."""
         return f"{self.feed.spec}" if self.bytes is None else f"{self.feed.spec}, {_size(self.bytes)}"
 
@@ -144,7 +144,7 @@ class Drawing:
                 under += f"  [without effect: {', '.join(node.without_effect)}]" if node.without_effect else ""
                 lines.append(f"  {node.name:<{width}}{took} → {gives or 'nothing'}{under}  ({node.where})")
         lines.append("outputs")
-        lines += [f"  {edge.label} = {edge.feed.name} ({edge.told})" for edge in self.edges if edge.target is None]
+        lines += [f"  {edge.label} = {edge.feed.name} ({edge.words})" for edge in self.edges if edge.target is None]
         return "\n".join(lines) + "\n"
 
     def dot(self) -> str:
@@ -161,7 +161,7 @@ class Drawing:
             if edge.target is None:
                 lines.append(f"  {_quoted('→ ' + edge.label)} [shape=plaintext];")
             target = edge.target.name if edge.target is not None else f"→ {edge.label}"
-            label = edge.told if edge.target is None else f"{edge.label}{edge.told}"
+            label = edge.words if edge.target is None else f"{edge.label}{edge.words}"
             lines.append(f"  {_quoted(edge.feed.source.name)} -> {_quoted(target)} [label={_quoted(label)}];")
         return "\n".join([*lines, "}"]) + "\n"
 
@@ -193,7 +193,7 @@ class Drawing:
         for edge in self.edges:
             x1, y1 = at[edge.feed.source][0] + width, at[edge.feed.source][1] + height // 2
             x2, y2 = (x, y1) if edge.target is None else (at[edge.target][0], at[edge.target][1] + height // 2)
-            label = f"{edge.label} {edge.told}" if edge.target is None else f"{edge.label}{edge.told}"
+            label = f"{edge.label} {edge.words}" if edge.target is None else f"{edge.label}{edge.words}"
             parts.append(
                 f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#555" marker-end="url(#tip)"/>'
                 f'<text x="{(x1 + x2) // 2}" y="{(y1 + y2) // 2 - 4}" font-size="9" text-anchor="middle">'

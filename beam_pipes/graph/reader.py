@@ -299,8 +299,8 @@ class StoredRecords(Source):
         if is_whole_file:
             with open(files[0], "rb") as file:
                 return file.read()
-        told = {"reader": self.reader.op_name, "files": list(map(os.path.basename, files)), "record": facts}
-        return json.dumps(told, default=repr).encode()
+        described = {"reader": self.reader.op_name, "files": list(map(os.path.basename, files)), "record": facts}
+        return json.dumps(described, default=repr).encode()
 
     def parse(self, raw: bytes, *, file: str, position: int) -> int:
         number = self._numbers.get(f"{file}@{position}")

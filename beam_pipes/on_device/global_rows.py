@@ -146,7 +146,7 @@ def global_rows(elements: Iterable[object], sharding: NamedSharding, skip_keys: 
     return found
 
 
-def told(elements: Iterable[T], rows: GlobalRows | None) -> Iterable[T]:
+def reading_rows(elements: Iterable[T], rows: GlobalRows | None) -> Iterable[T]:
     """The elements, after one of our loaders was set to read the right rows."""
     if rows is not None and rows.read is not None and isinstance(elements, Loader):
         elements.take_share(rows.read)

@@ -24,7 +24,7 @@ from beam_pipes.on_device.conversions import (
     to_host,
     unsupported_dtype,
 )
-from beam_pipes.on_device.global_rows import GlobalRows, fitting, global_rows, told
+from beam_pipes.on_device.global_rows import GlobalRows, fitting, global_rows, reading_rows
 from beam_pipes.on_device.lambda_loader import ConvertedLoader
 
 REMEDY = "Enable jax_enable_x64, or cast the key before (.map with tf.cast), which chooses the loss."
@@ -76,7 +76,7 @@ class JaxDataLoader(ConvertedLoader):
         return self._with("shard", _sharding=sharding, _rows=rows, _functions=functions)
 
     def source_elements(self) -> Iterable[object]:
-        return told(super().source_elements(), self._rows)
+        return reading_rows(super().source_elements(), self._rows)
 
     def prefetch_to_devices(self, size: int = 2, *, copies: DeviceCopies | None = None) -> JaxDataLoader:
         """Keeps `size` elements ready on the devices; where they take long, threads keep as many on the host too.

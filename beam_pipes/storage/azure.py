@@ -281,10 +281,10 @@ def _with_md5(pieces: Iterable[bytes]) -> ContentSettings:
 def _require_asked_range(path: str, response: Any) -> None:
     """Every answer of a download must cover the requested range, or end before it where the blob does."""
     asked = re.fullmatch(r"bytes=(\d+)-(\d+)", response.http_request.headers.get("x-ms-range", ""))
-    told = response.http_response.headers.get("Content-Range")
-    if asked and response.http_response.status_code in (200, 206) and (told or int(asked[1])):
+    content_range = response.http_response.headers.get("Content-Range")
+    if asked and response.http_response.status_code in (200, 206) and (content_range or int(asked[1])):
         start, last = int(asked[1]), int(asked[2])
-        require_range(told, path=path, start=start, size=last - start + 1)
+        require_range(content_range, path=path, start=start, size=last - start + 1)
 
 
 def _status(path: str, found: Any) -> ObjectStatus:
@@ -355,9 +355,9 @@ def _transport(options: RequestOptions) -> RequestsTransport:
 
     def take(answer: requests.Response, **_: object) -> None:
         if answer.request.method != "HEAD":
-            told = answer.headers.get("Content-Length")
+            length = answer.headers.get("Content-Length")
             deadline = time.monotonic() + options.attempt_timeout_secs
-            body = pieces(answer.raw.read1, None if told is None else int(told), deadline=deadline)
+            body = pieces(answer.raw.read1, None if length is None else int(length), deadline=deadline)
             try:
                 data = b"".join(body)
             except BaseException:

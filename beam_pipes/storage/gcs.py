@@ -198,22 +198,22 @@ class GcsStorage(ObjectStorage):
         with session.http.request("GET", url, headers=headers, timeout=session.timeout, stream=True) as answer:
             if answer.status_code not in (200, 206):
                 raise require("google.api_core.exceptions", purpose="gs:// paths").from_http_response(answer)
-            told = answer.headers
+            received = answer.headers
             data = body_of(
                 answer.raw.read1,
                 path=path,
                 start=start,
                 size=size,
-                length=int(told["Content-Length"]) if "Content-Length" in told else None,
-                content_range=told.get("Content-Range"),
+                length=int(received["Content-Length"]) if "Content-Length" in received else None,
+                content_range=received.get("Content-Range"),
                 total_secs=self.options.attempt_timeout_secs,
             )
-        hashes = dict(part.strip().partition("=")[::2] for part in told.get("X-Goog-Hash", "").split(","))
+        hashes = dict(part.strip().partition("=")[::2] for part in received.get("X-Goog-Hash", "").split(","))
         crc32c = _crc_of(hashes.get("crc32c"))
         if size is None and crc32c is not None and google_crc32c.value(data) != crc32c:
             raise Incomplete(f"the checksum of {len(data)} bytes differs from the service's")
-        modified = date_of(told["Last-Modified"]) if "Last-Modified" in told else None
-        return Answer(data, told.get("X-Goog-Generation", "-1"), modified, date_of(told["Date"]))
+        modified = date_of(received["Last-Modified"]) if "Last-Modified" in received else None
+        return Answer(data, received.get("X-Goog-Generation", "-1"), modified, date_of(received["Date"]))
 
     def _put(self, path: str, data: bytes, version: str | None, /) -> str:
         blob = self._blob(path)

@@ -373,13 +373,13 @@ def body_of(
     return b"".join(pieces(read1, most, deadline=deadline))[start : start + size]
 
 
-def require_range(told: str | None, *, path: str, start: int, size: int, total: int | None = None) -> int:
+def require_range(content_range: str | None, *, path: str, start: int, size: int, total: int | None = None) -> int:
     """How many bytes an answer holds, by its `Content-Range`; fewer than `size` where the object ends before.
 
     Raises `StorageError` unless they are the requested ones, of a file of `total` bytes: a cache in between may answer
     with others.
     """
-    found = re.fullmatch(r"\s*bytes (\d+)-(\d+)/(\d+|\*)\s*", told or "")
+    found = re.fullmatch(r"\s*bytes (\d+)-(\d+)/(\d+|\*)\s*", content_range or "")
     if found is not None:
         first, last, whole = int(found[1]), int(found[2]), None if found[3] == "*" else int(found[3])
         end = start + size if whole is None else min(start + size, whole)
@@ -387,8 +387,8 @@ def require_range(told: str | None, *, path: str, start: int, size: int, total: 
             return end - start
     raise StorageError(
         f"{path}: asked for the bytes {start}-{start + size - 1}/{'*' if total is None else total}, and the answer "
-        f"holds {told or 'others'}: a server or proxy on the way mixes up ranges, or the file changed. Download it, or "
-        "go around the proxy.",
+        f"holds {content_range or 'others'}: a server or proxy on the way mixes up ranges, or the file changed. "
+        "Download it, or go around the proxy.",
         path=path,
     )
 

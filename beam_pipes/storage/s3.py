@@ -113,8 +113,8 @@ class S3Storage(ObjectStorage):
                 total_secs=self.options.attempt_timeout_secs,
             )
         # Objects uploaded in parts have a checksum of their parts' checksums, a dash, and the number of parts.
-        told = "" if size is not None or "-" in answer["ETag"] else answer.get("ChecksumCRC32", "")
-        if told and "-" not in told and _crc32(data) != told:
+        checksum = "" if size is not None or "-" in answer["ETag"] else answer.get("ChecksumCRC32", "")
+        if checksum and "-" not in checksum and _crc32(data) != checksum:
             raise Incomplete(f"the CRC32 of {len(data)} bytes is not that of the service")
         now = date_of(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return Answer(data, answer["ETag"], answer["LastModified"], now)

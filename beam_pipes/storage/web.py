@@ -141,8 +141,8 @@ class _WebReader(ObjectReader):
         with self._storage.request(self._found.url, f"{start}-{start + size - 1}") as answer:
             self._require_same(answer)
             if answer.status == 206:
-                told, total = answer.headers.get("Content-Range"), self._found.size
-                require_range(told, path=self._path, start=start, size=size, total=total)
+                content_range, total = answer.headers.get("Content-Range"), self._found.size
+                require_range(content_range, path=self._path, start=start, size=size, total=total)
                 return b"".join(pieces(answer.read1, size, deadline=deadline))
             copy = tempfile.TemporaryFile()  # noqa: SIM115
             # For as long as bytes arrive: a whole file may take longer than the time allowed for a range.
@@ -293,15 +293,15 @@ class HubStorage(_ReadOnly):
         if not name:
             raise CacheNotFoundError(f"expected a file at {path!r}, and there is none", path=path)
         of_file = functools.partial(hub.hf_hub_url, where["repo_id"], name, repo_type=where["repo_type"])
-        told = hub.get_hf_file_metadata(
+        metadata = hub.get_hf_file_metadata(
             of_file(revision=where["revision"]),
             token=False if self.options.anonymous else None,
             timeout=self.options.attempt_timeout_secs,
         )
-        if told.etag is None or told.size is None:
+        if metadata.etag is None or metadata.size is None:
             raise StorageError(f"{path}: the Hub does not say what it holds. Try again later.", path=path)
-        fixed = of_file(revision=told.commit_hash or where["revision"])
-        return Found(fixed, int(told.size), f"hub:{told.etag}", 0)
+        fixed = of_file(revision=metadata.commit_hash or where["revision"])
+        return Found(fixed, int(metadata.size), f"hub:{metadata.etag}", 0)
 
     def _page(self, path: str, prefix: str, delimiter: str | None, token: str | None, most: int, /) -> Page:
         # `prefix` is what follows the first part of the path, as for a bucket; ours is asked for as a whole.

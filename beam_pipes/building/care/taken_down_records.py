@@ -264,20 +264,22 @@ def require_found(
     takedowns = [takedown for takedown in takedowns if takedown.gone is None]
     missing = new.missing(takedowns)
     known = {} if before is None or not missing else before.missing(takedowns)
-    told = []
+    found = []
     for takedown in takedowns:
         for each, digests in missing.get(takedown.number, {}).items():
             lost = len(np.setdiff1d(digests, known.get(takedown.number, {}).get(each, digests[:0])))
             total = len(takedown.digests([each]))
             if lost:
-                told.append(f"takedown {takedown.number}, {each}" + (f" ({lost:,} of {total:,} records)" * (total > 1)))
-    if not told:
+                found.append(
+                    f"takedown {takedown.number}, {each}" + (f" ({lost:,} of {total:,} records)" * (total > 1))
+                )
+    if not found:
         return
-    numbers = sorted({int(each.split(",")[0].removeprefix("takedown ")) for each in told})
-    more = f" and {len(told) - SHOWN:,} more" if len(told) > SHOWN else ""
+    numbers = sorted({int(each.split(",")[0].removeprefix("takedown ")) for each in found})
+    more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
     gone = "; ".join(f"`beam-pipes takedown {where} --gone {number}`" for number in numbers)
     raise TakenDownNotFoundError(
-        f"{where}: records that were taken down are nowhere in the input any more: {'; '.join(told[:SHOWN])}{more}. "
+        f"{where}: records that were taken down are nowhere in the input any more: {'; '.join(found[:SHOWN])}{more}. "
         "They were removed, or edited, and what was edited would be read again. Nothing was published; readers keep "
         f"the previous snapshot. If they were removed on purpose, say so ({gone}) and build again. If they were "
         f"edited, first name them as they are in the input now (`beam-pipes takedown {where} ids.txt --next`).",
