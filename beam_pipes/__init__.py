@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from beam_pipes.cache import Cache as Cache
     from beam_pipes.cache import FeatureSpec as FeatureSpec
     from beam_pipes.cache import write_cache as write_cache
+    from beam_pipes.columns import add_column as add_column
+    from beam_pipes.columns import with_columns as with_columns
     from beam_pipes.face import build as build
     from beam_pipes.face import declare as declare
     from beam_pipes.loader import Loader as Loader
@@ -41,12 +43,14 @@ _ROOM_OF_NAME = {
     "Loader": "loader",
     "Output": "typed",
     "Pipeline": "typed",
+    "add_column": "columns",
     "build": "face",
     "count": "typed",
     "declare": "face",
     "drop": "typed",
     "observe": "typed",
     "stage": "typed",
+    "with_columns": "columns",
     "write_cache": "cache",
 }
 

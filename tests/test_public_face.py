@@ -24,8 +24,8 @@ count drop file_iterator load_pipeline log_statistics_list make_sequence_example
 run_pipeline_serial stage tf_record_iterator
 """
 ROOT = """
-Asset Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__ build count declare
-drop observe stage write_cache
+Asset Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__ add_column build
+count declare drop observe stage with_columns write_cache
 """
 
 

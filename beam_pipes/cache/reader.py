@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from collections.abc import Iterator, Mapping
@@ -174,6 +175,12 @@ class Cache:
                 mmap=self._mmap,
             )
         return found
+
+    def replacing(self, splits: Mapping[str, Split]) -> Cache:
+        """The same snapshot, with other objects for some of its splits: those with `columns`."""
+        made = copy.copy(self)
+        made._open = {**self._open, **splits}
+        return made
 
     def __repr__(self) -> str:
         return f"<Cache {self.path!r}, snapshot {self.manifest.snapshot}: {', '.join(self.splits) or 'no splits'}>"

@@ -88,6 +88,7 @@ class Split:
         self._mmap = mmap
         self._directory = directory
         self._manifest = manifest
+        self.snapshot = manifest.snapshot  # its id
         self._proto = proto
         self.name = name
         self._shards = manifest.splits[name]
@@ -593,7 +594,6 @@ def reopen_split(
     Raises `StaleCacheError` if the snapshot holds other data by now.
     """
     manifest, store = reopened_snapshot(path, snapshot, manifest_id, place)
-    takedowns = RemovedRows(path, snapshot)
-    directory = snapshot_directory(path, snapshot)
+    directory, takedowns = snapshot_directory(path, snapshot), RemovedRows(path, snapshot)
     made = Split(path, directory, manifest, split, proto, takedowns, store=store, decode=decode, mmap=mmap)
     return made if choice is None else made._copy(choice=choice)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.joined import JoinedSplit
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import ExportError
@@ -44,6 +45,7 @@ def write_tfds(cache: Cache, directory: str) -> None:
     splits = [cache[name] for name in cache.splits]
     spec = _spec_of(splits)
     stored = not _steps_of(spec) and all(map(_is_stored_alike, spec.values()))
+    stored = stored and not any(isinstance(split, JoinedSplit) for split in splits)
     features = _features_dict(tfds, spec, stored=stored)
     infos = []
     for split in splits:

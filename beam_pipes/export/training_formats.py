@@ -27,6 +27,7 @@ from typing import BinaryIO, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.joined import JoinedSplit
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import ExportError
@@ -111,6 +112,11 @@ def write_arrayrecord(cache: Cache, directory: str) -> None:
     module = require("array_record.python.array_record_module", purpose="export to ArrayRecord")
     for name in cache.splits:
         split = cache[name]
+        if isinstance(split, JoinedSplit):
+            raise ExportError(
+                f"arrayrecord holds the stored records, without the columns {', '.join(split.beside)} of split "
+                f"{name!r}. Export as parquet or webdataset, or without columns."
+            )
         for number, num_files, rows in rows_of_files(split, _RECORDS_OF_A_FILE):
             path = os.path.join(directory, f"{name}-{number:05d}-of-{num_files:05d}.array_record")
             writer: _ArrayRecordWriter = module.ArrayRecordWriter(path, "group_size:1")

@@ -17,6 +17,7 @@ import numpy as np
 
 from beam_pipes.building.care.takedown import published_manifests
 from beam_pipes.building.care.taken_down_records import SnapshotRecords
+from beam_pipes.cache.joined import COLUMNS
 from beam_pipes.checks import integer
 from beam_pipes.errors import CacheError, LoaderError, UnknownRecordError
 from beam_pipes.loader import Loader
@@ -197,3 +198,5 @@ def _traces(path: str, found: SnapshotRecords, count: int) -> Iterator[str]:
         yield f"{where}: learned from data that include them: {', '.join(found.assets())}."
     if storage_for(path).exists(os.path.join(found.directory, REPORT)):
         yield f"{where}: {REPORT} may show them; a takedown removes it."
+    for name in storage_for(path).list(os.path.join(path, COLUMNS)):
+        yield f"{where}: the column {name!r} may hold what was computed from them; remove it, and compute it again."

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from beam_pipes.checks import choice
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import slice_bytes as slice_bytes
+from beam_pipes.sources.cached import CachedRecords as CachedRecords
 from beam_pipes.sources.csv import CSV as CSV
 from beam_pipes.sources.csv import TSV as TSV
 from beam_pipes.sources.digests import DigestCache as DigestCache
@@ -48,6 +49,7 @@ SOURCES: Mapping[str, type[Source]] = MappingProxyType(
     {
         "arrayrecord": ArrayRecords,
         "arrow": ArrowRows,
+        "cache": CachedRecords,
         "csv": CSV,
         "files": Files,
         "json": JSONLines,
