@@ -15,7 +15,7 @@ import pytest
 from fault_proxy import FaultProxy, at_random
 from object_stores import check_names
 
-from beam_pipes import FeatureSpec, Loader, write_cache
+from beam_pipes import FeatureSpec, Loader, add_column, stage, with_columns, write_cache
 from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.errors import CacheNotFoundError, SourceError
@@ -179,3 +179,18 @@ def test_a_reader_has_a_lease_which_costs_one_request_and_none_for_a_batch(tmp_p
     assert collect(to, keep=0).removed == (older,)
     with pytest.raises(CacheNotFoundError, match=f"expected the snapshot '{older}'"):
         Cache.open(to, snapshot=older)
+
+
+def test_a_column_lies_beside_the_shards(bucket):
+    write_cache(f"{bucket}/c", {"train": [{"n": n} for n in range(40)]}, num_shards=2)
+
+    add_column("double", f"{bucket}/c", doubled, workers=1)
+
+    split = with_columns(f"{bucket}/c/train", "double")
+    assert [record["double"] for record in split] == [2 * record["n"] for record in split]
+    assert len(split.where("double > 20")) == 29
+
+
+@stage
+def doubled(record: dict) -> dict:
+    return {"double": record["n"] * 2}
