@@ -52,7 +52,7 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6812, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 9515, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 9518, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4200,
@@ -141,16 +141,16 @@ ROOMS: dict[str, Room] = {
     "export": Room(3, 886, "published snapshots in the formats of others", CACHE),
     "report": Room(
         3,
-        2163,
+        2394,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),
     "telemetry": Room(
-        3, 867, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
+        3, 1156, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
     "commands": Room(
         3,
-        3420,
+        3446,
         "the command line",
         ENGINE
         | SOURCES

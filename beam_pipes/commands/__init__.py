@@ -45,6 +45,7 @@ SUMMARIES = {
     "who": "List the source records of a training step, using only the cache's index and the loader's state.",
     "when": "List the training steps that deliver a source record: the inverse of `who`.",
     "forget": "Report what a run has read of some records, which checkpoint is clean, and what holds traces of them.",
+    "blame": "Rank the rows of a training step by recorded losses, with what they hold and where else they are.",
     "takedown": "Hide source records from every reader at once, without a build. Their bytes stay on disk: "
     "see docs/takedown.md.",
     "export-dali-index": "Write a DALI index for every shard, so that DALI's reader can open the cache.",
@@ -60,6 +61,7 @@ TOKENS_HELP = "show ids as tokens of this tokenizer (tokenizer.json, .model, tik
 _CHAPTERS = {
     "attach": "build",
     "audio": "recipes",
+    "blame": "loading",
     "cancel": "build",
     "chaos": "build",
     "dead": "records",

@@ -1,4 +1,4 @@
-"""Commands about loading: `who`, `when`, `forget` and `doctor-loader`.
+"""Commands about loading: `who`, `when`, `forget`, `blame` and `doctor-loader`.
 
 They query a loader made from a saved state, or from equivalent options:
 
@@ -314,6 +314,67 @@ def _checkpoints(given: str | None, loader: Loader) -> dict[int, str]:
             f"there is no state of a loader in {given!r}: JSON as json.dumps(loader.state_dict()) has it."
         )
     return found
+
+
+def blame_command(
+    run: Annotated[str, typer.Argument(help="directory of a LossRecorder")],
+    step: Annotated[int | None, typer.Option("--step", min=0, help="training step, from 0")] = None,
+    never_falls: Annotated[
+        bool, typer.Option("--never-falls", help="records read 3 times or more whose loss never fell by a tenth")
+    ] = False,
+    count: Annotated[int, typer.Option("-n", "--num-rows", min=1, help="number of rows to show")] = 5,
+    caches: Annotated[
+        list[str] | None, typer.Option("--cache", help="where a cache of the run is now; one per source [as recorded]")
+    ] = None,
+    plan: Annotated[list[Path] | None, typer.Option("--plan", help="packing plan file; one per source")] = None,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", help="condition that the loader's records meet; one per source")
+    ] = None,
+    tokens: Annotated[str | None, typer.Option(help="tokenizer of the cache, to show ids as tokens")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Rank the rows of a training step by recorded losses, with what they hold and where else they are.
+
+    The rows of a step whose losses were not recorded are shown without.
+
+    Example: beam-pipes blame run/losses --step 1234
+
+    Example: beam-pipes blame run/losses --never-falls --tokens tokenizer.json
+    """
+    from beam_pipes.recipes import open_tokenizer
+    from beam_pipes.report.blame import blame, never_falling, never_falling_lines
+    from beam_pipes.telemetry import RecordedLosses
+
+    if (step is None) != never_falls:
+        raise LoaderError("say either which step to explain, --step 1234, or --never-falls.")
+    losses = RecordedLosses(run)
+    recorded = losses.run
+    if recorded.batch_size is None:
+        raise LoaderError(
+            f"the run in {run!r} cuts batches by tokens, which is not among the options of commands. In Python: "
+            "blame(loader, step, losses=RecordedLosses(directory))."
+        )
+    loader = loader_from_state(
+        LoaderState.from_dict(recorded.state),
+        caches or recorded.caches,
+        batch_size=recorded.batch_size,
+        host_count=recorded.host_count,
+        last=cast("Last", recorded.last),
+        plans=plan or [],
+        conditions=where or [],
+    )
+    vocabulary = None if tokens is None else open_tokenizer(tokens)
+    if step is None:
+        rows = never_falling(loader, losses, count=count, vocabulary=vocabulary)
+        shown, lines = [each.to_json() for each in rows], never_falling_lines(rows)
+    else:
+        found = blame(loader, step, losses=losses, count=count, vocabulary=vocabulary)
+        shown, lines = found.to_json(), found.lines()  # type: ignore[assignment]
+    if as_json:
+        console.print_json(strict_json(shown))
+        return
+    for line in lines:
+        console.print(line, markup=False)
 
 
 FRAMEWORKS = {"jax": "JaxDataLoader", "torch": "TorchDataLoader", "numpy": "NumpyDataLoader"}

@@ -70,15 +70,11 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
     Raises `LoaderError` for a step outside the run, `CacheNotFoundError` for a cache that was built without lineage.
     """
     steps, stream = run.at(step), run.stream
-    positions = steps.position + np.arange(steps.rows)
-    places = stream.locate(steps.epoch, positions)
-    sources, rows = stream.rows_at(places)
     found: list[Delivery] = []
-    for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
+    for place, source, row, segments, records in rows_of_step(run, step):
         rows_of_source = stream.sources[source]
         split = split_of(rows_of_source)
         host, index = run.steps.host_of(place, steps.rows, steps.full_rows)
-        segments, row, records = _records_of(rows_of_source, row)
         ids = split.record_ids(records)
         removed = is_removed(records, split.removed_rows)
         if isinstance(rows_of_source, WindowRows):  # replaced as a whole
@@ -109,6 +105,16 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
                 )
             )
     return found
+
+
+def rows_of_step(run: Run, step: int) -> Iterator[tuple[int, int, int, list[int | None], Indices]]:
+    """The rows of a global batch as (place in it, source, row, segments, records), without looking up any ids."""
+    steps, stream = run.at(step), run.stream
+    places = stream.locate(steps.epoch, steps.position + np.arange(steps.rows))
+    sources, rows = stream.rows_at(places)
+    for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
+        segments, row, records = _records_of(stream.sources[source], row)
+        yield place, source, row, segments, records
 
 
 def places_of(

@@ -131,7 +131,7 @@ def _source(
             "pass it (--where of commands, conditions=[…] in Python), or make the loader as the run does, from "
             "split.where(…), and restore the state into it: loader.restore(state)."
         )
-    found = _open_snapshot(path, whole)[str(split)]
+    found = open_snapshot(path, whole)[str(split)]
     if condition:
         found = found.where(condition)
     if "plan" not in named:
@@ -141,7 +141,7 @@ def _source(
     return PackingPlan.load(plan, found)
 
 
-def _open_snapshot(path: str | os.PathLike[str], manifest_id: str) -> Cache:
+def open_snapshot(path: str | os.PathLike[str], manifest_id: str) -> Cache:
     """The snapshot with this manifest, the current one or an older one."""
     root = os.fspath(path)
     cache = Cache.open(root)

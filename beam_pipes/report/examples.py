@@ -81,7 +81,7 @@ def decoded_examples(
             DecodedExample(
                 row=row,
                 record_id=record_id,
-                features=tuple(_features(opened, row)),
+                features=tuple(features_of(opened, row)),
                 before=before,
                 stages=stages,
             )
@@ -127,7 +127,8 @@ def sources_shown(cache: Cache) -> dict[str, str]:
     return {html.unescape(record_id): html.unescape(before) for record_id, before in _SHOWN.findall(page)}
 
 
-def _features(opened: Split, row: int) -> list[tuple[str, str]]:
+def features_of(opened: Split, row: int) -> list[tuple[str, str]]:
+    """The features of a record as (name, short text), up to `MAX_FEATURES`; a file of pixels or sound in a word."""
     if opened.kind == "example":
         items = list(opened[row].items())
         shown = [(name, _shown_file(value) or shown_value(value)) for name, value in items[:MAX_FEATURES]]

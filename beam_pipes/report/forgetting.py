@@ -178,7 +178,7 @@ def _snapshots(path: str) -> Iterator[SnapshotRecords]:
 def _reads(loader: Loader, records: Mapping[str, None], last_step: int) -> Iterator[Read]:
     for record in records:
         try:
-            places = loader.when_record(record, epochs=_epochs(loader, last_step), last_step=last_step)
+            places = loader.when_record(record, epochs=epochs_until(loader, last_step), last_step=last_step)
         except UnknownRecordError:
             continue  # of another snapshot
         for place in places:
@@ -186,7 +186,8 @@ def _reads(loader: Loader, records: Mapping[str, None], last_step: int) -> Itera
                 yield Read(record_id=record, step=place.step, epoch=place.epoch)
 
 
-def _epochs(loader: Loader, last_step: int) -> int:
+def epochs_until(loader: Loader, last_step: int) -> int:
+    """The epochs of which a run has read something by a step; 1 for a mixture without end."""
     steps = loader.steps_per_epoch
     return 1 if not steps else last_step // steps + 1
 
