@@ -2,14 +2,15 @@
 
     config.dataloader = CacheDataLoader.Config(cache=".demo/python_source")
 
-Written against `components/dataloader.py` and `trainer.py` of torchtitan 0.3.0: the trainer builds the loader of its
-data-parallel rank, reads `({"input": …, "positions": …}, labels)`, and puts `state_dict()` into its checkpoints.
+The contract of torchtitan 0.3.0: the trainer builds the loader of its data-parallel rank, reads
+`({"input": …, "positions": …}, labels)`, and checkpoints `state_dict()`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +19,14 @@ import torch
 from beam_pipes import Cache, Loader
 from beam_pipes.loader import pack
 
-try:
-    from torchtitan.components.dataloader import BaseDataLoader
-except ImportError:  # the class is a loader without torchtitan, too
-    from torch.distributed.checkpoint.stateful import Stateful as BaseDataLoader
+try:  # where it is since August 2026, and where it was before
+    from torchtitan.components.data.loader import BaseDataLoader
+except ImportError:
+    try:
+        from torchtitan.components.dataloader import BaseDataLoader
+    except ImportError:
+        warnings.warn("torchtitan is not installed: CacheDataLoader is a loader, but none that it builds", stacklevel=1)
+        from torch.distributed.checkpoint.stateful import Stateful as BaseDataLoader
 
 IGNORED = -100  # torchtitan's loss leaves these labels out
 
@@ -34,6 +39,7 @@ class CacheDataLoader(BaseDataLoader):  # type: ignore[misc, unused-ignore]
         cache: str = ""
         split: str = "train"
         seed: int = 0
+        epochs: int | None = None  # all ranks end after the same step
 
     def __init__(
         self, config: Config, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
@@ -41,7 +47,7 @@ class CacheDataLoader(BaseDataLoader):  # type: ignore[misc, unused-ignore]
         plan = pack(Cache.open(config.cache)[config.split], sequence_length=seq_len + 1, feature="tokens")
         batch_size = local_batch_size * dp_world_size  # of all ranks
         share: dict[str, Any] = {"host_index": dp_rank, "host_count": dp_world_size}
-        self.loader = Loader(plan, batch_size=batch_size, seed=config.seed, epochs=None, workers=1, **share)
+        self.loader = Loader(plan, batch_size=batch_size, seed=config.seed, epochs=config.epochs, workers=1, **share)
 
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
         for batch in self.loader:

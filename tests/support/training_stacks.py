@@ -72,6 +72,12 @@ class TestTorchtitan:
 
         assert all(torch.equal(a, b) for a, b in zip(resumed, uninterrupted[5:], strict=True))
 
+    def test_ranks_of_a_finite_run_end_after_the_same_step(self, cache: str) -> None:
+        config = CacheDataLoader.Config(cache=cache, seed=5, epochs=2)
+        options = {"dp_world_size": 3, "tokenizer": None, "seq_len": 63, "local_batch_size": 2}
+        steps = [sum(1 for _ in CacheDataLoader(config, dp_rank=rank, **options)) for rank in range(3)]
+        assert steps[0] > 10 and len(set(steps)) == 1
+
 
 class Reader(lightning.LightningModule):
     """A model that records its batches."""
