@@ -8,11 +8,17 @@ from pathlib import Path
 
 from beam_pipes.sources import tar
 from beam_pipes.transforms import image_files
-from reference_pages.formats import manifests, sound, tables, texts
+from reference_pages.formats import manifests, picture_rows, sound, tables, texts
 
 PAGE = Path(__file__).parents[1] / "docs" / "file-formats.md"
 #: Name of a table → its rows, each with the file by which tests try it.
-ROWS = {"sound": sound.ROWS, "manifests": manifests.ROWS, "tables": tables.ROWS, "texts": texts.ROWS}
+ROWS = {
+    "rows of images": picture_rows.ROWS,
+    "sound": sound.ROWS,
+    "manifests": manifests.ROWS,
+    "tables": tables.ROWS,
+    "texts": texts.ROWS,
+}
 
 
 def all_tables() -> dict[str, str]:

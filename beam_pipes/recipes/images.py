@@ -25,9 +25,13 @@ from beam_pipes.checks import choice
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import Array
+from beam_pipes.recipes.image_rows import IMAGE_SUFFIXES as IMAGE_SUFFIXES
+from beam_pipes.recipes.image_rows import MANIFESTS, SPLIT, ImageRows, RowsFound, assign_rows, find_rows
 from beam_pipes.recipes.media_files import (
     Layout,
+    MediaFiles,
     are_archives,
+    at_depth,
     field_of_samples,
     files_of,
     first_sample,
@@ -38,7 +42,7 @@ from beam_pipes.recipes.media_files import (
 )
 from beam_pipes.recipes.options import CLASSES_HELP, FIELDS_HELP, Option, fields_of, names_of, size_of
 from beam_pipes.recipes.row_files import assign_source
-from beam_pipes.recipes.tables import number_of, numbers_of
+from beam_pipes.recipes.tables import feature_of, number_of, numbers_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.file_source import FileContent
@@ -54,7 +58,6 @@ if TYPE_CHECKING:
 
 Pixels = npt.NDArray[np.uint8]
 
-IMAGE_SUFFIXES = (".avif", ".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: How images are brought to one shape: cropped, padded with black, or stretched.
 FITS = ("crop", "pad", "stretch")
 #: How images are stored: as arrays, or as files (as they are, or written again).
@@ -78,6 +81,8 @@ def image_example(
     max_pixels: int = MAX_PIXELS,
     group: str | None = None,
     keep: Mapping[str, str] | None = None,
+    rows: ImageRows | None = None,
+    split_field: str | None = None,
 ) -> dict[str, object] | None:
     """An image file to an example: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
 
@@ -97,7 +102,11 @@ def image_example(
         max_pixels: larger images are refused before they are decoded.
         group: a regular expression; its match in the path, or its first group, is stored as `group`. Files without a
             match are dropped as `no_group`.
-        keep: further fields of a sample to store, each with its dtype: captions, masks as bytes; see `kept_fields`.
+        keep: further fields of a sample or row to store, each with its dtype: captions, masks as bytes, boxes; see
+            `kept_fields`.
+        rows: what is known about files; label, split and kept fields are then those of their rows, and files without a
+            row are dropped as `no_row`.
+        split_field: the field of a row that names its split, for `SplitByField(field="__split__")`.
 
     Images are RGB, turned as their Exif orientation says; `beam_pipes.transforms.image_files` decodes them. Raises
     `ValueError` for a file that is damaged or unsupported, `TaskError` for a sample without a label.
@@ -109,8 +118,12 @@ def image_example(
     if is_hidden(image_file.path):
         return drop("hidden")
     example: dict[str, object] = {"path": image_file.path}
+    if rows is not None and (file := rows.fields(image_file.path)) is None:
+        return drop("no_row")
     if isinstance(file, Mapping):
         example |= kept_fields(file, keep, sparse=True)
+    if split_field is not None:
+        example[SPLIT] = field_of(file, split_field, what="its split", option="--split-field")
     if group is not None:
         found = re.search(group, image_file.path)
         if found is None:
@@ -118,6 +131,8 @@ def image_example(
         example["group"] = found[1] if found.re.groups else found[0]
     if label_field is not None and classes is None:
         value = field_of(file, label_field, what="its label", option="--label-field")
+        if rows is not None and isinstance(value, str) and value.strip().isdecimal():
+            value = int(value)
         if not isinstance(value, int):
             raise TaskError(
                 f"expected the field {label_field!r} to hold a number, as in the first sample, found {value!r:.40} in "
@@ -161,7 +176,7 @@ def class_of(
     if label_field is not None:
         return str(field_of(sample, label_field, what="its label", option="--label-field"))
     folders = _folders(file.path)
-    return "/".join(folders) if class_folder is None else _at(folders, class_folder, file.path)
+    return "/".join(folders) if class_folder is None else at_depth(folders, class_folder, file.path)
 
 
 def _label(
@@ -176,7 +191,7 @@ def _label(
         if class_folder is None and isinstance(classes, Result):
             class_folder = _layout(classes.value()).above + 1
         if class_folder is not None:
-            name = _at(folders, class_folder, path)
+            name = at_depth(folders, class_folder, path)
         else:
             name = next((each for each in folders if each in numbers), folders[0])
     return number_of(name, numbers, what=repr(path), field=field)
@@ -189,12 +204,6 @@ def _folders(path: str) -> list[str]:
             f"{path!r} is not in a folder, so it has no class. Move it into one, or name the field of the label."
         )
     return folders
-
-
-def _at(folders: list[str], class_folder: int, path: str) -> str:
-    if len(folders) < class_folder:
-        raise TaskError(f"{path!r} is in {len(folders)} folders, so there is no class_folder={class_folder} in it.")
-    return folders[class_folder - 1]
 
 
 @functools.lru_cache(maxsize=8)
@@ -274,7 +283,7 @@ def decode_images(
 
 def images(
     data: Annotated[
-        Paths, Option("directory of images (folders are classes, or train, val and test), or tar archives")
+        Paths, Option("directory of images (folders are classes, or train, val and test), manifest, or tar archives")
     ],
     *,
     resize: Annotated[
@@ -294,7 +303,7 @@ def images(
     label: Annotated[bool, Option("store the number of an image's class as label")] = True,
     label_field: Annotated[
         str | None,
-        Option("tar member or json.KEY that is the label or class [cls, json.label, …, else the folder]"),
+        Option("tar member, json.KEY or manifest field that is the label [by name, else the folder]"),
     ] = None,
     class_folder: Annotated[
         int | None, Option("which folder of a path is the class, from 1 at the top [by the layout]", least=1)
@@ -303,6 +312,11 @@ def images(
     keep_fields: Annotated[
         Mapping[str, str] | Sequence[str], Option(FIELDS_HELP, name="--keep-field", read=fields_of, repeated=True)
     ] = (),
+    image_root: Annotated[
+        str | os.PathLike[str] | None, Option("directory of the images of a manifest [that of the manifest]")
+    ] = None,
+    image_field: Annotated[str | None, Option("manifest field that names the image [by name]")] = None,
+    split_field: Annotated[str | None, Option("manifest field that names the split [split, if there is one]")] = None,
     **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From images to a cache: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
@@ -312,7 +326,9 @@ def images(
 
     Args:
         data: a directory; its folders are the classes. If they are called `train`, `val`, `test` and the like, they are
-            the splits, and the folders in them the classes. Or tar archives in the layout of WebDataset.
+            the splits, and the folders in them the classes. Or a manifest about images (`.csv`, `.tsv` or `.jsonl`),
+            which is also found in a directory: see `image_rows.DIRECTORY_MANIFESTS`. Or tar archives in the layout of
+            WebDataset.
         resize: the size of a square, or height and width.
         fit: one of `FITS`.
         encode: one of `ENCODINGS`. Default: "pixels" where images are resized, which load fastest, else "files".
@@ -321,15 +337,19 @@ def images(
             that they hide.
         max_pixels: an image of more pixels fails before memory is allocated for it.
         label: whether there are labels.
-        label_field: which field of a tar archive's samples is the label. Default: the first of `LABEL_FIELDS` that the
-            first sample has, else the folder in the archive. A number is the label itself; text is a class, and classes
-            are learned from all samples, which takes one more pass over the archives.
+        label_field: which field of a tar archive's samples, or of rows, is the label. Default: the first of
+            `LABEL_FIELDS` that the first one has, else the folder. A number is the label itself; text is a class, and
+            classes are learned from all samples, which takes one more pass over the archives.
         class_folder: which of the folders in a path is the class, from 1 at the top. Default: see `layout_of`.
         classes: the names of the classes in the order of their numbers; an image of another one fails. Default: the
             existing ones, by name. A class added later would then change the numbers of others, which a build into the
             same directory refuses.
-        keep_fields: further fields of a tar archive's samples to store, as text; or field → dtype: `txt` is a caption,
-            `json.boxes` the JSON of boxes, `mask.png:bytes` the file of a mask.
+        keep_fields: further fields of a tar archive's samples, or of rows, to store, as text; or field → dtype: `txt`
+            is a caption (in a directory, the file `1.txt` beside `1.jpg`), `json.boxes` the JSON of boxes, as arrays
+            `"objects.bbox": "float32[][4]"`, and `mask.png: "bytes"` the file of a mask.
+        image_root, image_field: of a manifest: the directory of its images, by default its own, and the field that
+            names them, by default the first of `image_rows.IMAGE_FIELDS`.
+        split_field: the field of rows that names the split. Default: `split`, if they have it.
         options: see `Common`. `by` is a regular expression; files with the same match (or first group, if it has one)
             in their paths stay in one split, and `group` is that match.
 
@@ -352,12 +372,17 @@ def images(
     analyzers: list[Code] | None = None
     given = None if classes is None else [*classes]
     names: Code | None = None
+    rows: RowsFound | None = None
+    splits: Code | None = None
     is_number = False
     if class_folder is not None and (class_folder < 1 or label_field is not None or not label):
         raise DeclarationError(
             f"class_folder counts folders from 1 at the top, and is for labels that are folders; got {class_folder}."
         )
     if are_archives(data, IMAGE_SUFFIXES, "images"):
+        for option, value in {"image_root": image_root, "image_field": image_field, "split_field": split_field}.items():
+            if value is not None:
+                raise DeclarationError(f"{option} is for manifests, but the data are tar archives. Omit it.")
         sample = first_sample(data, IMAGE_SUFFIXES, "an image")
         _need_extra_of(f".{field}" for field in sample)
         assign_source(module, common, data, "tar")
@@ -383,14 +408,32 @@ def images(
                 )
                 module.assign("classes", call(kind, "classes", of=of, split=Code("None")), home)
                 names, analyzers = Code("classes.result"), [Code("classes")]
-    elif label_field is not None or keep:
-        option = "label_field (--label-field)" if label_field is not None else "keep_fields (--keep-field)"
-        raise DeclarationError(
-            f"{option} is for samples of tar archives; in a directory, folders are the classes. Omit it."
-        )
     else:
-        found, class_folder = _assign_folders(module, data, common, label=label, class_folder=class_folder)
-        if label:
+        path = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
+        is_manifest = path.lower().endswith(MANIFESTS)
+        root = os.fspath(image_root or (os.path.dirname(path) or "." if is_manifest else path))
+        files = files_of(root, IMAGE_SUFFIXES, "images")
+        _need_extra_of(file.name for file in files.files)
+        rows = find_rows(
+            path,
+            files,
+            root=root,
+            label=label,
+            label_field=label_field,
+            split_field=split_field,
+            image_field=image_field,
+            keep_fields=keep,
+        )
+        module.left_out.update(files.others if rows is None else rows.left_out)
+        found: list[str] | None
+        if rows is None:
+            found, class_folder = _assign_folders(module, root, files, common, label=label, class_folder=class_folder)
+        else:
+            found, class_folder, splits = assign_rows(
+                module, root, files, common, rows, label=label, class_folder=class_folder
+            )
+            label_field, split_field, is_number = rows.label_field, rows.split_field, found is None
+        if label and found is not None:
             given = found if given is None else given
             if unknown := sorted({*found} - {*given}):
                 raise DeclarationError(
@@ -416,26 +459,25 @@ def images(
         max_pixels=None if max_pixels == MAX_PIXELS else max_pixels,
         group=by,
         keep=keep or None,
+        rows=None if rows is None else Code("rows"),
+        split_field=split_field if splits is not None else None,
     )
     pixels = call("FeatureSpec", "uint8", shape=(*(size or (None, None)), 3))
     features = {"image": pixels if encode == "pixels" else call("FeatureSpec", "bytes")}
     if label:
         features["label"] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=names)
     features |= {each: call("FeatureSpec", "str") for each in ("path", *(["group"] if by else []))}
-    features |= {name: call("FeatureSpec", dtype) for name, dtype in keep.items()}
-    module.declare(common, [making], features=features, analyzers=analyzers)
+    features |= {name: feature_of(dtype) for name, dtype in keep.items()}
+    module.declare(common, [making], features=features, analyzers=analyzers, splits=splits)
     text = module.text("Images and their classes, as `beam-pipes images` declares them.")
     return Recipe(text, _loading_images(encode, size, list(features)), left_out=module.left_out)
 
 
 def _assign_folders(
-    module: Module, data: Paths, common: Common, *, label: bool, class_folder: int | None
+    module: Module, root: str, found: MediaFiles, common: Common, *, label: bool, class_folder: int | None
 ) -> tuple[list[str], int | None]:
     """Assigns the source of a directory; returns the classes (none without labels) and their folder's depth."""
-    root = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
-    files, patterns, others = files_of(root, IMAGE_SUFFIXES, "images")
-    _need_extra_of(file.name for file in files)
-    module.left_out.update(others)
+    files, patterns, _ = found
     notes = common.notes_of(root)
     module.use("beam_pipes.sources", "Files")
     inside = [folders_of(file.name) for file in files]
@@ -443,7 +485,7 @@ def _assign_folders(
     if class_folder is not None:
         module.assign("source", call("Files", root, pattern=patterns, **notes))
         return sorted(
-            {_at(folders, class_folder, file.name) for file, folders in zip(files, inside, strict=True)}
+            {at_depth(folders, class_folder, file.name) for file, folders in zip(files, inside, strict=True)}
         ), class_folder
     if outside is not None:
         if label:
@@ -455,6 +497,12 @@ def _assign_folders(
         return [], None
     try:
         layout = layout_of({"/".join(folders) for folders in inside})
+        if label and layout.splits and not layout.classes:
+            raise DeclarationError(
+                f"the folders {', '.join(layout.splits)} are called as splits are, and hold images themselves, so "
+                "there are no classes. Omit labels, and they are the splits: label=False (--no-label). If they are the "
+                "classes: class_folder=1 (--class-folder 1)."
+            )
     except DeclarationError:
         if label:
             raise

@@ -99,11 +99,19 @@ def folders_of(path: str) -> list[str]:
     return [part for part in path.split("/")[:-1] if part not in ("", ".")]
 
 
+def at_depth(folders: list[str], class_folder: int, path: str) -> str:
+    """The class of a path by the depth of its folder, from 1 at the top. Raises `TaskError` if there is none."""
+    if len(folders) < class_folder:
+        raise TaskError(f"{path!r} is in {len(folders)} folders, so there is no class_folder={class_folder} in it.")
+    return folders[class_folder - 1]
+
+
 def layout_of(folders: Iterable[str], *, has_splits: bool = True) -> Layout:
     """The layout of folders that hold files; the same whether they are in a directory or in archives.
 
     Folders that contain all others are skipped. If the next ones have names of splits, they are splits, and the folders
-    in them classes; else they are classes themselves. Raises `DeclarationError` if that is ambiguous.
+    in them classes, of which there are none if they hold no folders; else they are classes themselves.
+    Raises `DeclarationError` if that is ambiguous.
     """
     paths = sorted({tuple(folder.split("/")) for folder in folders})
     above = 0
@@ -111,6 +119,9 @@ def layout_of(folders: Iterable[str], *, has_splits: bool = True) -> Layout:
         if has_splits and {top.lower() for top in tops} <= SPLITS:
             break
         above += 1
+    if has_splits and {top.lower() for top in tops} <= SPLITS and all(len(path) == above + 1 for path in paths):
+        prefix = "".join(f"{part}/" for part in paths[0][:above])
+        return Layout(0, [f"{prefix}{top}" for top in sorted(tops)], [])
     deeper: dict[str, set[str]] = {top: set() for top in tops}
     for path in paths:
         deeper[path[above]].add(path[above + 1] if len(path) > above + 1 else "")

@@ -18,6 +18,7 @@ import datetime
 import functools
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -323,7 +324,7 @@ def table(
         reading = {"columns": [name for name in chosen if name not in there], "partitions": there or None}
     assign_source(module, common, files, kind, schema=schema, **reading)
     module.assign("types", chosen)
-    features = {column: _feature(dtype) for column, dtype in chosen.items() if column != label}
+    features = {column: feature_of(dtype) for column, dtype in chosen.items() if column != label}
     is_named = label is not None and chosen[label] == "str"
     is_learned = is_named and classes is None
     if classes is not None:
@@ -343,7 +344,7 @@ def table(
         highest = None if is_learned else Code("len(classes) - 1")
         features[LABEL] = call("FeatureSpec", "int64", minimum=0, maximum=highest, classes=of_label)
     elif label is not None:
-        features[LABEL] = _feature(chosen[label])
+        features[LABEL] = feature_of(chosen[label])
     module.use("beam_pipes.recipes", "row_example")
     making = call(
         "stage",
@@ -398,6 +399,13 @@ def _chosen(
     return chosen
 
 
-def _feature(dtype: str) -> Code:
-    scalar, brackets, _ = dtype.partition("[]")
-    return call("FeatureSpec", scalar, shape=(None,) if brackets else None)
+def feature_of(dtype: str) -> Code:
+    """The feature of a dtype; `float32[]` is a list of any length, `float32[][4]` one of lists of four: boxes."""
+    scalar, *sizes = re.findall(r"\w+|\[\d*\]", dtype)
+    shape = tuple(int(size[1:-1]) if size != "[]" else None for size in sizes)
+    if scalar not in NAMES or "".join((scalar, *sizes)) != dtype or shape[:1] not in ((), (None,)) or len(shape) > 2:
+        raise DeclarationError(
+            f"{dtype!r} is no dtype. Choose one of: {', '.join(NAMES)}; a list of numbers is float32[], boxes are "
+            "float32[][4]."
+        )
+    return call("FeatureSpec", scalar, shape=shape or None)

@@ -221,10 +221,11 @@ class Module:
         features: Mapping[str, Code],
         analyzers: list[Code] | None = None,
         target_shard_bytes: Code | None = None,
+        splits: object = None,
     ) -> None:
-        """`declaration = declare(…)`, for the source already assigned."""
+        """`declaration = declare(…)`, for the source already assigned; `splits` instead of those of `common`."""
         self.use("beam_pipes", "FeatureSpec", "declare", "stage")
-        splits: object = None if common.splits is None else dict(common.splits)
+        splits = splits if common.splits is None else dict(common.splits)
         if common.by is not None:
             self.use("beam_pipes.transforms.by_key", "SplitByKey")
             splits = call("SplitByKey", splits, key=common.by)

@@ -12,7 +12,7 @@ split.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.analysis import Result
@@ -22,7 +22,7 @@ from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup.row_file import record_place
 from beam_pipes.typed import Pipeline, RandomPartition
 
-__all__ = ["SOURCE_FILE", "GroupKey", "SampleByKey", "SplitByKey"]
+__all__ = ["SOURCE_FILE", "GroupKey", "SampleByKey", "SplitByField", "SplitByKey"]
 
 
 class SourceFile:
@@ -187,3 +187,30 @@ class SplitByKey(RandomPartition):
             )
         names, parts = list(fractions), list(fractions.values())
         super().__init__(type_, names, parts, seed=seed, key=GroupKey(key, stage=name), name=name)
+
+
+class SplitByField(Pipeline):
+    """Sends each record to the output that one of its fields names, which is not stored.
+
+        SplitByField(["train", "test"], field="split")
+
+        {"text": "to be", "split": "train"}  → train: {"text": "to be"}
+
+    Raises `DeclarationError` for a record that names another one.
+    """
+
+    def __init__(self, splits: Sequence[str], *, field: str, type_: type = dict, name: str = "SplitByField") -> None:
+        super().__init__(input_type=type_, output_type=dict.fromkeys(splits, type_), name=name)
+        self.splits = list(splits)
+        self.field = field
+
+    def transform(self, input_object: Mapping[str, object]) -> dict[str, list[object]]:
+        split = input_object.get(self.field)
+        if split not in self.splits:
+            raise DeclarationError(
+                f"{self.name}: the field {self.field!r} should be one of the splits {', '.join(self.splits)}, found "
+                f"{split!r}. Repair the record, or drop such records (--on-error drop).",
+                stage=self.name,
+            )
+        rest = {name: value for name, value in input_object.items() if name != self.field}
+        return {name: [rest] if name == split else [] for name in self.splits}

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
-from beam_pipes.format.dtypes import FLOATS
+from beam_pipes.format.dtypes import FLOATS, INTEGERS
 from beam_pipes.sources.tar import values_at
 from beam_pipes.tasks.vocabularies.pretrained import (
     num_ids,
@@ -378,9 +378,10 @@ def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool 
     """Fields of a record as stored, by their dtypes: `{"n": 7, "url": None}` with `{"n": "int64", "url": "str"}` →
     `{"n": 7, "url": ""}`.
 
-    "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. A missing float is NaN; a
-    missing integer is a `TaskError`, and so is a field that the record does not have, unless records are `sparse`: an
-    absent field is then a missing value. Files have `path`.
+    "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. A missing float is NaN, a
+    missing list (`float32[]`; `float32[][4]` of boxes) empty; a missing integer is a `TaskError`, and so is a field
+    that the record does not have, unless records are `sparse`: an absent field is then a missing value. Text is parsed
+    where the dtype is another one. Files have `path`.
     """
     kept: dict[str, object] = {}
     for name, dtype in (keep or {}).items():
@@ -395,6 +396,11 @@ def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool 
                     field=name,
                 ) from None
             value = None
+        if dtype not in ("str", "bytes", "bool"):
+            if isinstance(value, str):  # of CSV, or of a file of text
+                value = _parsed(name, value.strip(), dtype)
+            if "[" in dtype:
+                value = _array(name, [] if value is None else value, dtype)
         if value is None and dtype != "str":
             value = _missing(name, dtype)
         if dtype == "str" and isinstance(value, bytes):
@@ -409,6 +415,37 @@ def kept_fields(record: object, keep: Mapping[str, str] | None, *, sparse: bool 
             value = "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
         kept[name] = value
     return kept
+
+
+def _parsed(name: str, text: str, dtype: str) -> object:
+    """The number, or the list, that a text is; None for a blank one."""
+    if not text:
+        return None
+    try:
+        return json.loads(text) if "[" in dtype else float(text) if dtype in FLOATS else int(text)
+    except ValueError:
+        raise TaskError(
+            f"the field {name!r} should be {dtype}, found the text {text!r:.60}. Keep it as text (--keep-field "
+            f"{name}), or drop such records (--on-error drop).",
+            field=name,
+        ) from None
+
+
+def _array(name: str, value: object, dtype: str) -> npt.NDArray[Any]:
+    """A list of numbers, `float32[]`, or one of lists of as many, such as boxes, `float32[][4]`."""
+    scalar, _, inner = dtype.partition("[]")
+    width = inner.strip("[]")
+    try:
+        found = np.asarray(value)
+        if found.size and (found.ndim != 1 + bool(width) or (scalar in INTEGERS and found.dtype.kind not in "iu")):
+            raise ValueError
+        return np.asarray(value, scalar).reshape((-1, int(width)) if width else -1)
+    except (OverflowError, TypeError, ValueError):
+        raise TaskError(
+            f"the field {name!r} should be a list of {f'lists of {width} ' if width else ''}numbers ({scalar}), found "
+            f"{value!r:.80}. Keep it as text, which is JSON (--keep-field {name}), or repair the record.",
+            field=name,
+        ) from None
 
 
 def _missing(name: str, dtype: str) -> object:

@@ -71,7 +71,7 @@ def test_captions_boxes_and_masks_of_samples_are_kept() -> None:
     [
         ("a.tar", "txt", "the first sample has no field 'txt'; it has png"),
         ("a.tar", "path", "the field 'path' cannot be kept: images have one of that name"),
-        ("pets", "txt", "keep_fields .--keep-field. is for samples of tar archives"),
+        ("pets", "txt", "keep_fields .--keep-field. is about rows, or samples of tar archives, and"),
     ],
 )
 def test_fields_of_images_that_cannot_be_kept_are_refused(data: str, field: str, words: str) -> None:
@@ -210,7 +210,7 @@ def test_samples_without_sound_or_transcript_are_dropped_with_a_reason() -> None
             images,
             "pets",
             {"label_field": "cls"},
-            "label_field (--label-field) is for samples of tar archives; in a dir",
+            "label_field (--label-field) is about rows, or samples of tar archives, and",
         ),
         (
             audio,

@@ -206,8 +206,8 @@ def test_a_sound_file_or_a_manifest_in_another_encoding_is_not_a_manifest() -> N
     clips()
     Path("talks/latin.csv").write_bytes("audio,text\nclips/0.wav,caf\xe9\n".encode("latin-1"))
     words = (
-        r"expected a manifest, which is UTF-8 text \(.jsonl, .csv or .tsv, one row for each sound file\): .* Name the "
-        "manifest or the directory of the sound files, or convert the file to UTF-8."
+        r"expected a manifest, which is UTF-8 text \(.jsonl, .csv or .tsv, one row for each file\): .* Name the "
+        "manifest or the directory of the files, or convert the file to UTF-8."
     )
     with pytest.raises(DatasetError, match=f"talks/latin.csv: {words}"):
         audio("talks/latin.csv").declaration()

@@ -15,6 +15,7 @@ gives the part of the file that a row describes.
 
 from __future__ import annotations
 
+import abc
 import csv
 import dataclasses
 import functools
@@ -22,12 +23,15 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TextIO
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.identity.canonical import Asset
 from beam_pipes.sources.byte_stream import advice_if_not_utf8
 from beam_pipes.transforms.audio.sound_files import AUDIO_SUFFIXES, UNREAD_SUFFIXES, convert
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 AUDIO_FIELDS = (
     "audio", "audio_filepath", "audio_file", "path", "file", "file_name", "filename", "wav", "recording_id", "id",
@@ -40,7 +44,6 @@ KALDI = ("segments", "text", "utt2spk", "wav.scp")
 _LJSPEECH = {2: ("audio", "text"), 3: ("audio", "raw_text", "text")}
 _STARTS = ("offset", "start", "start_time", "begin", "begin_time")
 _ENDS = ("end", "end_time")
-_SUFFIXES = frozenset({*AUDIO_SUFFIXES, *UNREAD_SUFFIXES})
 #: Tolerance between times in manifests and the end of a file; lhotse allows as much.
 TOLERANCE_SECS = 0.025
 
@@ -58,24 +61,36 @@ class Row(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Transcripts:
-    """Rows about sound files, read on first use.
-
-    `Transcripts(files=[Asset("manifest.jsonl")]).rows("clips/a.wav")` → `[Row("manifest.jsonl:1", {"audio": …, …})]`
+class FileRows:
+    """Rows about files, read on first use: transcripts of sound, or what is said about pictures.
 
     Args:
-        files: manifests (`.jsonl`, `.json`, `.csv`, `.tsv`), `*.trans.txt`, or texts beside sound files. Fingerprints
-            cover their content.
-        audio_field, text_field: of the rows.
-        root: the directory of the sound files, if rows name these by their exact paths below the directory of their
-            manifest. Else a row names a file by any end of its path, with or without its suffix: `/data/clips/a.wav`,
-            `a.wav` and `a` are all `clips/a.wav`.
+        files: manifests (`.jsonl`, `.json`, `.csv`, `.tsv`), or texts beside the files. Fingerprints cover their
+            content.
+        root: the directory of the files, if rows name these by their exact paths below the directory of their manifest.
+            Else a row names a file by any end of its path, with or without its suffix: `/data/clips/a.wav`, `a.wav` and
+            `a` are all `clips/a.wav`.
     """
 
     files: Sequence[Asset]
-    audio_field: str = "audio"
-    text_field: str = "text"
     root: str | None = None
+
+    #: In messages: what rows are, what they are about, and the options of the directory of the files.
+    words: ClassVar[tuple[str, str, str]]
+    #: Suffixes of the files, and of others of their kind that are not read.
+    suffixes: ClassVar[Sequence[str]]
+    unread: ClassVar[tuple[str, ...]] = ()
+    #: What to do about two rows that are about the same.
+    advice: ClassVar[str]
+
+    @property
+    @abc.abstractmethod
+    def file_field(self) -> str:
+        """The field that names the file."""
+
+    def part_of(self, row: Row) -> object:
+        """The part of the file that a row is about; two rows about the same are an error."""
+        return None
 
     def __post_init__(self) -> None:
         if self.root is not None:  # because a stage may change the working directory
@@ -86,15 +101,15 @@ class Transcripts:
 
     def fingerprint_config(self) -> Mapping[str, object]:
         """Everything the texts depend on, as JSON."""
-        digests = [file.digest() for file in self.files]
-        config: dict[str, object] = {"files": digests, "audio_field": self.audio_field, "text_field": self.text_field}
+        own = [each.name for each in dataclasses.fields(self) if each.name.endswith("_field")]
+        config = {"files": [file.digest() for file in self.files], **{name: getattr(self, name) for name in own}}
         if any(os.path.basename(file) in KALDI for file in self.files):
             config["kaldi"] = 2  # 1 split its lines at blanks only, not at tabs
         return config if self.root is None else {**config, "folders": list(map(self._folder, self.files))}
 
     def rows(self, path: str) -> list[Row]:
         """The rows about a file, in their order."""
-        return [row for named, row in self._rows.get(_stem(path), ()) if self._is_about(named, path)]
+        return [row for named, row in self._rows.get(self._stem(path), ()) if self._is_about(named, path)]
 
     @functools.cached_property
     def _rows(self) -> Mapping[str, list[tuple[str, Row]]]:
@@ -103,15 +118,15 @@ class Transcripts:
         for file in self.files:
             folder = "" if self.root is None else self._folder(file)
             for row in rows_of_manifest(os.fspath(file)):
-                named = row.fields.get(self.audio_field)
+                named = row.fields.get(self.file_field)
                 if not isinstance(named, str | int) or named == "":
-                    has = ", ".join(map(str, row.fields)) if self.audio_field not in row.fields else repr(named)
+                    has = ", ".join(map(str, row.fields)) if self.file_field not in row.fields else repr(named)
                     raise DatasetError(
-                        f"{row.place}: expected a field {self.audio_field!r} that names the sound file, found {has}. "
-                        "Repair the row or leave it out."
+                        f"{row.place}: expected a field {self.file_field!r} that names the {self.words[1]}, found "
+                        f"{has}. Repair the row or leave it out."
                     )
                 path = os.path.normpath(os.path.join(folder, str(named))).replace(os.sep, "/")
-                found.setdefault(_stem(path), []).append((path, row))
+                found.setdefault(self._stem(path), []).append((path, row))
         return found
 
     def _folder(self, manifest: Asset) -> str:
@@ -124,20 +139,28 @@ class Transcripts:
         """Whether one path is the end of the other, or with a root, the other; a suffix counts if both have one."""
         if self.root is not None and named.startswith("/"):
             named = os.path.relpath(named, self.root).replace(os.sep, "/")
-        other = path if _bare(named) != named else _bare(path)
+        other = path if self._bare(named) != named else self._bare(path)
         if named == other or self.root is not None:
             return named == other
         return other.endswith(f"/{named}") or named.endswith(f"/{other}")
 
-    def matched(self, paths: Sequence[str], fields: Sequence[str], *, root: str) -> Transcripts:
-        """These transcripts, with `root` if that makes every row name one file.
+    def _bare(self, path: str) -> str:
+        """A path without the suffix of such a file: `a/84-121` of `a/84-121.wav`; `84-121.a` has none."""
+        bare, _, suffix = path.rpartition(".")
+        return bare if bare and f".{suffix.lower()}" in (*self.suffixes, *self.unread) else path
+
+    def _stem(self, path: str) -> str:
+        return self._bare(path).rpartition("/")[2]
+
+    def matched(self, paths: Sequence[str], fields: Sequence[str], *, root: str) -> Self:
+        """These rows, with `root` if that makes every row name one file.
 
         Raises `DatasetError` unless every row describes one file, all `fields` exist, no two rows describe the same
         piece of a file, and the fields that define the piece are numbers.
         """
         by_stem: dict[str, list[str]] = {}
         for path in paths:
-            by_stem.setdefault(_stem(path), []).append(path)
+            by_stem.setdefault(self._stem(path), []).append(path)
         exact = dataclasses.replace(self, root=root)
         if all(len(exact._about(named, by_stem)) == 1 or row.is_beside for named, row in exact._all_rows()):
             exact._check(by_stem, fields)
@@ -149,49 +172,66 @@ class Transcripts:
         return (each for rows in self._rows.values() for each in rows)
 
     def _about(self, named: str, by_stem: Mapping[str, Sequence[str]]) -> list[str]:
-        return [path for path in by_stem.get(_stem(named), ()) if self._is_about(named, path)]
+        return [path for path in by_stem.get(self._stem(named), ()) if self._is_about(named, path)]
 
     def _check(self, by_stem: Mapping[str, Sequence[str]], fields: Sequence[str]) -> None:
         taken: dict[tuple[object, ...], str] = {}
+        (what, about, option), several = self.words, self.words[0].split()[1]
         for named, row in self._all_rows():
             same = self._about(named, by_stem)
             if not same and row.is_beside:
                 continue  # a read-me file
             if len(same) != 1:
                 raise DatasetError(
-                    f"{row.place}: a transcript is about the file {named!r}, and there "
+                    f"{row.place}: {what} is about the file {named!r}, and there "
                     + (
-                        f"are {len(same)}, such as {same[0]!r} and {same[1]!r}. Name the directory of the sound files "
-                        "as audio_root=… (--audio-root), and all files by their paths in it."
+                        f"are {len(same)}, such as {same[0]!r} and {same[1]!r}. Name the directory of the {about}s "
+                        f"as {option}, and all files by their paths in it."
                         if same
                         else f"is none. {convert(named)}, and name that file."
-                        if named.lower().endswith(UNREAD_SUFFIXES)
-                        else "is none. Name the directory of the sound files as audio_root=… (--audio-root), and files "
-                        "by their paths in it."
+                        if named.lower().endswith(self.unread or ("\0",))
+                        else f"is none. Name the directory of the {about}s as {option}, and files by their paths in it."
                     )
                 )
-            piece = piece_of(row)
+            piece = self.part_of(row)
             if (other := taken.setdefault((same[0], piece), row.place)) != row.place:
                 raise DatasetError(
-                    f"two transcripts are about the {'file' if piece is None else 'same piece of the file'} "
-                    f"{same[0]!r}: {other} and {row.place}. Leave one of them out, or say which part of the file each "
-                    "is about, in seconds: offset and duration."
+                    f"two {several}s are about the {'file' if piece is None else 'same piece of the file'} "
+                    f"{same[0]!r}: {other} and {row.place}. {self.advice}"
                 )
             if missing := [field for field in fields if field not in row.fields]:
                 raise DatasetError(
-                    f"{row.place}: the transcript of {named!r} has no field {missing[0]!r}; it has "
+                    f"{row.place}: the {several} of {named!r} has no field {missing[0]!r}; it has "
                     f"{', '.join(map(str, row.fields))}."
                 )
 
 
-def _bare(path: str) -> str:
-    """A path without the suffix of a sound file: `a/84-121` of `a/84-121.wav`; `84-121.a` has none."""
-    bare, _, suffix = path.rpartition(".")
-    return bare if bare and f".{suffix.lower()}" in _SUFFIXES else path
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Transcripts(FileRows):
+    """Transcripts of sound files, read on first use.
 
+    `Transcripts(files=[Asset("manifest.jsonl")]).rows("clips/a.wav")` → `[Row("manifest.jsonl:1", {"audio": …, …})]`
 
-def _stem(path: str) -> str:
-    return _bare(path).rpartition("/")[2]
+    Args:
+        files: manifests (`.jsonl`, `.json`, `.csv`, `.tsv`), `*.trans.txt`, or texts beside sound files. Fingerprints
+            cover their content.
+        audio_field, text_field: of the rows.
+        root: see `FileRows`.
+    """
+
+    audio_field: str = "audio"
+    text_field: str = "text"
+
+    words = ("a transcript", "sound file", "audio_root=… (--audio-root)")
+    advice = "Leave one of them out, or say which part of the file each is about, in seconds: offset and duration."
+    suffixes, unread = AUDIO_SUFFIXES, UNREAD_SUFFIXES
+
+    @property
+    def file_field(self) -> str:
+        return self.audio_field
+
+    def part_of(self, row: Row) -> Excerpt | None:
+        return piece_of(row)
 
 
 # Pieces.
@@ -294,8 +334,8 @@ def rows_of_manifest(path: str) -> Iterator[Row]:
                 yield from _csv_rows(path, lines)
     except (UnicodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
         raise DatasetError(
-            f"{place}: expected a manifest, which is UTF-8 text (.jsonl, .csv or .tsv, one row for each sound file): "
-            f"{error}. Name the manifest or the directory of the sound files, or convert the file to UTF-8."
+            f"{place}: expected a manifest, which is UTF-8 text (.jsonl, .csv or .tsv, one row for each file): "
+            f"{error}. Name the manifest or the directory of the files, or convert the file to UTF-8."
         ) from error
 
 

@@ -1,0 +1,254 @@
+"""Rows about pictures: a manifest beside them or elsewhere, or a file of text beside each.
+
+    file_name,text,label          metadata.csv or metadata.jsonl, as Hugging Face's imagefolder
+    id_code,diagnosis             train.csv, as Kaggle's; names without their suffix
+    a cat                         1.txt beside 1.jpg
+
+`find_rows` finds them for a directory and decides which of their fields names the file, is the label, and is the split.
+`ImageRows` gives the row of a picture; one without a row is dropped as `no_row`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from beam_pipes.checks import known
+from beam_pipes.errors import DeclarationError
+from beam_pipes.identity.canonical import Asset
+from beam_pipes.recipes.media_files import SPLITS, MediaFiles, at_depth, folders_of, is_hidden, layout_of
+from beam_pipes.recipes.written import Code, Common, Module, call, spelled
+from beam_pipes.sources.tar import has_field
+from beam_pipes.storage.local import is_remote
+from beam_pipes.transforms.audio.transcripts import FileRows, Row, rows_of_manifest
+
+IMAGE_SUFFIXES = (".avif", ".bmp", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+#: Fields that name the picture, that are its label, and its split; the first that the rows have is used.
+IMAGE_FIELDS = ("file_name", "filename", "image", "image_path", "path", "file", "image_id", "img", "id_code", "id")
+LABEL_FIELDS = ("label", "class", "cls", "category")
+SPLIT_FIELD = "split"
+#: The files of rows of a directory; the first kind that exists is used.
+DIRECTORY_MANIFESTS = ("metadata.csv", "metadata.jsonl", "train.csv")
+#: The suffixes of files of rows.
+MANIFESTS = (".csv", ".tsv", ".jsonl", ".json", ".csv.gz", ".tsv.gz", ".jsonl.gz")
+#: The field of the text in a file beside a picture.
+CAPTION = "txt"
+#: The feature of the split, until a record is in it.
+SPLIT = "__split__"
+_CAPTIONS = f"*.{CAPTION}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ImageRows(FileRows):
+    """Rows about pictures, read on first use.
+
+    `ImageRows(files=[Asset("pets/metadata.csv")], root="pets").fields("1.jpg")` → `{"file_name": "1.jpg", "text": …}`
+
+    Args:
+        files: manifests, or files of text beside pictures (`1.txt` of `1.jpg`), whose field is `txt`.
+        image_field: the field that names the picture.
+        root: see `FileRows`.
+    """
+
+    image_field: str = "file_name"
+
+    words = ("a row", "picture", "image_root=… (--image-root)")
+    advice = "Put what is about one picture into one row, such as its boxes into a list."
+    suffixes = IMAGE_SUFFIXES
+
+    @property
+    def file_field(self) -> str:
+        return self.image_field
+
+    def fields(self, path: str) -> Mapping[str, object] | None:
+        """The fields of the row about a picture; None without one."""
+        rows = self.rows(path)
+        return fields_of_row(rows[0]) if rows else None
+
+
+def fields_of_row(row: Row) -> Mapping[str, object]:
+    """The fields of a row; of a text beside a picture, `txt`."""
+    return {CAPTION: row.fields["text"]} if row.is_beside else row.fields
+
+
+class RowsFound(NamedTuple):
+    """Rows as Python; picture → its fields; which are the label and the split; and what is not read, by suffix."""
+
+    code: Code
+    about: Mapping[str, Mapping[str, object]]
+    label_field: str | None
+    split_field: str | None
+    left_out: Mapping[str, int]
+
+    def classes(self) -> list[str] | None:
+        """The classes by name; None for labels that are numbers. Raises `DeclarationError` for a missing label."""
+        assert self.label_field is not None
+        labels = {path: fields.get(self.label_field) for path, fields in self.about.items()}
+        missing = next((path for path, value in labels.items() if value is None or not str(value).strip()), None)
+        if missing is not None:
+            raise DeclarationError(
+                f"the row about {missing!r} has no value in {self.label_field!r}, which is the label. Add it, or take "
+                "the row out: an image without one is left out, and counted as no_row."
+            )
+        if all(str(value).strip().isdecimal() for value in labels.values()):
+            return None
+        return sorted({str(value) for value in labels.values()})
+
+
+def find_rows(
+    data: str,
+    found: MediaFiles,
+    *,
+    root: str,
+    label: bool,
+    label_field: str | None,
+    split_field: str | None,
+    image_field: str | None,
+    keep_fields: Mapping[str, str],
+) -> RowsFound | None:
+    """The rows about pictures in `root`, of a manifest or a directory; None if there are none.
+
+    Raises `DeclarationError` if they lack a field that was asked for, and `DatasetError` unless each is about one
+    picture.
+    """
+    asked = {option: [name] for option, name in (("label_field", label_field), ("split_field", split_field)) if name}
+    asked |= {"keep_fields": [*keep_fields]} if keep_fields else {}
+    pictures = [file.name for file in found.files]
+    files, pattern = _files(data, image_field, has_text=CAPTION in (*keep_fields, label_field))
+    if not files:
+        if option := next(iter(asked), image_field and "image_field"):
+            raise DeclarationError(
+                f"{option} (--{option.removesuffix('s').replace('_', '-')}) is about rows, or samples of tar archives, "
+                f"and {data!r} holds images alone. Put a metadata.csv beside them, with their names as file_name, or "
+                "name a manifest in place of the directory."
+            )
+        return None
+    assets: object = [call("Asset", file) for file in files]
+    if pattern is not None and files != [os.path.join(data, pattern)]:
+        assets = Code(f"[Asset(path) for path in sorted({call('Path', data).text}.rglob({spelled(pattern)}))]")
+    field = "audio" if pattern == _CAPTIONS else _image_field(files[0], image_field)
+    rows = ImageRows(files=[Asset(file) for file in files], image_field=field).matched(pictures, (), root=root)
+    about = {path: fields for path in pictures if (fields := rows.fields(path)) is not None}
+    if not about:
+        raise DeclarationError(f"no image in {root!r} has a row in {files[0]}{' or others' * (len(files) > 1)}.")
+    first = next(iter(about.values()))
+    for option, names in asked.items():
+        option += f" (--{option.removesuffix('s').replace('_', '-')})"
+        for name in names:
+            if not any(has_field(fields, name) for fields in about.values()):
+                known(name, among=first, what="field", where=option, error=DeclarationError)
+    if label and label_field is None:
+        label_field = next((name for name in LABEL_FIELDS if name in first), None)
+    inside = [file for file in files if not os.path.relpath(file, root).startswith("..")]
+    suffixes = [f".{CAPTION}"] * len(about) if pattern == _CAPTIONS else [PurePosixPath(file).suffix for file in inside]
+    used = Counter(map(str.lower, suffixes))
+    return RowsFound(
+        call("ImageRows", files=assets, image_field=field, root=None if rows.root is None else root),
+        about,
+        label_field,
+        split_field or (SPLIT_FIELD if SPLIT_FIELD in first else None),
+        {suffix: count - used[suffix] for suffix, count in found.others.items() if count > used[suffix]},
+    )
+
+
+def _image_field(file: str, given: str | None) -> str:
+    has = list(next(rows_of_manifest(file), Row("", {})).fields)
+    name = given or next((name for name in IMAGE_FIELDS if name in has), "")
+    if name not in has:
+        raise DeclarationError(
+            f"{file} has no field {repr(name) if name else 'such as ' + ', '.join(IMAGE_FIELDS[:5])} that names the "
+            f"image; it has {', '.join(has) or 'no rows'}. Name a different one as image_field=… (--image-field)."
+        )
+    return name
+
+
+def _files(data: str, image_field: str | None, *, has_text: bool) -> tuple[list[str], str | None]:
+    """The files of rows, and the pattern that finds them in a directory."""
+    if is_remote(data) or not os.path.isdir(data):
+        return ([data], None) if data.lower().endswith(MANIFESTS) else ([], None)
+    for pattern in (*DIRECTORY_MANIFESTS, *([_CAPTIONS] if has_text else [])):
+        files = sorted(str(path) for path in Path(data).rglob(pattern))
+        files = [file for file in files if not is_hidden(os.path.relpath(file, data))]
+        if files and pattern == DIRECTORY_MANIFESTS[-1]:  # a name that other tables have too
+            has = next(rows_of_manifest(files[0]), Row("", {})).fields
+            if not {image_field, *IMAGE_FIELDS} & has.keys():
+                continue
+        if files:
+            return files, pattern
+    return [], None
+
+
+def _splits_of(found: RowsFound) -> tuple[str | None, list[str]]:
+    """Which field says the split, and the splits; no field for those that are folders at the top.
+
+    Raises `DeclarationError` for a picture whose row does not say it.
+    """
+    if found.split_field is not None:
+        values = {path: fields.get(found.split_field) for path, fields in found.about.items()}
+        bad = next((path for path, value in values.items() if not isinstance(value, str) or not value), None)
+        if bad is not None:
+            raise DeclarationError(
+                f"the row about {bad!r} should name its split in {found.split_field!r}, found {values[bad]!r}. Repair "
+                "it, or rename the field if it is something else."
+            )
+        return found.split_field, sorted({str(value) for value in values.values()})
+    tops = {path.partition("/")[0] for path in found.about if "/" in path}
+    is_all = len(tops) > 1 and all("/" in path for path in found.about) and {top.lower() for top in tops} <= SPLITS
+    return None, sorted(tops) if is_all else []
+
+
+def assign_rows(
+    module: Module,
+    root: str,
+    files: MediaFiles,
+    common: Common,
+    rows: RowsFound,
+    *,
+    label: bool,
+    class_folder: int | None,
+) -> tuple[list[str] | None, int | None, Code | None]:
+    """Assigns rows and the source of their pictures; returns the classes (None for numbers), the depth of their folder,
+    and the splits, if the rows say them.
+    """
+    field, names = _splits_of(rows)
+    if names and common.splits:
+        where = f"the field {field!r} of the rows names" if field else f"the folders {', '.join(names)} of {root!r} are"
+        raise DeclarationError(f"{where} the splits, but splits were given too. Omit them, or rename that.")
+    notes = common.notes_of(root)
+    in_folders = {
+        name: call("Files", f"{root.rstrip('/')}/{name}", pattern=files.patterns, relative_to=root, **notes)
+        for name in (names if field is None else [])
+    }
+    module.use("beam_pipes.sources", "Files")
+    module.use("beam_pipes", "Asset")
+    if ".rglob(" in rows.code.text:
+        module.use("pathlib", "Path")
+    module.assign("source", in_folders or call("Files", root, pattern=files.patterns, **notes))
+    module.assign("rows", rows.code, "beam_pipes.recipes.image_rows")
+    splits = None
+    if field is not None:
+        module.use("beam_pipes.transforms.by_key", "SplitByField")
+        splits = call("SplitByField", names, field=SPLIT)
+    if not label:
+        return [], None, splits
+    if rows.label_field is not None:
+        return rows.classes(), None, splits
+    inside = {path: folders_of(path)[bool(in_folders) :] for path in rows.about}
+    outside = next((path for path, folders in inside.items() if not folders), None)
+    if outside is None and len({tuple(folders) for folders in inside.values()}) == 1:
+        outside = next(iter(inside))  # one folder for all is no class
+    if outside is not None:
+        raise DeclarationError(
+            f"the row about {outside!r} has no label: it has {', '.join(rows.about[outside])}, and the image is not in "
+            "a folder that is a class. Name the label's field as label_field=… (--label-field), or omit labels with "
+            "label=False (--no-label)."
+        )
+    if class_folder is None:
+        class_folder = layout_of({"/".join(folders) for folders in inside.values()}, has_splits=False).above + 1
+        class_folder += bool(in_folders)
+    found = {at_depth(folders_of(path), class_folder, path) for path in rows.about}
+    return sorted(found), class_folder, splits
