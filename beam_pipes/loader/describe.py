@@ -126,6 +126,9 @@ def _plan(plan: PackingPlan) -> Description:
         how.append(f"seed {plan.seed}" + (", drawn again in each epoch" if plan.reshuffle_each_iteration else ""))
     if plan.max_segments is not None:
         how.append(f"at most {plan.max_segments} segments")
+    if plan.bos_ids is not None:
+        ids = ", ".join(str(value) for value in plan.bos_ids.values() if value or len(plan.bos_ids) == 1)
+        how.append(f"each segment begins with BOS ({ids})")
     if plan.segment_multiple != 1:
         how.append(f"segments of multiples of {plan.segment_multiple} places")
     tokens = sum(totals.tokens_out for totals in plan.totals.values())

@@ -139,10 +139,10 @@ class _Joined(NamedTuple):
     """
 
     memory: memoryview
-    begins: list[int]  # of each piece; -1 for a piece of `fill`
+    begins: list[int]  # of each piece; `~begin` of a piece of `fill`
     ends: list[int]
     bounds: list[int]  # (rows + 1,): the first piece of each row
-    fill: memoryview
+    fill: memoryview  # padding, and what begins segments
     dtype: np.dtype
     shape: tuple[int, ...]
     keeps: object  # owner of the memory
@@ -152,7 +152,7 @@ class _Joined(NamedTuple):
         memory, fill = self.memory, self.fill
         joined = bytearray().join(
             [
-                memory[begin:end] if begin >= 0 else fill[:end]
+                memory[begin:end] if begin >= 0 else fill[~begin:end]
                 for begin, end in zip(self.begins[pieces], self.ends[pieces], strict=True)
             ]
         )
@@ -202,6 +202,13 @@ class _Numbers(dict[int, memoryview]):
         return made
 
 
+class _Bos(NamedTuple):
+    """What begins segments, and the entries that it precedes in addition to what their records have."""
+
+    value: Array
+    precedes: npt.NDArray[np.bool_]
+
+
 class _Pieces:
     """Rows of one feature as pieces that follow each other without gaps: those of entries, and padding between them."""
 
@@ -227,16 +234,25 @@ class _Pieces:
         self._bounds: list[int] = np.concatenate((_NOTHING, np.cumsum(has_any)[tails])).tolist()
         self.segment_ids = _Repeated(numbers[self._kept], self._counts, self._bounds, width)
 
-    def joined(self, memory: memoryview, begins: Indices, item: Array, keeps: object = None) -> _Joined:
+    def joined(
+        self, memory: memoryview, begins: Indices, item: Array, bos: _Bos | None = None, keeps: object = None
+    ) -> _Joined:
         """The column whose entries begin at these bytes of `memory`, or are padding (below 0), made from `item`."""
         starts = np.full(self._slots, -1)
-        starts[self._places] = begins
-        starts = starts[self._kept]
-        ends = np.maximum(starts, 0)
-        ends += self._counts * item.nbytes
-        fill = _bytes_of(np.full((self._width, *item.shape), item))
+        starts[self._places] = np.maximum(begins, -1)
+        starts, counts, bounds = starts[self._kept], self._counts, self._bounds
+        fill = np.full((self._width, *item.shape), item)
+        if bos is not None:
+            at = np.searchsorted(self._kept, self._places[bos.precedes])
+            counts = counts.copy()
+            counts[at] -= 1
+            starts, counts = np.insert(starts, at, ~fill.nbytes), np.insert(counts, at, 1)
+            bounds = (np.asarray(bounds) + np.searchsorted(at, bounds)).tolist()
+            fill = np.append(fill, bos.value)
+        ends = np.where(starts < 0, ~starts, starts)
+        ends += counts * item.nbytes
         shape = (self._width, *item.shape)
-        return _Joined(memory, starts.tolist(), ends.tolist(), self._bounds, fill, item.dtype, shape, keeps)
+        return _Joined(memory, starts.tolist(), ends.tolist(), bounds, _bytes_of(fill), item.dtype, shape, keeps)
 
     def positions(self, numbers: _Numbers) -> _Counted:
         segments = self.segment_ids.numbers
@@ -267,6 +283,12 @@ class PackedRows(Rows):
 
         tokens       [0, 0, 0, 8, 9, 0]
         segment_ids  [0, 0, 0, 2, 2, 0]
+
+    With `bos_id=1` in a row of 8, each segment begins with it:
+
+        tokens       [1, 5, 6, 7, 1, 8, 9, 0]
+        segment_ids  [1, 1, 1, 1, 2, 2, 2, 0]
+        positions    [0, 1, 2, 3, 0, 1, 2, 0]
 
     With `segment_multiple=4` in a row of 8, each segment takes a multiple of 4 positions:
 
@@ -314,7 +336,7 @@ class PackedRows(Rows):
 
     def costs(self, epoch: int) -> Indices:
         plan = self.of_epoch(epoch if self.draws_anew else 0)
-        squares = (plan.lengths.astype(np.int64) ** 2).sum(axis=1)
+        squares = ((plan.lengths + plan.added(plan.starts)) ** 2).sum(axis=1)
         ends = np.concatenate(([0], np.cumsum(squares)))[plan.bin_offsets.astype(np.int64)]
         return np.asarray(np.diff(ends), np.int64)
 
@@ -383,13 +405,15 @@ class PackedRows(Rows):
         if found is None:
             return None
         columns: dict[str, InMemory] = {}
+        added = self._plan.added(entries.starts)[:, 0]
         for name, column, width, pad, (segment_name, position_name) in self._columns:
             values, starts, lengths = found[name], entries.starts[:, column], entries.lengths[:, column]
             _check_pieces(starts, lengths, values.lengths)
-            pieces = _Pieces(entries, lengths, len(rows), width, self.segment_multiple)
+            pieces = _Pieces(entries, lengths + added, len(rows), width, self.segment_multiple)
             item = np.full(values.shape, pad, values.dtype)
-            begins = values.addresses + starts * values.row_bytes
-            columns[name] = pieces.joined(values.regions[0].memory, begins, item, values)
+            begins, memory = values.addresses + starts * values.row_bytes, values.regions[0].memory
+            bos = self._bos(name, values.dtype, memory, begins, entries)
+            columns[name] = pieces.joined(memory, begins, item, bos, values)
             columns |= {segment_name: pieces.segment_ids, position_name: pieces.positions(self._numbers[width])}
         return columns
 
@@ -398,12 +422,13 @@ class PackedRows(Rows):
         there = self._entries_there(entries)
         read = columns_of(self.split, [name for name, *_ in self._columns], there.records)
         batch: Batch = {}
+        added = self._plan.added(entries.starts)[:, 0]
         for name, column, width, pad, (segment_name, position_name) in self._columns:
             values, whole = read[name]
             assert whole is not None  # plans hold only ragged features
             starts, lengths = there.starts[:, column], there.lengths[:, column]
             _check_pieces(starts, lengths, whole)
-            pieces = _Pieces(entries, entries.lengths[:, column], len(rows), width, self.segment_multiple)
+            pieces = _Pieces(entries, entries.lengths[:, column] + added, len(rows), width, self.segment_multiple)
             segment_ids = pieces.segment_ids.rows(0, len(rows))
             _, *inner = shapes.get(name, (width, *values.shape[1:]))
             begins = np.cumsum(whole) - whole + starts
@@ -415,10 +440,38 @@ class PackedRows(Rows):
                 if len(begins) < len(entries.records):
                     begins, some = np.full(len(entries.records), -1), begins
                     begins[entries.are_there] = some
-                batch[name] = pieces.joined(_bytes_of(values), begins * item.nbytes, item).rows(0, len(rows))
+                memory, begins = _bytes_of(values), begins * item.nbytes
+                bos = self._bos(name, values.dtype, memory, begins, entries)
+                batch[name] = pieces.joined(memory, begins, item, bos).rows(0, len(rows))
             batch[segment_name] = segment_ids
             batch[position_name] = pieces.positions(self._numbers[width]).rows(0, len(rows))
         return batch
+
+    def _bos(self, name: str, dtype: np.dtype, memory: memoryview, begins: Indices, entries: _Entries) -> _Bos | None:
+        """What begins the segments of a feature; None without BOS.
+
+        Raises `LoaderError` for a record that does not begin as the plan says: with BOS, or without it.
+        """
+        plan = self._plan
+        if plan.bos_ids is None:
+            return None
+        value = np.array(plan.bos_ids[name], dtype)
+        if value != 0 or len(plan.features) == 1:  # other features than the tokens have 0
+            firsts = np.flatnonzero((entries.starts[:, 0] == 0) & (begins >= 0))
+            places = begins[firsts, None] + np.arange(dtype.itemsize)
+            found = np.frombuffer(memory, np.uint8)[places].view(dtype)[:, 0]
+            wrong = np.flatnonzero((found == value) != plan.bos_stored)
+            if len(wrong):
+                record = int(entries.records[firsts[wrong[0]]])
+                stored = plan.bos_stored
+                raise LoaderError(
+                    f"the plan says that records are stored {'with' if stored else 'without'} bos_id={value} in front, "
+                    f"and {name!r} of record {record} begins with {found[wrong[0]]}. If all do, pack the split with "
+                    f"bos_stored={not stored}; else build the cache with one kind of record.",
+                    feature=name,
+                    record=record,
+                )
+        return _Bos(value, (plan.added(entries.starts)[:, 0] > 0) & entries.are_there)
 
 
 def _entries_of(plan: PackingPlan, rows: Indices) -> _Entries:

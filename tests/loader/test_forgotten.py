@@ -73,7 +73,7 @@ def assert_equal(found: Batch, expected: Batch) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     gone=st.sets(st.integers(0, 22), min_size=1, max_size=8),
-    kind=st.sampled_from(["split", "where", "mixture", "windows", "packed", "repacked", "aligned", "words"]),
+    kind=st.sampled_from(["split", "where", "mixture", "windows", "packed", "repacked", "aligned", "words", "bos"]),
     last=st.sampled_from(["drop", "pad", "partial"]),
     batch_size=st.integers(2, 7),
     host_count=st.integers(1, 2),
@@ -103,6 +103,7 @@ def test_batches_are_those_of_the_run_without_the_rows(
             "windows": lambda: Windows(a, offsets={"tokens": range(-1, 1)}),
             "packed": lambda: pack(a, feature="tokens", sequence_length=8),
             "repacked": lambda: pack(a, feature="tokens", sequence_length=8, reshuffle_each_iteration=True),
+            "bos": lambda: pack(a, feature="tokens", sequence_length=3, bos_id=900),
             "words": lambda: pack(a, sequence_length={"words": 8, "tokens": 6}),
             "aligned": lambda: pack(a, feature="tokens", sequence_length=8, segment_multiple=4),
         }[kind]()

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+
 from beam_pipes.cache import write_cache
 from benchmarks import block_shuffle, load, loader_start, packing, windows
 
@@ -11,6 +13,10 @@ def test_the_packing_benchmark_reports_six_distributions(tmp_path):
 
     results = json.loads((tmp_path / "packing.json").read_text())
     assert results["token_batches"]["by_tokens"]["padding"] < results["token_batches"]["rows_of_64"]["padding"]
+
+    for found in results["with_bos"].values():
+        assert found["lost"] == 0 < found["lost_by_cropping"] and found["padding"] < 0.02
+    assert packing.lost_by_cropping(np.array([6, 7]), 10) == 3 / 13
 
     assert len(results["distributions"]) == 6
     for distribution in results["distributions"].values():

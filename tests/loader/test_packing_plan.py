@@ -278,8 +278,8 @@ def test_which_feature_must_be_said_where_there_are_several(pair_split, row_spli
         pack(row_split, sequence_length=8)
     with pytest.raises(LoaderError, match="which feature should be packed.*one of: inputs, targets"):
         pack(pair_split, sequence_length=8)
-    with pytest.raises(LoaderError, match="rows of several features .* without overlong='split'"):
-        pack(pair_split, sequence_length={"inputs": 8, "targets": 8}, overlong="split")
+    with pytest.raises(LoaderError, match="rows of several features .* with algorithm='best_fit', got 'first_fit'"):
+        pack(pair_split, sequence_length={"inputs": 8, "targets": 8}, algorithm="first_fit")
 
 
 @given(sequence_length=st.integers(1, 50), seed=st.none() | st.integers(0, 3))

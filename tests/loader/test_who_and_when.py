@@ -47,6 +47,7 @@ def loader_of(train, other, kind, exhausted, **options):
     source = {
         "split": train,
         "packed": packed,
+        "packed with bos": pack(train, sequence_length=6, feature="tokens", bos_id=10**9),
         "packed anew": pack(train, sequence_length=24, feature="tokens", seed=3, reshuffle_each_iteration=True),
         "windows": Windows(train, offsets={"tokens": range(-1, 3)}, stride=2),
         "windows of steps": Windows(train, offsets={"number": range(-1, 2)}, by="number"),
@@ -86,7 +87,7 @@ def test_who_is_in_a_row_is_told_of_the_packing_of_that_epoch(train):
 
 @given(
     kind=st.sampled_from(
-        ["split", "packed", "packed anew", "mixture", "packed mixture"]
+        ["split", "packed", "packed with bos", "packed anew", "mixture", "packed mixture"]
         + ["windows", "windows of steps", "windows mixture"]
     ),
     exhausted=st.sampled_from(["repeat", "stop", "drop"]),
@@ -117,7 +118,7 @@ def test_when_of_who_contains_the_step(train, other, kind, exhausted, batch_size
 
 
 @pytest.mark.parametrize(
-    "kind", ["split", "packed", "mixture", "packed mixture", "windows of steps", "windows mixture"]
+    "kind", ["split", "packed", "packed with bos", "mixture", "packed mixture", "windows of steps", "windows mixture"]
 )
 @pytest.mark.parametrize("exhausted", ["repeat", "stop", "drop"])
 def test_when_names_exactly_the_steps_at_which_who_names_the_record(train, other, kind, exhausted):

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.checks import choice, integer
+from beam_pipes.checks import choice, integer, known
 from beam_pipes.errors import LoaderError
-from beam_pipes.format.dtypes import Array
+from beam_pipes.format.dtypes import FLOATS, INTEGERS, Array
 from beam_pipes.loader.order import KeyedPermutation, check_integer
 from beam_pipes.loader.packing.fits import (
     best_fit,
@@ -25,7 +25,7 @@ from beam_pipes.loader.packing.fits import (
     stable_order,
     vector_fit,
 )
-from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, PackOptions, rounded_up
+from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, PackOptions
 from beam_pipes.loader.row_source import Identity, MeasuredSplit, one_split
 
 Int64 = npt.NDArray[np.int64]
@@ -50,6 +50,8 @@ def pack(
     overlong: str | None = None,
     max_segments: int | None = None,
     segment_multiple: int = 1,
+    bos_id: int | Mapping[str, int] | None = None,
+    bos_stored: bool = False,
     seed: int | None = None,
     reshuffle_each_iteration: bool = False,
 ) -> PackingPlan:
@@ -64,14 +66,20 @@ def pack(
       algorithm: "best_fit" (decreasing; least padding, the default), "first_fit" (stored order), "next_fit"
         (rows are runs of neighbours; most padding), or "concat_then_split" (records one after the other, cut wherever
         a row ends; only the last row has padding). Several features: "best_fit" only.
-      overlong: records longer than a row are cut off ("truncate", the default), cut into pieces that are separate
-        segments ("split", one feature only), dropped ("drop"), or refused ("error"). All of it is counted in the plan.
-        Rows of "concat_then_split" cut every record, so it accepts only "split".
+      overlong: records longer than a row are cut off ("truncate", the default without `bos_id`), cut into pieces that
+        are separate segments ("split", the default with `bos_id`; several features need equal lengths), dropped
+        ("drop"), or refused ("error"). All of it is counted in the plan. Rows of "concat_then_split" cut every record,
+        so it accepts only "split".
       max_segments: the largest number of segments in a row, for attention kernels that are compiled for one. Unlimited
         by default. Not with "concat_then_split".
       segment_multiple: each segment takes a multiple of this many positions; those after its tokens are padding with
         segment id 0. For attention whose documents are divided over devices: `Loader(…, sequence_order="segments")`
         over a context of n needs a multiple of 2·n. It divides the sequence lengths. Not with "concat_then_split".
+      bos_id: every segment, and so every row, begins with this token, which is added when rows are read and takes a
+        position. Of several features of equal lengths, such as tokens and weights of the loss, {"tokens": 1}; the
+        others have 0 there. Not with "concat_then_split".
+      bos_stored: whether records begin with `bos_id` in the cache (`beam-pipes tokens --bos`). It is then added only to
+        the later pieces of split records. A record that does not begin as stated here fails when it is read.
       seed: packs the records in the random order of this seed, so that different ones share a row; 0 ≤ seed < 2^64. By
         default in stored order.
       reshuffle_each_iteration: repacks in each epoch of a loader, from `seed` (0 if there is none) and the number of
@@ -85,7 +93,7 @@ def pack(
     limits = _limits(records_of, sequence_length, feature)
     choice(algorithm, of=sorted((*ALGORITHMS, CONCAT)), what="algorithm", error=LoaderError)
     if overlong is None:
-        overlong = "split" if algorithm == CONCAT else "truncate"
+        overlong = "split" if algorithm == CONCAT or bos_id is not None else "truncate"
     choice(overlong, of=OVERLONG, what="overlong", error=LoaderError)
     if max_segments is not None:
         max_segments = check_integer("max_segments", max_segments, 1)
@@ -105,23 +113,33 @@ def pack(
                 f"the records: best_fit or {CONCAT}, got {algorithm!r}"
             )
         seed = 0 if seed is None else seed
-    if algorithm == CONCAT and (overlong != "split" or max_segments is not None or segment_multiple != 1):
-        counted = f"max_segments={max_segments}" if max_segments is not None else f"segment_multiple={segment_multiple}"
-        given = f"overlong={overlong!r}" if overlong != "split" else counted
+    bos_ids = _bos_ids(records_of, limits, bos_id, bos_stored)
+    if algorithm == CONCAT:
+        given = {
+            f"overlong={overlong!r}": overlong != "split",
+            f"max_segments={max_segments}": max_segments is not None,
+            f"segment_multiple={segment_multiple}": segment_multiple != 1,
+            f"bos_id={bos_id!r}": bos_id is not None,
+        }
+        for option, is_given in given.items():
+            if is_given:
+                raise LoaderError(
+                    f"algorithm={CONCAT!r} cuts records wherever a row ends, and takes no {option}. Leave it out, or "
+                    f"pack whole records with one of: {', '.join(sorted(ALGORITHMS))}"
+                )
+    if len(limits) > 1 and algorithm != "best_fit":
         raise LoaderError(
-            f"algorithm={CONCAT!r} cuts records wherever a row ends, and takes no {given}. Leave it out, or pack whole "
-            f"records with one of: {', '.join(sorted(ALGORITHMS))}"
+            f"rows of several features ({', '.join(limits)}) are packed with algorithm='best_fit', got {algorithm!r}"
         )
-    if len(limits) > 1 and (algorithm != "best_fit" or overlong == "split"):
-        raise LoaderError(
-            f"rows of several features ({', '.join(limits)}) are packed with algorithm='best_fit' and without "
-            f"overlong='split', got algorithm={algorithm!r}, overlong={overlong!r}"
-        )
+    if len(limits) > 1 and (overlong == "split" or bos_ids is not None):
+        _check_aligned(records_of, limits, "overlong='split'" if overlong == "split" else "bos_id")
     options = PackOptions(
         algorithm=algorithm,
         overlong=overlong,
         max_segments=max_segments,
         segment_multiple=segment_multiple,
+        bos_ids=bos_ids,
+        bos_stored=bos_stored,
         seed=seed,
         reshuffle_each_iteration=reshuffle_each_iteration,
     )
@@ -160,12 +178,61 @@ def _limits(split: MeasuredSplit, sequence_length: int | Mapping[str, int], feat
     return {name: int(limit) for name, limit in limits.items()}
 
 
+def _bos_ids(
+    split: MeasuredSplit, limits: Mapping[str, int], bos_id: int | Mapping[str, int] | None, bos_stored: bool
+) -> dict[str, int] | None:
+    """What begins every segment, for each feature."""
+    if bos_id is None:
+        if bos_stored:
+            raise LoaderError("bos_stored=True says that records begin with bos_id, and there is none. Pass bos_id=…")
+        return None
+    if not isinstance(bos_id, Mapping):
+        if len(limits) > 1:
+            raise LoaderError(
+                f"bos_id={bos_id} is for one feature, and these rows have {', '.join(limits)}. Name the one of tokens: "
+                f"bos_id={{{next(iter(limits))!r}: {bos_id}}}"
+            )
+        bos_id = dict.fromkeys(limits, bos_id)
+    for name in bos_id:
+        known(name, among=[*limits], what="feature", where="packed rows", error=LoaderError, feature=name)
+    found = {name: bos_id.get(name, 0) for name in limits}
+    for name, value in found.items():
+        spec = split.spec[name]
+        if spec.shape != (None,) or spec.dtype not in (*INTEGERS, *FLOATS):
+            raise LoaderError(
+                f"bos_id needs features of numbers of shape (None,), and {name!r} is {spec}", feature=name
+            )
+        if limits[name] < 2:
+            raise LoaderError(f"bos_id needs rows of 2 positions or more, got {limits[name]}", feature=name)
+        if spec.dtype in INTEGERS:
+            ends = np.iinfo(spec.dtype)
+            integer(value, what=f"bos_id of {name!r}", least=int(ends.min), most=int(ends.max), error=LoaderError)
+    return {name: int(value) for name, value in found.items()}
+
+
+def _check_aligned(split: MeasuredSplit, limits: Mapping[str, int], option: str) -> None:
+    """Raises `LoaderError` unless every record has one length in all features, and so have the rows."""
+    first, *others = limits
+    lengths = np.asarray(split.lengths(first))
+    for name in others:
+        differs = np.asarray(split.lengths(name)) != lengths
+        if differs.any() or limits[name] != limits[first]:
+            record = int(np.argmax(differs))
+            found = f"record {record} has {int(lengths[record])} and {int(split.lengths(name)[record])}"
+            raise LoaderError(
+                f"{option} cuts several features at the same places, so {first!r} and {name!r} should have equal "
+                f"lengths, and {found if differs.any() else 'their sequence lengths differ'}. Leave it out.",
+                feature=name,
+            )
+
+
 def plan_of_epoch(split: MeasuredSplit, limits: Mapping[str, int], options: PackOptions, epoch: int = 0) -> PackingPlan:
     """The plan of checked arguments, as `pack` takes them, for one epoch; only a reshuffled one depends on it."""
     algorithm, overlong, seed = options.algorithm, options.overlong, options.seed
     capacities = np.array(list(limits.values()), np.int64)
     whole = np.stack([np.asarray(split.lengths(name), np.int64) for name in limits], axis=1)
-    too_long = (whole > capacities).any(axis=1)
+    first_added = int(options.bos_ids is not None and not options.bos_stored)
+    too_long = (whole + first_added > capacities).any(axis=1)
     if overlong == "error" and too_long.any():
         record = int(np.flatnonzero(too_long)[0])
         raise LoaderError(
@@ -184,14 +251,16 @@ def plan_of_epoch(split: MeasuredSplit, limits: Mapping[str, int], options: Pack
         records, starts, lengths = kept[items], starts[:, None], lengths[:, None]
     else:
         if overlong == "split":
-            records, starts, lengths = _pieces(kept, whole[kept, 0], int(capacities[0]))
+            first, later = capacities[0] - first_added, capacities[0] - (options.bos_ids is not None)
+            records, starts, lengths = _pieces(kept, whole[kept, 0], int(first), int(later))
+            starts, lengths = (np.repeat(each, len(limits), axis=1) for each in (starts, lengths))
         else:
-            records, lengths = kept, np.minimum(whole[kept], capacities)
+            records, lengths = kept, np.minimum(whole[kept], capacities - first_added)
             starts = np.zeros_like(lengths)
-        bins = _bins(rounded_up(lengths, options.segment_multiple), capacities, algorithm, options.max_segments)
+        bins = _bins(options.taken(starts, lengths), capacities, algorithm, options.max_segments)
     num_bins = int(bins.max()) + 1 if len(bins) else 0
     order = slice(None) if algorithm == CONCAT else stable_order(bins, num_bins)  # rows one after the other
-    taken = rounded_up(lengths, options.segment_multiple)
+    taken = options.taken(starts, lengths)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(bins, minlength=num_bins)))) if num_bins else np.zeros(1)
     totals = {}
     for index, (name, limit) in enumerate(limits.items()):
@@ -203,6 +272,7 @@ def plan_of_epoch(split: MeasuredSplit, limits: Mapping[str, int], options: Pack
             tokens_out=tokens_out,
             truncated_tokens=tokens_in - tokens_out - left_out,
             dropped_tokens=left_out,
+            added_tokens=int(options.added(starts).sum()),
         )
     return PackingPlan(
         source=Identity.of_split(split),
@@ -239,12 +309,15 @@ def _bins(lengths: Int64, capacities: Int64, algorithm: str, max_segments: int |
     return vector_fit(np.concatenate([lengths, ones], axis=1), (*capacities.tolist(), max_segments))
 
 
-def _pieces(records: Int64, lengths: Int64, capacity: int) -> tuple[Int64, Int64, Int64]:
-    """Records cut every `capacity` tokens: lengths [25] by 10 → starts [0, 10, 20], lengths [10, 10, 5]."""
-    counts = -(-lengths // capacity)
-    firsts = np.cumsum(counts) - counts
-    starts = (np.arange(int(counts.sum())) - np.repeat(firsts, counts)) * capacity
-    piece_lengths = np.minimum(np.repeat(lengths, counts) - starts, capacity)
+def _pieces(records: Int64, lengths: Int64, first: int, later: int) -> tuple[Int64, Int64, Int64]:
+    """Records cut after `first` tokens, and then every `later` ones.
+
+    Lengths [25] by 10 and 10 → starts [0, 10, 20], lengths [10, 10, 5]; by 10 and 9 → [0, 10, 19] and [10, 9, 6].
+    """
+    counts = 1 + -(-np.maximum(lengths - first, 0) // later)
+    pieces = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = np.where(pieces > 0, first + (pieces - 1) * later, 0)
+    piece_lengths = np.minimum(np.repeat(lengths, counts) - starts, np.where(pieces > 0, later, first))
     return np.repeat(records, counts), starts[:, None], piece_lengths[:, None]
 
 

@@ -33,7 +33,14 @@ MAGIC = b"BPPACK01"
 _ALIGNMENT = 64
 _ARRAYS = ("bin_offsets", "records", "starts", "lengths")
 # Options with their default values: plans that do not use them leave them out, and so keep the digest that they had.
-_LATER: dict[str, Any] = {"max_segments": None, "segment_multiple": 1, "seed": None, "reshuffle_each_iteration": False}
+_LATER: dict[str, Any] = {
+    "max_segments": None,
+    "segment_multiple": 1,
+    "seed": None,
+    "reshuffle_each_iteration": False,
+    "bos_ids": None,
+    "bos_stored": False,
+}
 _DTYPES = ("|u1", "<u2", "<u4", "<u8")
 
 
@@ -47,6 +54,18 @@ class PackOptions:
     segment_multiple: int = 1
     seed: int | None = None
     reshuffle_each_iteration: bool = False
+    bos_ids: Mapping[str, int] | None = None
+    bos_stored: bool = False
+
+    def added(self, starts: Array) -> npt.NDArray[np.int64]:
+        """How many values precede each piece in its row that its record does not have there, (pieces, 1): 1 for BOS."""
+        if self.bos_ids is None:
+            return np.zeros((len(starts), 1), np.int64)
+        return ((starts[:, :1] > 0) | (not self.bos_stored)).astype(np.int64)
+
+    def taken(self, starts: Array, lengths: Array) -> npt.NDArray[np.int64]:
+        """The positions that pieces take in their rows, (pieces, features): with BOS, up to the next multiple."""
+        return rounded_up(lengths + self.added(starts), self.segment_multiple)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -56,13 +75,16 @@ class PackOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureTotals:
-    """Tokens of one feature: `tokens_in == tokens_out + truncated_tokens + dropped_tokens`."""
+    """Tokens of one feature: `tokens_in == tokens_out + truncated_tokens + dropped_tokens`; `added_tokens` are BOS that
+    rows have in addition.
+    """
 
     sequence_length: int
     tokens_in: int
     tokens_out: int
     truncated_tokens: int
     dropped_tokens: int
+    added_tokens: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,7 +140,8 @@ class PackingPlan(PackOptions):
     def waste(self) -> float:
         """The share of padding among all positions of all rows and features."""
         places = sum(totals.sequence_length for totals in self.totals.values()) * len(self)
-        return 1.0 - sum(totals.tokens_out for totals in self.totals.values()) / places if places else 0.0
+        tokens = sum(totals.tokens_out + totals.added_tokens for totals in self.totals.values())
+        return 1.0 - tokens / places if places else 0.0
 
     @property
     def truncated_tokens(self) -> int:
@@ -241,7 +264,12 @@ class PackingPlan(PackOptions):
         return {
             "source": dataclasses.asdict(self.source),
             "features": list(self.totals),
-            "totals": {name: dataclasses.asdict(totals) for name, totals in self.totals.items()},
+            "totals": {
+                name: {
+                    key: value for key, value in dataclasses.asdict(totals).items() if key != "added_tokens" or value
+                }
+                for name, totals in self.totals.items()
+            },
             "empty_records": self.empty_records,
             "dropped_records": self.dropped_records,
             "lower_bound": self.lower_bound,
@@ -278,13 +306,16 @@ def _check_entries(plan: PackingPlan) -> None:
         raise ValueError("the rows do not follow each other")
     if not isinstance(plan.source.rows, int) or (entries and int(plan.records.max()) >= plan.source.rows):
         raise ValueError(f"there are entries of records beyond the {plan.source.rows!r:.40} of the split")
+    bos = plan.bos_ids
+    if bos is not None and ([*bos] != [*plan.totals] or any(type(value) is not int for value in bos.values())):
+        raise ValueError(f"bos_ids is {bos!r:.80}")
     for column, (name, totals) in enumerate(plan.totals.items()):
         limit = totals.sequence_length
         if type(limit) is not int or not 0 < limit < 1 << 31:
             raise ValueError(f"sequence_length of {name!r:.80} is {limit!r:.40}")
         if type(plan.segment_multiple) is not int or not 0 < plan.segment_multiple <= limit:
             raise ValueError(f"segment_multiple is {plan.segment_multiple!r:.40}")
-        lengths = rounded_up(plan.lengths[:, column].astype(np.int64), plan.segment_multiple)
+        lengths = plan.taken(plan.starts, plan.lengths[:, column : column + 1].astype(np.int64))
         placed = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         taken = placed[offsets[1:].astype(np.int64)] - placed[offsets[:-1].astype(np.int64)]
         if (taken > limit).any() or (taken < 0).any():
