@@ -34,6 +34,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.testing": "is a declaration robust?",
         "beam_pipes.report": "pages about snapshots, differences of two",
         "beam_pipes.recipes": "whole declarations for usual jobs",
+        "beam_pipes.disclosure": "what a model was trained on",
         "beam_pipes.export": "snapshots in other formats",
         "beam_pipes.runners": "who runs a build",
         "beam_pipes.transforms.audio": "sound",

@@ -52,7 +52,7 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6812, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 9676, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 9809, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4200,
@@ -138,7 +138,13 @@ ROOMS: dict[str, Room] = {
         "chaos for declarations: trials of stages and builds, verdicts",
         ENGINE | SOURCES | {"analysis", "building", "beam"},
     ),
-    "export": Room(3, 886, "published snapshots in the formats of others", CACHE),
+    "export": Room(3, 975, "published snapshots in the formats of others", CACHE),
+    "disclosure": Room(
+        3,
+        735,
+        "what caches hold and a run has read, for regulators and catalogues",
+        CACHE | {"engine", "export", "loader"},
+    ),
     "report": Room(
         3,
         2394,
@@ -150,13 +156,13 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3446,
+        3483,
         "the command line",
         ENGINE
         | SOURCES
         | DECLARATIONS
         | {"analysis", "building", "loader", "beam", "on_device", "tft", "transforms", "runners"}
-        | {"export", "recipes", "report", "telemetry", "testing"},
+        | {"disclosure", "export", "recipes", "report", "telemetry", "testing"},
     ),
     "cli": Room(3, 76, "the entry point: arguments, signals, exit codes", {"commands"} | BASE),
     "__main__": Room(3, 6, "`python -m beam_pipes`", {"cli"}),

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.split import Split
+from beam_pipes.format.dtypes import Array
 from beam_pipes.publication.terms import Terms
 
 
@@ -40,6 +42,20 @@ def count_by_terms(cache: Cache) -> list[TermsCount]:
     Where no source declares anything, there is one count for each split, of `Terms()`.
     """
     return [count for split in cache.splits for count in _of_split(cache, split)]
+
+
+def terms_of_records(split: Split) -> tuple[list[Terms], Array]:
+    """The terms that the records of a split have, and (n,): for each record, the number of its terms among them.
+
+    For chosen records, those of the choice.
+    """
+    whole = split.whole
+    sizes = whole.shard_sizes
+    begins = np.cumsum(sizes) - sizes
+    filled = [whole.terms_of(begin) for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True) if size]
+    number_of = {terms: number for number, terms in enumerate(dict.fromkeys(filled))}
+    codes: Array = np.repeat([number_of[terms] for terms in filled], sizes[sizes > 0])
+    return list(number_of), codes if split.choice is None else codes[split.choice.rows]
 
 
 def _of_split(cache: Cache, split: str) -> list[TermsCount]:

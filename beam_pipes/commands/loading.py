@@ -1,4 +1,4 @@
-"""Commands about loading: `who`, `when`, `forget`, `blame` and `doctor-loader`.
+"""Commands about loading: `who`, `when`, `forget`, `blame`, `disclose` and `doctor-loader`.
 
 They query a loader made from a saved state, or from equivalent options:
 
@@ -22,6 +22,7 @@ from beam_pipes.cache import Cache, Split
 from beam_pipes.checks import choice
 from beam_pipes.commands.caches import console
 from beam_pipes.commands.options import with_groups
+from beam_pipes.disclosure import FORMATS, disclose, facts_of, facts_of_run
 from beam_pipes.engine.graph import brief
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError, LoaderError
 from beam_pipes.identity.source_code import import_user_module
@@ -286,6 +287,42 @@ def forget_command(
         return
     for line in made.lines():
         console.print(line, markup=False)
+
+
+@with_groups
+def disclose_command(
+    paths: Paths,
+    out: Annotated[Path, typer.Option("--out", help="directory to write the documents to")],
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help=f"one of: {', '.join(sorted(FORMATS))} (repeatable) [all]")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="last state of a run over these caches: also say what it has read")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="with --run: number of rows in a global batch")
+    ] = None,
+    last: Annotated[str, typer.Option("--last", help="with --run: drop, pad or partial last batches")] = "drop",
+    plan: Annotated[list[Path] | None, typer.Option("--plan", help="with --run: packing plan, one per source")] = None,
+    where: Annotated[list[str] | None, typer.Option("--where", help="with --run: condition, one per cache")] = None,
+) -> None:
+    """Write what caches hold, where it came from and what a run has read, for regulators and catalogues.
+
+    What only people know is left to be completed, and listed. The same caches give the same files.
+
+    Example: beam-pipes disclose .demo/python_source --out disclosure
+
+    Example: beam-pipes disclose books web --run state.json --batch-size 256 --format eu --out disclosure
+    """
+    if run is None:
+        facts = facts_of([Cache.open(path) for path in paths])
+    elif batch_size is None:
+        raise LoaderError("--run needs the --batch-size of the run: a state does not hold it.")
+    else:
+        reading = Reading(last=last, plan=plan, where=where)
+        facts = facts_of_run(make_loader(paths, reading, Run(state=run), batch_size=batch_size))
+    for path in disclose(facts, out, formats=formats or list(FORMATS)):
+        console.print(path, markup=False)
 
 
 def _checkpoints(given: str | None, loader: Loader) -> dict[int, str]:

@@ -17,7 +17,8 @@ import numpy as np
 from beam_pipes.cache.reader import Cache
 from beam_pipes.checks import choice
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
-from beam_pipes.export.tables import rows_of_files, write_croissant, write_parquet
+from beam_pipes.export.croissant import write_croissant
+from beam_pipes.export.tables import rows_of_files, write_parquet
 from beam_pipes.export.tfds import write_tfds
 from beam_pipes.export.training_formats import write_arrayrecord, write_mds, write_megatron, write_webdataset
 from beam_pipes.format.codec import ExampleCodec

@@ -113,7 +113,7 @@ def rows_of_step(run: Run, step: int) -> Iterator[tuple[int, int, int, list[int 
     places = stream.locate(steps.epoch, steps.position + np.arange(steps.rows))
     sources, rows = stream.rows_at(places)
     for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
-        segments, row, records = _records_of(stream.sources[source], row)
+        segments, row, records = records_of_row(stream.sources[source], row)
         yield place, source, row, segments, records
 
 
@@ -236,7 +236,7 @@ def _record_in_words(
     split = split_of(rows)
     if isinstance(rows, WindowRows):
         row = int(rows.stand_ins(np.array([row]))[0])
-    _, row, records = _records_of(rows, row)
+    _, row, records = records_of_row(rows, row)
     record = int(_failing_record(rows, records))
     facts: dict[str, object] = {"split": str(split.name), "record": record}
     parts = []
@@ -290,7 +290,7 @@ def split_of(rows: Rows) -> StoredSplit:
     return stored_split(rows.split)
 
 
-def _records_of(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
+def records_of_row(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
     """The segments of a row, its number within its epoch, and the records that it consists of.
 
     Rows that are redrawn in each epoch are counted on from epoch to epoch.

@@ -27,6 +27,7 @@ from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.options import LoaderOptions, check_batch_size
 from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
+from beam_pipes.loader.reads import SourceReads, times_read
 from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
 from beam_pipes.loader.state import LoaderState, StateDict, Stateful
@@ -307,6 +308,15 @@ class Loader(Stateful):
         loader.when_record("plays/hamlet.txt@0", epochs=2)  →  [RowPlace(epoch=0, step=17, …), RowPlace(epoch=1, …)]
         """
         return places_of(self._run, record_id, first_epoch=first_epoch, epochs=epochs, last_step=last_step)
+
+    def times_read(self) -> list[SourceReads]:
+        """For each source, how often the run has read each of its records so far: `split`, `rows`, `times`.
+
+            [books] = Loader("books/train", batch_size=4).times_read();  books.times  →  array([0, 0, …])
+
+        Computed from the order, over all hosts, up to the cursor: restore a state to ask about its run.
+        """
+        return times_read(self._run, self._cursor)
 
     @property
     def first_known_step(self) -> int:

@@ -363,6 +363,11 @@ class MixtureStream(Stream):
         """Rows that each source has given in the first `position` rows of an epoch."""
         return self._schedule(epoch).counts_at(position)
 
+    def rows_given(self, epoch: int, source: int, ordinals: Indices) -> Indices:
+        """The rows of a source that it gives as number `ordinals` of an epoch, all of one pass over it."""
+        size = self._sizes[source]
+        return self._orders[source].records(epoch + int(ordinals[0]) // size, ordinals % size)
+
     def _schedule(self, epoch: int) -> MixtureSchedule:
         return self._schedules(self.segment(epoch))
 
