@@ -169,10 +169,11 @@ class OrderedPrefetcher(Generic[Task, Result]):
     def __next__(self) -> Result:
         shared = self._shared
         waiting: Waiting | None = None
+        at_work = True
         while (delivered := shared.deliver()) is None:
             if shared.ended:
                 raise StopIteration
-            if not any(thread.is_alive() for thread in self._threads):
+            if not at_work:  # before that look: threads that end have left their results
                 raise LoaderError(
                     "the prefetching threads are gone without having ended or failed; was this process forked "
                     "while it was prefetching? Make the iterator in the process that uses it."
@@ -180,6 +181,7 @@ class OrderedPrefetcher(Generic[Task, Result]):
             waiting = waiting or Waiting(self._who_is_late)
             if not shared.news.acquire(timeout=LOOK_SECS):
                 waiting.look()
+            at_work = any(thread.is_alive() for thread in self._threads)
         result, error = delivered
         if isinstance(error, StopIteration):
             self.close()

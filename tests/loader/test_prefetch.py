@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 
+from beam_pipes.loader import prefetch
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 
 OLDER: set[threading.Thread] = set()
@@ -106,6 +107,27 @@ def test_results_are_had_while_the_next_task_is_being_made():
     assert list(prefetcher) == []
 
 
+def test_threads_that_end_while_the_consumer_looks_have_left_their_results(monkeypatch):
+    monkeypatch.setattr(prefetch, "LOOK_SECS", 0.01)
+    looked = threading.Event()
+    prefetcher = OrderedPrefetcher(lambda number: looked.wait() and number, iter(range(3)), workers=2, depth=4)
+
+    class EndsWhenAsked:
+        """In the place of a thread: all work is done between a look for results and the answer."""
+
+        def join(self, secs):
+            pass
+
+        def is_alive(self):
+            looked.set()
+            for thread in threads:
+                thread.join()
+            return False
+
+    threads, prefetcher._threads = prefetcher._threads, [EndsWhenAsked()]
+    assert list(prefetcher) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_function_that_raises_stop_iteration_does_not_end_the_iteration_silently(workers):
     prefetcher = OrderedPrefetcher(next, iter([iter("a"), iter(""), iter("b")]), workers=workers, depth=2)
@@ -171,6 +193,7 @@ def test_close_and_garbage_collection_end_the_threads():
 # A thread inside compiled code, when the interpreter is gone, aborts the process: exit code 134, not the own one.
 _LEAVES_ITS_LOOP = """
 import itertools, sys, time
+from beam_pipes.loader import prefetch
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 
 def slowly(number):
@@ -204,6 +227,7 @@ def test_closing_from_another_thread_wakes_a_waiting_consumer():
 _FRESH_PAGES = """
 import resource
 import numpy as np
+from beam_pipes.loader import prefetch
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 
 def batch(number):
