@@ -28,7 +28,8 @@ class FakeDevice:
     """`DeviceCopies` of a device that does not exist. `made` turns device memory into an array of a framework.
 
     `most_under_way` is the largest number of elements that were begun and not yet received at one time; `begun_here`
-    counts those that the consumer's thread began; the copy number `fails_at` raises.
+    counts those that the consumer's thread began, `made_count` those whose copy has ended; the copy number `fails_at`
+    raises.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class FakeDevice:
         self._engine = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="fake-device")
         self._lock = threading.Lock()
         self._order: collections.deque[int] = collections.deque()
-        self.begun = self.begun_here = self.received_count = self.most_under_way = self.bytes = 0
+        self.begun = self.begun_here = self.made_count = self.received_count = self.most_under_way = self.bytes = 0
 
     def copy(self, host: Any, *, here: bool) -> Any:
         """Starts a copy; the engine makes it after those before it."""
@@ -63,7 +64,9 @@ class FakeDevice:
 
     def _copied(self, host: Any) -> Any:
         time.sleep(self._copy_secs)
-        return map_leaves(self._copied_leaf, host)
+        made = map_leaves(self._copied_leaf, host)
+        self.made_count += 1
+        return made
 
     def _copied_leaf(self, leaf: Any, _: str) -> Array:
         array = np.asarray(leaf)

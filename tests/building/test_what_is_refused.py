@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from beam_pipes import Loader, build, declare, drop, stage
 from beam_pipes.building import plan
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.progress import every
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import DeclarationError, EmptySplitError, LoaderError, SpecError, TooManyDeadLettersError
 from beam_pipes.sources import JSONLines, TextLines
@@ -204,16 +207,23 @@ def test_inferring_features_says_where_it_is_when_it_takes_long(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def asleep(line: str) -> dict[str, object]:
-        time.sleep(1.0 if line == "line 0" else 0)
+        deadline = time.monotonic() + 60
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.01)
         return {"text": line}
 
-    monkeypatch.setattr(plan, "SLOW_SECS", 0.3)
+    def noting(secs: float, look: Callable[[], None], *, name: str) -> contextlib.AbstractContextManager[None]:
+        return every(secs, lambda: said.append(look()), name=name)
+
+    said: list[None] = []
+    monkeypatch.setattr(plan, "SLOW_SECS", 0.05)
+    monkeypatch.setattr(plan, "every", noting)
 
     build(made_by(asleep, text), to=tmp_path / "cache", workers=1)
 
-    said = capfd.readouterr().err
+    told = capfd.readouterr().err
     assert re.search(
         r"beam-pipes: inferring features from the first records of declaration 'job' has taken \d+ s, and is at "
         r"test_what_is_refused\.py, line \d+\. Limits of records do not apply to it: declare features=\.\.\. to build ",
-        said,
+        told,
     )

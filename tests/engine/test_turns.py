@@ -219,7 +219,7 @@ def test_what_direct_calls_leave_belongs_to_their_thread() -> None:
 
         def transform(self, text: str) -> list[str]:
             self._set_stats([Counter(text, 1)])
-            both.wait(timeout=10)
+            both.wait(timeout=60)
             return self.drop(text)
 
     both, split = threading.Barrier(2), Split()
@@ -238,9 +238,7 @@ def test_a_class_says_that_threads_may_run_it_at_once() -> None:
         input_type = output_type = str
 
         def transform(self, text: str) -> list[str]:
-            at_once.append(len(running.add(text) or running))
-            other.wait(0.05)
-            running.discard(text)
+            meet(text)
             return [text]
 
     class AtOnce(Alone):
@@ -248,17 +246,22 @@ def test_a_class_says_that_threads_may_run_it_at_once() -> None:
 
     class Tables:
         def look(self, text: str) -> str:
-            at_once.append(len(running.add(text) or running))
-            other.wait(0.05)
-            running.discard(text)
+            meet(text)
             return text
 
     from beam_pipes.typed import load_pipeline
 
-    other = threading.Event()
+    def meet(text: str) -> None:
+        at_once.append(len(running.add(text) or running))
+        if at_once[-1] == 2:
+            both.set()
+        both.wait(60 if most == 2 else 0.05)
+        running.discard(text)
+
     for each, most in ((Alone(), 1), (AtOnce(), 2), (stage(Tables().look), 1)):
         running: Any = set()
         at_once: list[int] = []
+        both = threading.Event()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda text, each=each: load_pipeline(each, [text]), ["a", "b"]))
         assert max(at_once) == most, each
@@ -277,14 +280,14 @@ def test_turns_end_with_their_stages_and_are_free_in_a_forked_process() -> None:
     def hold() -> None:
         with taken.lock:
             entered.set()
-            done.wait(10)
+            done.wait(60)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    entered.wait(10)
+    entered.wait(60)
     child = os.fork()
     if child == 0:  # pragma: no cover
-        os._exit(0 if turn_of(job_of).lock.acquire(timeout=5) else 1)
+        os._exit(0 if turn_of(job_of).lock.acquire(timeout=60) else 1)
     assert os.waitpid(child, 0)[1] == 0
     done.set()
     thread.join()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from waiting import eventually
 
 from beam_pipes import Cache, Loader, write_cache
 from beam_pipes.building.leftovers import collect
@@ -47,10 +48,7 @@ def leases_in(path: Path) -> list[Path]:
 
 
 def wait_for(path: Path, count: int) -> list[Path]:
-    deadline = time.monotonic() + 20
-    while len(leases_in(path)) != count:
-        assert time.monotonic() < deadline, leases_in(path)
-        time.sleep(0.01)
+    eventually(lambda: len(leases_in(path)) == count)
     return leases_in(path)
 
 

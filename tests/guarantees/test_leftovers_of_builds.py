@@ -120,7 +120,7 @@ def test_a_worker_whose_parent_hangs_up_in_the_middle_ends_without_a_word(capfd:
 
     worker.connection.close()  # and not the lifeline, which would end it at once
 
-    assert worker.process.wait(timeout=20) == 0
+    assert worker.process.wait(timeout=60) == 0
     assert capfd.readouterr().err == ""
     worker.close()
 

@@ -3,6 +3,7 @@ named."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -15,13 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import eventually
 
-from beam_pipes.loader import prefetch
 from beam_pipes.loader import prefetch as waiting
 from beam_pipes.loader.prefetch import OrderedPrefetcher, Waiting, join_saying_who
 from beam_pipes.map_style import DataLoader, Dataset
 from beam_pipes.map_style import workers as processes
-from beam_pipes.map_style import workers as threads
 from beam_pipes.on_device.ahead import read_ahead
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
@@ -100,58 +100,76 @@ def test_a_wait_says_who_is_late_each_time_that_as_much_has_passed() -> None:
     assert told == ["beam-pipes: nothing has come for 0 s; worker 3 is at examples [7]."] * 2
 
 
+@dataclasses.dataclass
+class Said:
+    """What was said of waits, and a file that is there once example 2 was named: whoever is late may go on then."""
+
+    file: Path
+    lines: list[str] = dataclasses.field(default_factory=list)
+
+    def __call__(self, line: str) -> None:
+        self.lines.append(line)
+        if "[2]" in line:
+            self.file.touch()
+
+
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
+    said = Said(tmp_path / "said")
+    monkeypatch.setattr(waiting, "_print", said)
     monkeypatch.setattr(waiting, "LATE_SECS", 0.01)
-    for module in (waiting, prefetch, processes, threads):
+    for module in (waiting, processes):
         monkeypatch.setattr(module, "LOOK_SECS", 0.05)
+    return said
 
 
-def test_a_thread_of_the_native_loader_that_is_late_is_named_with_its_place(
-    impatient: None, capfd: pytest.CaptureFixture[str]
-) -> None:
-    released = threading.Event()
-    threading.Timer(0.8, released.set).start()
+def test_waits_are_reported_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    Waiting(lambda: "worker 3 is late", late_secs=0.0).look()
 
-    assert list(OrderedPrefetcher(lambda _: released.wait(20), iter([1]), workers=1, depth=1)) == [True]
+    assert capfd.readouterr().err == "beam-pipes: nothing has come for 0 s; worker 3 is late.\n"
 
-    line = capfd.readouterr().err.splitlines()[0]
+
+def test_a_thread_of_the_native_loader_that_is_late_is_named_with_its_place(said: Said) -> None:
+    assert list(OrderedPrefetcher(lambda _: eventually(lambda: said.lines), iter([1]), workers=1, depth=1)) == [None]
+
+    line = said.lines[0]
     assert line.startswith("beam-pipes: nothing has come for ")
-    assert "; thread beam_pipes-prefetch-0 is at threading.py, line " in line
+    assert "; thread beam_pipes-prefetch-0 is at " in line and ".py, line " in line
 
 
-def test_a_prefetching_thread_that_is_late_is_named_with_its_place(
-    impatient: None, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prefetching_thread_that_is_late_is_named_with_its_place(said: Said) -> None:
     def slow() -> Iterator[int]:
-        time.sleep(0.8)
+        while not said.lines:
+            time.sleep(0.01)
         yield 1
 
     assert list(read_ahead(abs, slow(), 1, name="host")) == [1]
-    assert "; thread beam-pipes-host-0 is at test_leftovers_of_loading.py, line " in capfd.readouterr().err
+    assert "; thread beam-pipes-host-0 is at test_leftovers_of_loading.py, line " in said.lines[0]
 
 
-def test_a_thread_that_was_asked_to_end_and_does_not_is_named(
-    impatient: None, capfd: pytest.CaptureFixture[str]
-) -> None:
-    thread = threading.Thread(target=time.sleep, args=(0.8,), name="sleeper")
+def test_a_thread_that_was_asked_to_end_and_does_not_is_named(said: Said) -> None:
+    thread = threading.Thread(target=eventually, args=(lambda: said.lines,), name="sleeper")
     thread.start()
 
     join_saying_who(thread)
 
     assert not thread.is_alive()
-    assert "thread sleeper is at threading.py, line " in capfd.readouterr().err
+    assert "thread sleeper is at " in said.lines[0] and ".py, line " in said.lines[0]
 
 
 class Slow(Dataset):
-    """Takes its time over example 2."""
+    """Is at example 2 until a file is there; another one says that it is."""
+
+    def __init__(self, until: Path) -> None:
+        self.until, self.begun = until, until.with_name("begun")
 
     def __len__(self) -> int:
         return 4
 
     def get_example(self, index: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         if index == 2:
-            time.sleep(0.8)
+            self.begun.touch()
+            eventually(self.until.exists)
         return np.arange(index)
 
 
@@ -163,24 +181,23 @@ class Slow(Dataset):
     ],
 )
 def test_a_late_worker_of_the_map_style_loader_is_named_with_its_examples(
-    worker_type: str, words: str, impatient: None, capfd: pytest.CaptureFixture[str]
+    worker_type: str, words: str, said: Said
 ) -> None:
-    with DataLoader(Slow(), num_workers=1, worker_type=worker_type, prefetch=1, collate_fn=len) as loader:
+    with DataLoader(Slow(said.file), num_workers=1, worker_type=worker_type, prefetch=1, collate_fn=len) as loader:
         assert list(loader) == [1, 1, 1, 1]
 
-    assert words in capfd.readouterr().err
+    assert any(words in line for line in said.lines)
 
 
-def test_closing_a_loader_whose_thread_is_busy_names_the_examples(
-    impatient: None, capfd: pytest.CaptureFixture[str]
-) -> None:
-    batches = iter(DataLoader(Slow(), num_workers=1, prefetch=3, collate_fn=len))
+def test_closing_a_loader_whose_thread_is_busy_names_the_examples(said: Said) -> None:
+    slow = Slow(said.file)
+    batches = iter(DataLoader(slow, num_workers=1, prefetch=3, collate_fn=len))
     next(batches)
-    time.sleep(0.1)
+    eventually(slow.begun.exists)
 
     batches.close()  # type: ignore[attr-defined]
 
-    assert "a thread of the loader that was closed is still at one of the examples [2]." in capfd.readouterr().err
+    assert "a thread of the loader that was closed is still at one of the examples [2]." in said.lines[0]
 
 
 def interrupt_at(event: int) -> tuple[bool, str]:

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_caches import DOCUMENTS
 from reference_loader import epoch_rows
+from waiting import eventually
 
 from beam_pipes import Loader, build, stage
 from beam_pipes.building.care.takedown import take_down
@@ -591,6 +592,10 @@ def test_a_removed_snapshot_is_known_by_its_shards(tmp_path: Path, grown: Any, r
     whole = ids_of(loader_at(grown[1], loader.state_dict()))
     ids_of(loader, 5)
     later = loader.state_dict()
+    # The thread that writes leases knows of the state, perhaps not of the end of the reader below.
+    eventually(
+        lambda: any(b'"stays": true' in each.read_bytes() for each in (tmp_path / "cache").glob("leases/*.json"))
+    )
     collect(tmp_path / "cache", keep=0)
     assert not (tmp_path / "cache" / "removed").exists()  # somebody reads it
     grown[0].close()

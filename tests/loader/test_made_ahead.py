@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from beam_pipes.loader import prefetch
 from beam_pipes.loader.prefetch import QUICK_SECS, MadeAhead
 
 
@@ -39,15 +40,20 @@ def test_slow_batches_are_made_by_threads_to_the_end() -> None:
     assert all(maker.ahead.values()) and not ahead.is_quick
 
 
-def test_quick_batches_are_made_when_they_are_asked_for_after_a_while() -> None:
+def test_quick_batches_are_made_when_they_are_asked_for_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "QUICK_SECS", 60.0)  # however busy the machine is
     maker = Maker(lambda number: 0.0)
     found, ahead = given(maker, 2000)
     assert found == list(range(2000)) and sorted(maker.made) == found
     assert maker.ahead[0] and not maker.ahead[1999] and ahead.is_quick
 
 
-def test_threads_come_back_where_batches_become_slow() -> None:
-    maker = Maker(lambda number: 0.0 if number < 1000 else 10 * QUICK_SECS)
+def test_threads_come_back_where_batches_become_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def secs_of(number: int) -> float:
+        monkeypatch.setattr(prefetch, "QUICK_SECS", 60.0 if number < 1000 else -1.0)
+        return 0.0
+
+    maker = Maker(secs_of)
     found, ahead = given(maker, 1100)
     assert found == list(range(1100)) and sorted(maker.made) == found
     assert not maker.ahead[999] and maker.ahead[1099] and not ahead.is_quick

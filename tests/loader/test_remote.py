@@ -14,6 +14,7 @@ import google_crc32c
 import numpy as np
 import pytest
 from loader_caches import DOCUMENTS, documents, write_split
+from waiting import eventually
 
 from beam_pipes.cache import LocalStorage, local_copies
 from beam_pipes.cache.local_copies import ShardStore
@@ -136,9 +137,7 @@ def test_the_next_window_arrives_while_the_present_one_is_read(far, tmp_path):
     loader = Loader(remote, batch_size=5, shuffle=BlockShuffle(window=3))
 
     next(iter(loader))
-    deadline = time.monotonic() + 10
-    while len(storage.reads) < 12 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: len(storage.reads) >= 12)
 
     assert len([name for name in storage.reads if not name.endswith(".index")]) == 6
 

@@ -346,7 +346,7 @@ def test_leaving_an_iteration_closes_the_generator():
         break
     gc.collect()
 
-    assert closed.wait(5)
+    assert closed.wait(60)
 
 
 @pytest.mark.parametrize("n_samples", [None, 57])

@@ -32,7 +32,7 @@ def staged(items, size: int, *, name: str = "prefetch") -> OrderedPrefetcher:
     return read_ahead(lambda item: item, items, size, name=name)
 
 
-def wait_for(condition, seconds: float = 5.0) -> bool:
+def wait_for(condition, seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from waiting import eventually
 
 from beam_pipes.loader import Loader
 from beam_pipes.on_device import DataLoader, JaxDataLoader, TorchDataLoader, ahead
@@ -111,13 +112,14 @@ def test_it_is_no_further_ahead_than_asked_for(framework: str, is_quick: bool, m
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
 def test_copies_overlap_with_the_work_of_the_consumer(split: Any, framework: str) -> None:
-    secs, count = 0.01, ROWS // 4
-    _, loader = fed(framework, batches(split), copy_secs=secs)
-    began = time.perf_counter()
-    for _ in loader:
-        time.sleep(secs)
+    count = ROWS // 4
+    fake, loader = fed(framework, batches(split), copy_secs=0.01)
+    for number, _ in enumerate(loader):
+        # While the consumer works on this one, the copy of the next one is made; the first comes at once, alone.
+        needed = min(number + 2, count) if number else 1
+        eventually(lambda needed=needed: fake.made_count >= needed)
 
-    assert time.perf_counter() - began < 1.6 * secs * count  # one after the other: 2.0
+    assert fake.made_count == count
 
 
 @frameworks
@@ -152,13 +154,14 @@ def test_states_count_what_was_received_and_not_what_was_copied(split: Any, fram
 def test_quick_elements_are_made_by_the_consumer_slow_ones_by_threads_and_quick_ones_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ahead, "DIRECT_SECS", 0.01)
-    secs = [0.0] * 40 + [0.03] * 10 + [0.0] * 100
-    made_here: list[bool] = []
+    count, made_here = 150, list[bool]()
 
     def source() -> Iterator[dict[str, np.ndarray]]:
-        for number, each in enumerate(secs):
-            time.sleep(each)
+        for number in range(count):
+            # Whatever the machine does meanwhile, those from 40 to 49 are slow, and all others quick.
+            limit = -1.0 if 40 <= number < 50 else 60.0
+            for name in ("DIRECT_SECS", "_PATIENCE_SECS"):
+                monkeypatch.setattr(ahead, name, limit)
             yield {"x": np.full(3, number, np.int32)}
 
     class Copies(PlainCopies):
@@ -168,7 +171,7 @@ def test_quick_elements_are_made_by_the_consumer_slow_ones_by_threads_and_quick_
 
     loader = TorchDataLoader(source()).prefetch_to_devices(2, copies=Copies(lambda host: host))
 
-    assert [int(batch["x"][0]) for batch in loader] == list(range(len(secs)))
+    assert [int(batch["x"][0]) for batch in loader] == list(range(count))
     assert made_here[:40] == [True] * 40
     assert not any(made_here[46:50])
     assert all(made_here[-5:])

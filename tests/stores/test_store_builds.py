@@ -7,13 +7,13 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
 from fault_proxy import FaultProxy, at_random
 from object_stores import check_names
+from waiting import eventually
 
 from beam_pipes import FeatureSpec, Loader, add_column, stage, with_columns, write_cache
 from beam_pipes.building.leftovers import collect
@@ -129,13 +129,6 @@ def test_inputs_give_the_records_of_local_files(tmp_path, bucket, store, monkeyp
 
 def test_names_of_objects_are_names_before_they_are_globs(bucket):
     check_names(bucket)
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_reader_has_a_lease_which_costs_one_request_and_none_for_a_batch(tmp_path, bucket, store, monkeypatch):

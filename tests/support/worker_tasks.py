@@ -12,7 +12,7 @@ from typing import Any
 
 def tell_until_it_fails(send: Callable[[Any], None]) -> None:
     """Sends something repeatedly; ends in the error of a closed connection."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         send(("tell", (1, 0, 0)))
         time.sleep(0.01)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
-import time
 from multiprocessing import active_children, popen_spawn_posix, resource_tracker
 from types import FrameType
 
@@ -78,16 +78,25 @@ def test_nothing_is_left_wherever_it_comes() -> None:
 
 
 def test_it_is_answered_after_the_block_whichever_thread_it_reaches() -> None:
-    steps = []
-    other = threading.Thread(target=time.sleep, args=(0.5,))
+    steps, ended = [], threading.Event()
+    other = threading.Thread(target=ended.wait, args=(60,))
     other.start()
-    with pytest.raises(KeyboardInterrupt), interrupts_held_back():
-        with interrupts_held_back():
-            signal.pthread_kill(other.ident, signal.SIGINT)  # type: ignore[arg-type]
-            time.sleep(0.1)
-            steps.append("inner")
-        steps.append("outer")
+    arrived, told = socket.socketpair()
+    told.setblocking(False)
+    before = signal.set_wakeup_fd(told.fileno())
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupts_held_back():
+            with interrupts_held_back():
+                signal.pthread_kill(other.ident, signal.SIGINT)  # type: ignore[arg-type]
+                assert arrived.recv(1) == bytes([signal.SIGINT])
+                steps.append("inner")
+            steps.append("outer")
+    finally:
+        signal.set_wakeup_fd(before)
+        ended.set()
     other.join()
+    arrived.close()
+    told.close()
 
     assert steps == ["inner", "outer"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -248,7 +248,7 @@ def test_an_index_outside_the_dataset_is_named():
 
 
 def test_threads_read_several_batches_at_a_time_and_are_joined():
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=60)
 
     class Meeting(Numbers):
         def get_example(self, index):
@@ -273,7 +273,7 @@ def test_threads_end_when_an_iterator_is_left():
     iterator.close()
 
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("map-style-loader")]
-    assert len(read) < 400
+    assert len(read) < 10_000
 
 
 @pytest.mark.parametrize(("num_workers", "worker_type"), [(0, "thread"), (2, "thread"), (1, "process")])

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import loader_datasets
 import numpy as np
 import pytest
 from loader_datasets import Exiting, Numbers, Raising, Refusing, Sleeping, Unopenable, Unsendable, WhoAmI
+from waiting import eventually
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
 from beam_pipes.map_style import DataLoader
@@ -161,13 +161,9 @@ def test_a_killed_worker_is_an_error():
 
 def test_a_worker_that_hangs_is_an_error_after_the_timeout():
     loader = DataLoader(Sleeping(6), sampler=[5], num_workers=1, worker_type="process", timeout=0.5)
-    start = time.monotonic()
-
     words = r"^worker process 0 \(pid \d+\) gave no batch within timeout=0.5 s; it is at examples \[5\]$"
     with pytest.raises(LoaderWorkerError, match=words):
         list(loader)
-
-    assert time.monotonic() - start < 30
 
 
 SCRIPT = """
@@ -202,10 +198,7 @@ def test_no_worker_outlives_its_script(tmp_path, end):
 
     pids = [int(word) for word in done.stdout.split()]
     assert 2 == len(pids), done.stderr
-    deadline = time.monotonic() + 10
-    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(alive(pid) for pid in pids)
+    eventually(lambda: not any(alive(pid) for pid in pids))
 
 
 def test_a_script_without_a_guard_is_told_so(tmp_path):
