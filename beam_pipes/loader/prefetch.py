@@ -9,8 +9,7 @@ computed; closing it, dropping it and reaching the end all end its threads.
 `MadeAhead` uses it where results take long enough, and makes quick ones on request.
 
 With `Waiting`, no wait is silent: each wakes up to check that the other side is alive, and after five minutes prints to
-standard error what it waits for. The user decides whether a wait is too long, because a batch may legitimately take
-minutes; but finding out what it waits for should not take a debugger.
+standard error what it waits for. The user decides whether that is too long: a batch may legitimately take minutes.
 
 Loaders return a `SharedIterator`: a generator that several threads may share.
 """
@@ -201,9 +200,7 @@ class OrderedPrefetcher(Generic[Task, Result]):
         self._shared.stop()
         if self._upstream is not None:
             self._upstream.close(most_secs=most_secs)
-        for thread in self._threads:
-            if thread is threading.current_thread():
-                continue
+        for thread in set(self._threads) - {threading.current_thread()}:
             if most_secs is None:
                 join_saying_who(thread, who=self._who_is_late if self._describe is not None else None)
             else:
