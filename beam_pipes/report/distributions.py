@@ -251,10 +251,10 @@ def _spread(values: np.ndarray, row: int) -> np.ndarray:
     return values[places.astype(np.int64)]
 
 
-def spread_rows(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+def spread_rows(sizes: npt.NDArray[np.int64], count: int, *, shards: int = _SAMPLED_SHARDS) -> npt.NDArray[np.int64]:
     """Rows of up to 8 shards that are spread evenly over the split, and evenly within them: few files are opened."""
     starts, filled = np.cumsum(sizes) - sizes, np.flatnonzero(sizes)
-    chosen = filled[np.linspace(0, len(filled) - 1, min(_SAMPLED_SHARDS, len(filled)), dtype=np.int64)]
+    chosen = filled[np.linspace(0, len(filled) - 1, min(shards, len(filled)), dtype=np.int64)]
     each = -(-count // len(chosen))
     rows = [starts[at] + np.linspace(0, sizes[at] - 1, min(each, int(sizes[at])), dtype=np.int64) for at in chosen]
     return np.concatenate(rows)

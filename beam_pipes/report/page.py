@@ -21,6 +21,7 @@ from beam_pipes.errors import BeamPipesError, CacheNotFoundError
 from beam_pipes.loader import Loader
 from beam_pipes.publication.manifest import FILE_NAME
 from beam_pipes.publication.publish import REPORT as REPORT
+from beam_pipes.report.balance import class_counts, noticed
 from beam_pipes.report.difference import difference_to_previous
 from beam_pipes.report.distributions import (
     SAMPLED_RECORDS,
@@ -162,7 +163,14 @@ def report_html(
     if facts["media"] and len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
         html = render(TEMPLATE, {**facts, "media": {}})
     if len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
-        empty: dict[str, object] = {"examples": {}, "statistics": [], "values": [], "languages": [], "media": {}}
+        empty: dict[str, object] = {
+            "examples": {},
+            "statistics": [],
+            "values": [],
+            "languages": [],
+            "media": {},
+            "noticed": [],
+        }
         html = render(TEMPLATE, {**facts, **empty, "cut": True})
     return html
 
@@ -171,6 +179,7 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
     account = Account.from_json(cache.manifest.accounting) if cache.manifest.accounting else Account()
     graph = stage_graph(account, read_fingerprint(cache.directory))
     statistics = account.statistics()
+    balance = [] if is_remote(cache.path) else class_counts(cache)
     return {
         "cut": False,
         "cache": cache,
@@ -185,6 +194,8 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
         "num_statistics": len(statistics),
         # From an object store, whole shards would be fetched for a few records each.
         "values": None if is_remote(cache.path) else _values(cache),
+        "balance": balance,
+        "noticed": [] if is_remote(cache.path) else list(noticed(cache, balance)),
         "by_terms": count_by_terms(cache) if cache.manifest.sources else [],
         "lengths": _lengths(cache),
         "media": {} if is_remote(cache.path) else _media(cache),

@@ -28,6 +28,7 @@ from beam_pipes.commands.build import show_report
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.report import diff_caches, report_html, write_report
+from beam_pipes.report.balance import class_counts
 from beam_pipes.report.distributions import (
     Drift,
     chi_squared_95,
@@ -526,3 +527,33 @@ def test_waves_play_if_a_stage_has_a_sample_rate(tmp_path: Path, dtype: str, rat
     if dtype == "int16":
         np.testing.assert_array_equal(played, wave[:64_000])
     assert media_of(Cache.open(tmp_path / "c"), "train", sample_rate=None) == []
+
+
+def test_the_page_has_classes_and_points_out_what_is_empty_or_always_the_same(tmp_path: Path) -> None:
+    features = {
+        "label": FeatureSpec("int64", classes=("cat", "dog", "emu")),
+        "text": FeatureSpec("str"),
+        "lang": FeatureSpec("str"),
+        "gap": FeatureSpec("float32"),
+        "tokens": FeatureSpec("int32", shape=(None,)),
+    }
+    rows = [
+        {"label": int(n % 20 == 0), "text": "" if n < 6 else f"t{n}", "lang": "en", "gap": np.nan, "tokens": []}
+        for n in range(60)
+    ]
+    eval_rows = [{**row, "label": n % 3, "lang": f"l{n}", "tokens": [n], "gap": n} for n, row in enumerate(rows[6:])]
+    cache = write_cache(tmp_path / "cache", {"train": rows, "eval": eval_rows}, features=features, num_shards=2)
+
+    page = Page(report_html(cache))
+
+    assert {text for text in page.text_of("li") if text.startswith(("train:", "eval:"))} == {
+        "train: no record has the label 'emu'.",
+        "train: label 'cat' has 57 records, 'dog' has 3.",
+        "train: text is empty in 6 of 60 records.",
+        "train: tokens is empty in every record.",
+        "train: lang is en in all of 60 records that are spread over the split.",
+        "train: gap is nan in all of 60 records that are spread over the split.",
+    }
+    (counts,) = class_counts(cache)
+    assert (counts.splits, counts.rows) == (("eval", "train"), [("cat", (18, 57)), ("dog", (18, 3)), ("emu", (18, 0))])
+    assert "Records by label" in page.text_of("caption") and "95.00 %" in page.text_of("td")
