@@ -359,6 +359,7 @@ def _require_records(
     raise EmptySplitError(
         f"build of {header.name!r}: {what}.{f' By stage, {by_stage}.' if by_stage else ''}"
         f"{the_first(_first_errors(header, completions))} Nothing was published; the published snapshot "
-        "stays. Repair the stage or the input; if this is what you want, declare allow_empty=True.",
+        "stays. Repair the stage or the input; if this is what you want, allow it: "
+        "--allow-empty of the command, such as table, or allow_empty=True of a declaration.",
         splits=empty,
     )

@@ -545,7 +545,7 @@ def _check_images(size: tuple[int, int] | None, *, fit: str, encode: str, qualit
     try:
         re.compile(by or "")
     except re.error as error:
-        raise DeclarationError(f"by={by!r} should be a regular expression: {error}.") from error
+        raise DeclarationError(f"by={by!r} (--by) should be a regular expression: {error}.") from error
 
 
 def _loading_images(encode: str, size: tuple[int, int] | None, features: list[str]) -> str:

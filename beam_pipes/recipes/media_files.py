@@ -102,7 +102,10 @@ def folders_of(path: str) -> list[str]:
 def at_depth(folders: list[str], class_folder: int, path: str) -> str:
     """The class of a path by the depth of its folder, from 1 at the top. Raises `TaskError` if there is none."""
     if len(folders) < class_folder:
-        raise TaskError(f"{path!r} is in {len(folders)} folders, so there is no class_folder={class_folder} in it.")
+        raise TaskError(
+            f"{path!r} is in {len(folders)} folders, so there is none with the number {class_folder} that is the class "
+            "(class_folder, --class-folder)."
+        )
     return folders[class_folder - 1]
 
 

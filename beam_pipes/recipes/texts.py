@@ -409,7 +409,8 @@ def _check(
             raise DeclarationError(f"{option} is a number of tokens, 1 or more, got {value}.")
     if min_tokens is not None and max_tokens is not None and min_tokens > max_tokens:
         raise DeclarationError(
-            f"min_tokens={min_tokens} is more than max_tokens={max_tokens}: nothing would be left. Swap them."
+            f"min_tokens={min_tokens} is more than max_tokens={max_tokens}: nothing would be left. Swap them "
+            "(--min-tokens, --max-tokens)."
         )
 
 

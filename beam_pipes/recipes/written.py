@@ -107,6 +107,7 @@ class CommonOptions(TypedDict, total=False):
         MaxBad,
         Option("how many records may fail: a count, a fraction such as 0.5, or all [a tenth]", read=limit_of),
     ]
+    allow_empty: Annotated[bool, Option("publish even if no record is left, or none of a split that has some now")]
     license: Annotated[Notes, _note("SPDX license of the data, such as CC-BY-4.0")]
     origin: Annotated[Notes, _note("URL or name of where the data come from")]
     collected: Annotated[Notes, _note("when the data were collected, such as 2024-05 or 2023-11/2024-05")]
@@ -124,6 +125,7 @@ class Common:
         seed: of the splits.
         on_error: "fail", "drop" or "dead_letter": see `Declaration`.
         max_bad: how many records may fail, see `Declaration`.
+        allow_empty: publish even if nothing is left, see `Declaration`.
         license, origin, collected, terms: what the source says of its records, see `Terms`; for several inputs with
             different ones, input → text, and `""` for all others: `{"books": "CC0-1.0", "web/*.jsonl": "CC-BY-4.0"}`.
     """
@@ -134,6 +136,7 @@ class Common:
     seed: int = 0
     on_error: str = "fail"
     max_bad: MaxBad = "tenth"
+    allow_empty: bool = False
     license: Notes = ""
     origin: Notes = ""
     collected: Notes = ""
@@ -148,7 +151,8 @@ class Common:
     def __post_init__(self) -> None:
         if self.by is not None and not self.splits:
             raise DeclarationError(
-                f"by={self.by!r} says what stays in one split, but there are no splits. Give splits, or omit by."
+                f"by={self.by!r} says what stays in one split, but there are no splits. Give splits, or omit by "
+                "(--split train=0.9,eval=0.1; --by)."
             )
 
     def sources(self, paths: Sequence[str]) -> dict[str, tuple[list[str], dict[str, str]]]:
@@ -240,6 +244,7 @@ class Module:
             seed=common.seed or None,
             on_error=None if common.on_error == "fail" else common.on_error,
             max_bad=Code("None") if common.max_bad is None else None if common.max_bad == "tenth" else common.max_bad,
+            allow_empty=common.allow_empty or None,
             target_shard_bytes=target_shard_bytes,
         )
         self.assign("declaration", declaration)

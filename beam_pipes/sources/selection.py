@@ -102,6 +102,9 @@ def _strings(option: str, values: Sequence[str | os.PathLike[str]]) -> tuple[str
 _COMPRESSED = (".bz2", ".gz", ".lz4", ".xz", ".zip", ".zst", ".zstd")
 
 
+_HIDDEN = "; hidden files are left out, but for one that is named itself (in a declaration also with hidden=True)"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The selected files and their names; checked and normalised by `select`."""
@@ -149,7 +152,7 @@ class Selection:
                 f"no file matches: looked in {', '.join(map(repr, self.entries))} for pattern "
                 f"{' or '.join(map(repr, self.patterns))}"
                 + (f", excluding {', '.join(map(repr, self.exclude))}" if self.exclude else "")
-                + ("; hidden files are left out (pass hidden=True to take them)" if not self.hidden else "")
+                + ("" if self.hidden else _HIDDEN)
                 + self._compressed(),
                 inputs=self.entries,
             )
@@ -373,7 +376,7 @@ def _remote_files(selection: Selection, entry: str, base: str) -> Iterator[Found
             if {".", ".."} & set(parts):
                 raise SourceError(
                     f"object {status.path!r} cannot be read: its name has a part '.' or '..', which is another path to "
-                    f"what reads URLs. Rename it, or leave it out: exclude={name!r}.",
+                    f"what reads URLs. Rename it, or leave it out of the pattern.",
                     file=status.path,
                 )
             if not selection.hidden and any(part.startswith(".") for part in parts):

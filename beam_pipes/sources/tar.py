@@ -183,7 +183,8 @@ class Tar(FileSource):
                     if size > self.max_record_bytes:
                         raise SourceError(
                             f"input {part.file} has a sample of {size} bytes or more at byte {offset} ({key!r}), "
-                            f"expected at most max_record_bytes={self.max_record_bytes}",
+                            f"expected at most {self.max_record_bytes}. Make the sample smaller, or raise the limit in "
+                            "a declaration: max_record_bytes=… of Tar (--print-python shows that of a command)",
                             file=part.file,
                             offset=offset,
                         )
@@ -212,7 +213,7 @@ class Tar(FileSource):
         except tarfile.TarError as error:
             raise SourceError(
                 f"input {part.file} is not a tar archive, or is damaged or truncated, at or after byte {at}: {error}"
-                f"{advice_if_not_utf8(stream.beginning)}. Create or download it again, or leave it out with exclude=",
+                f"{advice_if_not_utf8(stream.beginning)}. Create or download it again, or leave it out",
                 file=part.file,
                 offset=at,
             ) from error

@@ -134,6 +134,14 @@ ON_PURPOSE = (
         "Pillow clips numbers of 32 bits at 255, and no rule says which of them are black and white",
         r"has pixels of 32-bit (float|unsigned) numbers \(mode [FI]\), and does not say which of them are black",
     ),
+    *(
+        OnPurpose(
+            name,
+            "pandas takes a first row of numbers for the names of the columns",
+            r"expected the first row of '.*' to name the columns, found data: 0, 0, .*\(--names c1,c2,c3",
+        )
+        for name in ("sklearn/datasets/data/digits.csv.gz", "tensorflow_datasets/core/utils/colormap.csv")
+    ),
     OnPurpose(
         "pyarrow/tests/data/feather/*.feather",
         "streams of Arrow are read, and files of Arrow are not",

@@ -171,7 +171,10 @@ def test_nothing_left_is_refused(
         build(made_by(function, text, features={"text": FeatureSpec("str")}, **options), to=cache, workers=1)
 
     assert words in str(caught.value)
-    assert "if this is what you want, declare allow_empty=True." in str(caught.value)
+    assert (
+        "if this is what you want, allow it: --allow-empty of the command, such as table, or allow_empty=True of a"
+        in str(caught.value)
+    )
     assert published(cache) == before
 
 

@@ -155,7 +155,7 @@ def test_a_damaged_image_is_one_dead_letter(resize: int | None) -> None:
         ({"resize": 9, "fit": "cut"}, "fit should be one of crop, pad, stretch, got 'cut'."),
         ({"resize": (0, 9)}, "resize should be a number of pixels, or height and width, got (0, 9)."),
         ({"resize": 9, "quality": 0}, "quality is that of JPEG, 1 to 100, got 0."),
-        ({"by": "(", "splits": {"train": 1.0}}, "by='(' should be a regular expression: "),
+        ({"by": "(", "splits": {"train": 1.0}}, "by='(' (--by) should be a regular expression: "),
         ({"by": "x"}, "by='x' says what stays in one split, but there are no splits."),
     ],
 )

@@ -360,7 +360,10 @@ def test_the_end_of_a_text_is_the_one_that_transformers_finds() -> None:
             "the field 'tokens' cannot be kept: the ids use that name. Rename it in the data.",
         ),
         ({"dedup": "fuzzy"}, "dedup should be one of exact, near, got 'fuzzy'."),
-        ({"by": "user"}, "by='user' says what stays in one split, but there are no splits. Give splits, or omit by."),
+        (
+            {"by": "user"},
+            "by='user' says what stays in one split, but there are no splits. Give splits, or omit by (--split",
+        ),
         ({"min_tokens": 0}, "min_tokens is a number of tokens, 1 or more, got 0."),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens=9 is more than max_tokens=8: nothing would be left."),
         ({"format": "text", "keep_fields": ["n"]}, "the field 'n' cannot be kept: a line of text has no fields."),

@@ -151,7 +151,8 @@ def test_missing_input_is_named(tree, path, message):
 
 def test_no_match_says_what_was_looked_for(tree):
     with pytest.raises(
-        SourceError, match=r"pattern '\*.csv', excluding 'x'; hidden files are left out \(pass hidden=True"
+        SourceError,
+        match=r"pattern '\*.csv', excluding 'x'; hidden files are left out, but for one that is named itself",
     ):
         names(tree, pattern="*.csv", exclude="x")
 
