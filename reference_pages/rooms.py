@@ -48,7 +48,7 @@ ROOMS: dict[str, Room] = {
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
     "cache": Room(1, 4170, "reading a cache: snapshots, splits, columns, mapped shards", REST),
-    "engine": Room(1, 1930, "graphs of units, their execution, statistics", CACHE),
+    "engine": Room(1, 1970, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6812, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
@@ -60,7 +60,7 @@ ROOMS: dict[str, Room] = {
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
     ),
-    "typed": Room(1, 2454, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
+    "typed": Room(1, 2472, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
         8755,
@@ -69,7 +69,7 @@ ROOMS: dict[str, Room] = {
     ),
     "beam": Room(
         1,
-        2420,
+        2476,
         "a build as PTransforms; the only room that imports Beam at the top of its files, but for `tft/beam_passes.py` "
         "and `seqio/beam_utils.py`",
         ENGINE | SOURCES | {"typed", "analysis", "building"},

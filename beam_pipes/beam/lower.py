@@ -1,7 +1,10 @@
 """`pcoll | lower(pipeline)`: a typed pipeline inside a user's own Beam pipeline.
 
-    elements ── Begin ── one PTransform per unit, over batches ── End ──┬── outputs
-                                                                        └── dead letters
+    elements ── one DoFn for all units, over batches ──┬── outputs
+                                                       └── dead letters
+
+A step of Beam's costs an element more than a cheap stage does (docs/decisions/lowering.md), so units share one; only a
+unit with resources of its own is a step by itself, and batches travel to and from it.
 
 Accounts mirrored to Beam metrics: in a build, a live view on a runner's dashboard, never the source of truth.
 
@@ -22,8 +25,6 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.typehints import typehints
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
-from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
 from google.protobuf.message import Message
 
 from beam_pipes.beam.letters import fields_of, text_of_element
@@ -39,10 +40,13 @@ from beam_pipes.errors import DeclarationError, TypeMismatchException
 Element = Any
 # A type hint of Beam: a class, or a constraint of Beam's own, which has no types.
 TypeHint = Any
-# The timestamp of an element in microseconds, and its window.
-_Stamp = tuple[int, Any]
+# A `WindowedValue`, which Beam does not type: an element with its timestamp, windows and pane.
+_Stamp = Any
 
 DEAD_LETTERS = "dead letters"
+
+# A step of more units than this is named by its first and last.
+_NAMED_UNITS = 4
 
 
 class FailedElement(NamedTuple):
@@ -81,7 +85,7 @@ def lower(
     batch_bytes: int = 1 << 20,
     resource_hints: Mapping[str, Mapping[str, object]] | None = None,
 ) -> beam.PTransform:
-    """A PTransform that runs `pipeline` over each element: every unit becomes one labelled PTransform.
+    """A PTransform that runs `pipeline` over each element, in one step with the names of its units.
 
         ["to be", "or not"] | lower(SplitWords())                             →  ["to", "be", "or", "not"]
         words, failed = lines | lower(SplitWords(), on_error="dead_letter")   →  as above; `FailedElement`s
@@ -100,8 +104,8 @@ def lower(
             draw the same.
         batch_records, batch_bytes: how many elements, and about how many bytes of them, travel as one batch. A batch
             ends with its bundle. 1 record gives the least latency; a stage with `transform_batch` benefits from more.
-        resource_hints: unit → Beam's resource hints for it alone, `{"Embed": {"accelerator": …}}`. For all of them call
-            `lower(…).with_resource_hints(…)`.
+        resource_hints: unit → Beam's resource hints for it alone, `{"Embed": {"accelerator": …}}`. It becomes a step of
+            its own, as with `{"Embed": {}}`. For all of them call `lower(…).with_resource_hints(…)`.
 
     Raises `DeclarationError` for options that do not combine, `TypeMismatchException` if the collection or an
     element is of another type than the pipeline takes; in the job `StageError` for an element that fails.
@@ -120,51 +124,73 @@ def lower(
             raise DeclarationError(
                 f"lower: resource_hints names {name!r}; the units of {graph.name!r} are {', '.join(names)}."
             )
-    batches = _Begin(pipeline, record_id or text_of_element, batch_records=batch_records, batch_bytes=batch_bytes)
-    return _Lower(graph, pipeline, batches, seed=seed, on_error=on_error, resource_hints=resource_hints or {})
+    work = _Work(pipeline, seed, on_error, record_id or text_of_element, batch_records, batch_bytes)
+    return _Lower(graph, work, resource_hints=resource_hints or {})
+
+
+class _Work(NamedTuple):
+    """What workers need to know of a `lower`."""
+
+    pipeline: Stage
+    seed: int
+    on_error: OnError
+    name_of: Callable[[Element], str]
+    batch_records: int
+    batch_bytes: int
+
+    def graph(self) -> Graph:
+        return graph_of(self.pipeline, default_output="train")
 
 
 class _Lower(beam.PTransform):  # type: ignore[misc]
-    def __init__(
-        self,
-        graph: Graph,
-        pipeline: Stage,
-        begin: _Begin,
-        *,
-        seed: int,
-        on_error: OnError,
-        resource_hints: Mapping[str, Mapping[str, object]],
-    ) -> None:
+    def __init__(self, graph: Graph, work: _Work, *, resource_hints: Mapping[str, Mapping[str, object]]) -> None:
         super().__init__(label=graph.name)
         self._graph = graph
-        self._pipeline = pipeline
-        self._begin = begin
-        self._seed = seed
-        self._on_error: OnError = on_error
+        self._work = work
+        self._pipeline = work.pipeline
         self._hints_of_units = resource_hints
         self._keeps_failed = any(
-            UnitRunner(unit, seed=seed, on_error=on_error).on_error == "dead_letter" for unit in graph.units
+            UnitRunner(unit, seed=work.seed, on_error=work.on_error).on_error == "dead_letter" for unit in graph.units
         )
 
     def expand(self, pcoll: beam.PCollection) -> Outputs | Lowered:
         self._check_type(pcoll.element_type)
-        batches = pcoll | "Begin" >> beam.ParDo(self._begin).with_output_types(_ElementBatch)
-        for position, unit in enumerate(self._graph.units):
-            unit_runner = _RunUnit(self._pipeline, position, seed=self._seed, on_error=self._on_error)
-            run = beam.ParDo(unit_runner).with_output_types(_ElementBatch)
-            hints = self._hints_of_units.get(unit.name)
-            batches = batches | unit.name >> (run.with_resource_hints(**hints) if hints else run)
+        *earlier, last = self._steps()
+        for units in earlier:
+            pcoll = pcoll | self._label(units) >> self._step(units).with_output_types(_ElementBatch)
         types = self._graph.output_type
-        # The main output needs no tag on each element: a third of the cost of this step.
+        # The main output needs no tag on each element.
         main, *others = types
-        ends = batches | "End" >> beam.ParDo(_End(self._pipeline, main=main)).with_outputs(
-            *others, *[DEAD_LETTERS] * self._keeps_failed, main=main
-        )
-        outputs = {name: ends[name] for name in types}
+        tags = [*others, *[DEAD_LETTERS] * self._keeps_failed]
+        step = self._step(last)
+        ends = pcoll | self._label(last) >> (step.with_outputs(*tags, main=main) if tags else step)
+        outputs = {name: ends[name] if tags else ends for name in types}
         for name, collection in outputs.items():
             collection.element_type = hint_of(types[name])
         given = outputs[main] if isinstance(self._pipeline.output_type, type) else outputs
         return Lowered(given, ends[DEAD_LETTERS]) if self._keeps_failed else given
+
+    def _steps(self) -> list[range]:
+        """The units of each step, by position: a unit with resources of its own is alone."""
+        steps: list[range] = []
+        alone = [unit.name in self._hints_of_units for unit in self._graph.units]
+        for position, is_alone in enumerate(alone):
+            if position and not (is_alone or alone[position - 1]):
+                steps[-1] = range(steps[-1].start, position + 1)
+            else:
+                steps.append(range(position, position + 1))
+        return steps
+
+    def _label(self, units: range) -> str:
+        names = [self._graph.units[position].name for position in units]
+        return " + ".join(names if len(names) <= _NAMED_UNITS else [names[0], f"{len(names) - 2} stages", names[-1]])
+
+    def _step(self, units: range) -> beam.ParDo:
+        is_last = units.stop == len(self._graph.units)
+        kind = _RunUnits if units.start else _RunElements if self._work.batch_records == 1 else _RunInBatches
+        step = beam.ParDo(kind(self._work, units, is_last=is_last))
+        hints = self._hints_of_units.get(self._graph.units[units.start].name)
+        return step.with_resource_hints(**hints) if hints else step
 
     def _check_type(self, found: TypeHint) -> None:
         expected = self._pipeline.input_type
@@ -259,90 +285,48 @@ def size_of(value: object) -> int:
     return 64 + sum(map(size_of, (fields_of(value) or {}).values()))
 
 
-class _Begin(beam.DoFn):  # type: ignore[misc]
-    """Element → batches, which end when they are full or with their bundle (like those of Beam's `BatchElements`)."""
-
-    def __init__(
-        self, pipeline: Stage, name: Callable[[Element], str], *, batch_records: int, batch_bytes: int
-    ) -> None:
-        self._stage = pipeline.name
-        self._type: Signature = pipeline.input_type
-        self._name = name
-        self._batch_records = batch_records
-        self._batch_bytes = batch_bytes
-        self.start_bundle()
-
-    def start_bundle(self) -> None:
-        self._values: list[Element] = []
-        self._stamps: list[_Stamp] = []
-        self._num_bytes = 0
-
-    def process(
-        self, element: Element, timestamp: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
-    ) -> Sequence[WindowedValue]:
-        kind = type(element)
-        if kind is not self._type and (problem := mismatch(element, self._type)) is not None:
-            raise TypeMismatchException(f"{self._stage}: as an element, {problem}.", stage=self._stage)
-        self._values.append(element)
-        self._stamps.append((timestamp.micros, window))
-        self._num_bytes += len(element) if kind is str or kind is bytes else size_of(element)
-        full = len(self._values) >= self._batch_records or self._num_bytes >= self._batch_bytes
-        return self.finish_bundle() if full else ()
-
-    def finish_bundle(self) -> Sequence[WindowedValue]:
-        """The open batch, with the timestamp of its earliest element, so that no later step considers one late."""
-        if not self._values:
-            return ()
-        values, stamps, num_bytes = self._values, self._stamps, self._num_bytes
-        self.start_bundle()
-        micros, window = first = min(stamps, key=operator.itemgetter(0))
-        differ = stamps.count(first) != len(stamps)
-        named = _Named(values, self._name, stamps=stamps if differ else None, num_bytes=num_bytes)
-        batch = _ElementBatch(named, _UNUSED)
-        return [WindowedValue(batch, Timestamp(micros=micros), (window,))]
-
-
 # Batches do not carry accounts from step to step: each step has one for its bundle.
 _UNUSED = Account()
 
 
-class _RunUnit(beam.DoFn):  # type: ignore[misc]
-    def __init__(self, pipeline: Stage, position: int, *, seed: int, on_error: OnError) -> None:
-        self._pipeline = pipeline
-        self._position = position
-        self._seed = seed
-        self._on_error: OnError = on_error
+class _RunUnits(beam.DoFn):  # type: ignore[misc]
+    """Runs units, one after the other: batches → batches, or the elements of the outputs if they are the last units."""
+
+    def __init__(self, work: _Work, units: range, *, is_last: bool) -> None:
+        self._work = work
+        self._units = units
+        self._is_last = is_last
 
     def setup(self) -> None:
-        graph = graph_of(self._pipeline, default_output="train")
+        work, graph = self._work, self._work.graph()
         self._runner = GraphRunner(
-            graph, prefix=graph.prefix, path=graph.prefix, seed=self._seed, on_error=self._on_error
+            graph, prefix=graph.prefix, path=graph.prefix, seed=work.seed, on_error=work.on_error
         )
-        self._mirror = Mirror(graph.name, graph.units[self._position].name)
+        self._mirrors = [Mirror(graph.name, graph.units[position].name) for position in self._units]
+        main = next(iter(graph.output_type))
+        self._outputs = [(None if name == main else name, ref) for name, ref in graph.outputs.items()]
 
     def start_bundle(self) -> None:
         self._account = Account()  # the account of a failed bundle is discarded
 
-    def process(self, batch: _ElementBatch) -> Sequence[_ElementBatch]:
-        batch = batch.copy(self._account)  # the input stays unchanged, for retries
-        self._runner.run_unit(self._position, batch)
-        batch.account = _UNUSED
-        return (batch,)
-
-    def finish_bundle(self) -> None:
-        self._mirror.show(self._account)
-
-
-class _End(beam.DoFn):  # type: ignore[misc]
-    def __init__(self, pipeline: Stage, *, main: str) -> None:
-        self._graph = graph_of(pipeline, default_output="train")
-        self._main = main
-
     def process(self, batch: _ElementBatch) -> Sequence[Element]:
-        stamps = batch.records.stamps
+        # The input stays unchanged, for retries.
+        return self._run(batch.copy(self._account), batch.records.stamps)
+
+    def finish_bundle(self) -> Sequence[Element]:
+        for mirror in self._mirrors:
+            mirror.show(self._account)
+        return ()
+
+    def _run(self, batch: _ElementBatch, stamps: Sequence[_Stamp] | None) -> Sequence[Element]:
+        for position in self._units:
+            self._runner.run_unit(position, batch)
+        if not self._is_last:
+            batch.account = _UNUSED
+            return (batch,)
         given: list[Element] = []
-        for name, ref in self._graph.outputs.items():
-            tag, column = None if name == self._main else name, batch.column(ref)
+        for tag, ref in self._outputs:
+            column = batch.column(ref)
             if stamps is None and tag is None:
                 given.extend(itertools.chain.from_iterable(column))
             else:
@@ -356,10 +340,82 @@ class _End(beam.DoFn):  # type: ignore[misc]
 
 
 def _given(value: Element, tag: str | None, stamp: _Stamp | None) -> Element:
-    """A value for an output, with the timestamp and window of the element that it comes from."""
+    """A value for an output, with the timestamp and windows of the element that it comes from."""
     if stamp is not None:
-        value = WindowedValue(value, Timestamp(micros=stamp[0]), (stamp[1],))
+        value = stamp.with_value(value)
     return value if tag is None else beam.pvalue.TaggedOutput(tag, value)
+
+
+class _FromElements(_RunUnits):
+    """The first units, which take elements of the collection."""
+
+    def setup(self) -> None:
+        super().setup()
+        self._type: Signature = self._work.pipeline.input_type
+
+    def _check(self, element: Element) -> None:
+        if (problem := mismatch(element, self._type)) is not None:
+            stage = self._work.pipeline.name
+            raise TypeMismatchException(f"{stage}: as an element, {problem}.", stage=stage)
+
+
+class _RunElements(_FromElements):
+    """One element after the other: none waits, so outputs have its timestamp and windows without being told."""
+
+    def process(self, element: Element) -> Sequence[Element]:
+        if type(element) is not self._type:
+            self._check(element)
+        num_bytes = 0 if self._is_last else size_of(element)
+        named = _Named([element], self._work.name_of, stamps=None, num_bytes=num_bytes)
+        return self._run(_ElementBatch(named, self._account), None)
+
+
+class _RunInBatches(_FromElements):
+    """Batches, which end when they are full or with their bundle (like those of Beam's `BatchElements`)."""
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._values: list[Element] = []
+        self._stamps: list[_Stamp] = []
+        self._num_bytes = 0
+
+    def process(self, element: Element, stamp: Any = beam.DoFn.WindowedValueParam) -> Sequence[Element]:
+        kind = type(element)
+        if kind is not self._type:
+            self._check(element)
+        self._values.append(element)
+        self._stamps.append(stamp)
+        self._num_bytes += len(element) if kind is str or kind is bytes else size_of(element)
+        if len(self._values) < self._work.batch_records and self._num_bytes < self._work.batch_bytes:
+            return ()
+        return self._run_open(last=stamp)
+
+    def finish_bundle(self) -> Sequence[Element]:
+        given = self._run_open(last=None) if self._values else ()
+        super().finish_bundle()
+        return given
+
+    def _run_open(self, *, last: _Stamp | None) -> Sequence[Element]:
+        """Runs the open batch. `last` is the element at hand, whose stamp Beam gives to what has none.
+
+        To a later step a batch goes with the stamp of its earliest element, so that none of them counts as late.
+        """
+        values, stamps, num_bytes = self._values, self._stamps, self._num_bytes
+        self._clear()
+        first = min(stamps, key=_MICROS)
+        micros, windows, pane = first.timestamp_micros, first.windows, first.pane_info
+        differ = any(
+            one.timestamp_micros != micros or one.windows != windows or one.pane_info is not pane for one in stamps
+        )
+        named = _Named(values, self._work.name_of, stamps=stamps if differ else None, num_bytes=num_bytes)
+        given = self._run(_ElementBatch(named, self._account), None if last is not None and not differ else stamps)
+        return given if self._is_last else [first.with_value(batch) for batch in given]
+
+
+_MICROS = operator.attrgetter("timestamp_micros")
 
 
 class Mirror:

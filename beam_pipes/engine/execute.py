@@ -120,16 +120,17 @@ class UnitRunner:
     def _run_each(self, batch: Batch, columns: dict[str | None, Column], account: UnitAccount) -> None:
         """Calls `transform` for every input of every record; a record that failed before has no inputs left."""
         context, left, output_type = self._context, self._left, self._output_type
-        transform, outputs_of, whole = self._call
+        transform, outputs_of, whole, yields = self._call
         single = columns[None] if self._is_single else None
         is_plain = single is not None and not self._asks_stats
+        whole, yields = (whole, yields) if is_plain else (None, None)
         # Values of this very class can be kept without a look at each.
         kept_as_is = self._is_single and output_type in UNCHANGEABLE
         inputs: Any = self._inputs(batch)
         releases = self.is_last_reader and isinstance(inputs, list) and self._most_inputs is None
         context.item = 0
         context.counted = None
-        others = plain = 0
+        others = plain = more = 0
         # Inlined for one input and one output, as in nearly all calls: this is the inner loop of every build. Without
         # `enumerate`, which keeps what it gave: a value that is held by it would be copied.
         index = -1
@@ -150,8 +151,23 @@ class UnitRunner:
             try:
                 produced = transform(value)
                 value = None
+                if whole is not None and type(produced) is whole and not (left or context.counted):
+                    single[index] = (produced if kept_as_is else taken(produced),)  # type: ignore[index]
+                    plain += 1
+                    continue
+                if yields is not None:
+                    produced = [*produced]  # type: ignore[misc]
+                    for one in produced:
+                        if type(one) is not yields:
+                            break
+                    else:
+                        if produced and not (left or context.counted):
+                            single[index] = produced  # type: ignore[index]
+                            plain += 1
+                            more += len(produced) - 1
+                            continue
                 if outputs_of is not None:
-                    produced = [produced] if type(produced) is whole else outputs_of(produced)
+                    produced = outputs_of(produced)
                 if is_plain and type(produced) is list and len(produced) == 1 and not (left or context.counted):
                     (one,) = produced
                     kind = type(one)
@@ -176,7 +192,7 @@ class UnitRunner:
                 columns[key][index] = values
         account.inputs += plain + others
         account.kept += plain
-        account.outputs += plain
+        account.outputs += plain + more
 
     def _run_record(
         self,
@@ -188,10 +204,12 @@ class UnitRunner:
     ) -> None:
         """Calls `transform` for every input of one record."""
         context, left, output_type = self._context, self._left, self._output_type
-        transform, outputs_of, whole = self._call
+        transform, outputs_of, whole, yields = self._call
         is_plain = self._is_single and not self._asks_stats
+        whole, yields = (whole, yields) if is_plain else (None, None)
+        kept_as_is = output_type in UNCHANGEABLE if is_plain else False
         context.index = index
-        calls = plain = 0
+        calls = plain = more = nothing = 0
         # Kept apart until the record is through: if its last input fails, none of it may stay in a column.
         gathered: list[object] = []
         made: dict[str | None, list[object]] = {None: gathered}
@@ -202,8 +220,27 @@ class UnitRunner:
                 context.counted = None
                 calls += 1
                 produced = transform(value)
+                if whole is not None and type(produced) is whole and not (left or context.counted):
+                    gathered.append(produced if kept_as_is else taken(produced))
+                    plain += 1
+                    continue
+                if yields is not None:
+                    produced = [*produced]  # type: ignore[misc]
+                    for one in produced:
+                        if type(one) is not yields:
+                            break
+                    else:
+                        if not (left or context.counted):
+                            if produced:
+                                gathered += produced
+                                plain += 1
+                                more += len(produced) - 1
+                            else:
+                                nothing += 1
+                                batch.drops.setdefault(index, []).append(self._without_output)
+                            continue
                 if outputs_of is not None:
-                    produced = [produced] if type(produced) is whole else outputs_of(produced)
+                    produced = outputs_of(produced)
                 if is_plain and type(produced) is list and len(produced) == 1 and not (left or context.counted):
                     (one,) = produced
                     if isinstance(one, output_type):  # type: ignore[arg-type]
@@ -221,7 +258,9 @@ class UnitRunner:
         finally:
             account.inputs += calls
             account.kept += plain
-            account.outputs += plain
+            account.outputs += plain + more
+            if nothing:
+                account.dropped[NO_OUTPUT] = account.dropped.get(NO_OUTPUT, 0) + nothing
         for key, values in made.items():
             if values:
                 columns[key][index] = values

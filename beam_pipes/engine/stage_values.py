@@ -21,12 +21,14 @@ NOTHING: Sequence[object] = ()
 class Direct(NamedTuple):
     """How the engine calls a stage: `transform` itself, or a function whose results `outputs_of` makes lists of.
 
-    A result of the class `whole` is the one output of the call.
+    A result of the class `whole` is the one output of the call. If `yields` is a class, each result is an iterable, and
+    if all of it is of this class, whose values nobody can change, it is the outputs; else `outputs_of` takes the list.
     """
 
     call: Callable[[Record], object]
     outputs_of: Callable[[object], list[object]] | None = None
     whole: type | None = None
+    yields: type | None = None
 
 
 def combined(names: tuple[str, ...], lists: tuple[Sequence[object], ...], unit: Unit) -> Sequence[object]:

@@ -8,6 +8,7 @@ none, or yields any number.
 from __future__ import annotations
 
 import difflib
+import dis
 import functools
 import inspect
 import itertools
@@ -239,8 +240,12 @@ class FunctionStage(Pipeline, Generic[P, R]):
         if self._filled or self.batched:
             return None
         function = functools.partial(self.function, **self.options) if self.options else self.function
-        is_whole = not (self.gives.several or self.gives_fields) and isinstance(self.output_type, type)
-        return Direct(function, self._outputs, self.output_type if is_whole else None)  # type: ignore[arg-type]
+        of_class = self.output_type if isinstance(self.output_type, type) and not self.gives_fields else None
+        if not self.gives.several:
+            return Direct(function, self._outputs, of_class)
+        is_fixed = of_class in UNCHANGEABLE and of_class is not type(None)
+        yields = of_class if is_fixed and only_yields(self.function) else None
+        return Direct(function, self._outputs, yields=yields)
 
     def _outputs(self, produced: object, context: RecordContext | None = None) -> list[object]:
         """The outputs of one call as a list; reasons of drops go to the engine, in `context`."""
@@ -484,6 +489,22 @@ def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[
             "told apart from its data."
         )
     return (BatchedFunctionStage if batched else FunctionStage)(function)
+
+
+def only_yields(function: object) -> bool:
+    """Whether this is a generator function that surely returns nothing besides what it yields."""
+    if not inspect.isgeneratorfunction(function):
+        return False
+    before: dis.Instruction | None = None
+    for found in dis.get_instructions(getattr(function, "__func__", function)):
+        if found.opname == "RETURN_CONST" and found.argval is not None:
+            return False
+        if found.opname == "RETURN_VALUE" and (
+            found.is_jump_target or before is None or before.opname != "LOAD_CONST" or before.argval is not None
+        ):
+            return False
+        before = found
+    return True
 
 
 def _with_result(generator: Generator[object, None, object]) -> Iterator[object]:

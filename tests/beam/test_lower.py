@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ from sample_declarations import CountLetters, Initials, SplitWords
 from beam_pipes.beam import Lowered, lower
 from beam_pipes.errors import DeclarationError, TypeMismatchException
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
-from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition, load_pipeline, stage
+from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition, count, drop, load_pipeline, stage
 
 RETRYING_RUNNER = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 
@@ -60,16 +61,107 @@ def test_what_is_drawn_depends_on_the_element_alone() -> None:
     assert 8 < len(list(forward["a"])) < 32
 
 
-def test_each_unit_is_a_labelled_transform() -> None:
+def labels(dag: DAGPipeline, **options: Any) -> set[str]:
+    pipeline = beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([]))
+    _ = pipeline | beam.Create(LINES) | lower(dag, **options)
+    return {transform.unique_name for transform in pipeline.to_runner_api().components.transforms.values()}
+
+
+def test_units_share_a_step_with_their_names() -> None:
     split, initials = SplitWords(), Initials()
     dag = DAGPipeline({split: Input(str), initials: split, Output("initials"): initials}, "Initials of words")
-    pipeline = beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([]))
 
-    _ = pipeline | beam.Create(LINES) | lower(dag)
+    assert {"Initials of words", "Initials of words/SplitWords + Initials"} <= labels(dag)
+    alone = labels(dag, resource_hints={"Initials": {}})
+    assert {"Initials of words/SplitWords", "Initials of words/Initials"} <= alone
 
-    labels = [t.unique_name for t in pipeline.to_runner_api().components.transforms.values()]
-    assert "Initials of words/SplitWords" in labels
-    assert "Initials of words/Initials" in labels
+
+def test_a_step_of_many_units_is_named_by_its_ends() -> None:
+    stages = [stage(str.title).changed(types=(str, str), name=f"Title{number}") for number in range(7)]
+    edges: dict[Any, Any] = {stages[0]: Input(str), **dict(itertools.pairwise([*stages[::-1], Input(str)][:-1]))}
+    edges[Output("titles")] = stages[-1]
+
+    assert "Titles/Title0 + 5 stages + Title6" in labels(DAGPipeline(edges, "Titles"))
+
+
+@stage
+def lengths(words: list) -> Iterator[int]:
+    count("lists")
+    for word in words:
+        if word == "odd":
+            yield drop("odd")
+        elif word == "bad":
+            raise ValueError("bad word")
+        else:
+            yield len(word)
+
+
+TEXTS = ["to be or not", "", "odd one", "boom", "odd", "a bad one", "to be", "x" * 9] * 3
+
+
+@pytest.mark.parametrize(
+    ("batch_records", "alone"),
+    [
+        (1, ()),
+        (3, ()),
+        (256, ()),
+        (1, ("SplitWords", "lengths", "Initials")),
+        (256, ("SplitWords", "lengths", "Initials")),
+        (2, ("lengths",)),
+    ],
+)
+def test_results_counters_and_failures_do_not_depend_on_steps(batch_records: int, alone: tuple[str, ...]) -> None:
+    split, initials = SplitWords(), Initials()
+    outputs = {Output("initials"): initials, Output("lengths"): lengths}
+    dag = DAGPipeline({split: Input(str), initials: split, lengths: split, **outputs}, "Words")
+    memory = load_pipeline(
+        DAGPipeline({split: Input(str), initials: split, Output("initials"): initials}, "Words"),
+        [text for text in TEXTS if "bad" not in text and text != "boom"],
+    )
+
+    def define(pipeline: Any) -> Any:
+        given, failed = (
+            pipeline
+            | beam.Create(TEXTS)
+            | lower(
+                dag,
+                on_error="dead_letter",
+                batch_records=batch_records,
+                resource_hints={name: {} for name in alone},
+            )
+        )
+        told = failed | beam.Map(lambda one: (one.element, one.stage, one.error_type, one.message))
+        initial = given["initials"] | "Texts" >> beam.Map(repr)
+        return (initial, given["lengths"], told) | beam.Flatten()
+
+    expected = [
+        *map(repr, memory["initials"]),
+        *[2, 2, 2, 3, 3, 2, 2, 9] * 3,
+        *[
+            ("boom", "SplitWords", "ValueError", "cannot split 'boom'"),
+            ("a bad one", "lengths", "ValueError", "bad word"),
+        ]
+        * 3,
+    ]
+    result = check(define, expected)
+
+    counted = {each.key.metric.name: each.committed for each in result.metrics().query()["counters"]}
+    assert {name: counted[name] for name in counted if "/" in name or name.endswith("lists")} == {
+        "Words_SplitWords_words/[0,2)": 6,
+        "Words_SplitWords_words/[2,4)": 9,
+        "Words_SplitWords_words/[4,8)": 3,
+        "Words_lengths_lists": 15,
+        "SplitWords/inputs": 24,
+        "SplitWords/outputs": 18,
+        "SplitWords/dropped/empty": 3,
+        "SplitWords/dead": 3,
+        "Initials/inputs": 18,
+        "Initials/outputs": 39,
+        "lengths/inputs": 18,
+        "lengths/outputs": 24,
+        "lengths/dropped/odd": 3,
+        "lengths/dead": 3,
+    }
 
 
 def test_a_failing_element_can_be_left_out() -> None:
