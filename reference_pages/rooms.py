@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        3637,
+        3805,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
@@ -156,7 +156,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3483,
+        3493,
         "the command line",
         ENGINE
         | SOURCES

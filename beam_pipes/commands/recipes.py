@@ -150,7 +150,7 @@ def table_command(
 
     def summary(cache: Cache, declaration: Declaration) -> list[str]:
         columns = ", ".join(f"{name} {dtype}" for name, dtype in recipe.names["types"].items())
-        return [f"columns: {columns}", *_counts(cache, declaration), *_classes(recipe, cache)]
+        return [f"columns: {columns}", *_renamed(recipe), *_counts(cache, declaration), *_classes(recipe, cache)]
 
     _build(recipe, declaring, building, context.obj or [], summary=summary)
 
@@ -216,6 +216,15 @@ def _left_out(recipe: Recipe) -> list[str]:
     """`files left out, by suffix: 3 .gif, 1 without a suffix`."""
     counts = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in sorted(recipe.left_out.items())]
     return [f"files left out, by suffix: {', '.join(counts)}"] if counts else []
+
+
+def _renamed(recipe: Recipe) -> list[str]:
+    """`columns renamed: 3 'a' is 'a.1'`."""
+    names = [f"{number} {name!r} is {own!r}" for number, (name, own) in recipe.renamed.items()]
+    more = f", … ({len(names):,} in all)" if len(names) > 10 else ""
+    return [f"columns renamed, as the header leaves names out or repeats them: {', '.join(names[:10])}{more}"][
+        : len(names)
+    ]
 
 
 def _classes(recipe: Recipe, cache: Cache) -> list[str]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +23,8 @@ import numpy as np
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import FLOATS, INTEGERS, integer_range
-from beam_pipes.recipes.row_files import RowFiles, files_of, sampled
+from beam_pipes.recipes.row_files import RowFiles, Sample, files_of, sampled
+from beam_pipes.sources import CSV, TSV
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.tables import columns_of_leaves, opened_parquet, partitions_of
 
@@ -39,21 +42,38 @@ _SMALLEST_FLOAT32 = 2.0**-126
 # Rows of text and of JSON.
 
 
-def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[str, str]:
+def types_of_rows(
+    data: Paths | RowFiles,
+    kind: str,
+    *,
+    declared: Collection[str] = (),
+    among: Collection[str] | None = None,
+    **reading: object,
+) -> dict[str, str]:
     """Column → dtype, by the first rows of the first and the last file, and of others while a column has no value.
 
-    Raises `DeclarationError` if there are no rows, with the error of the first invalid one.
+    Columns that are `declared`, or not `among` those to store, may hold anything. Raises `DeclarationError` if there
+    are no rows, with the error of the first invalid one; if a column holds values of several kinds; and if a file of
+    text has a column that the sampled ones lack.
     """
-    rows, names, bad = list[Mapping[str, object]](), dict[str, bool](), None
+    rows, names, bad, samples = list[Mapping[str, object]](), dict[str, bool](), None, list[Sample]()
     for number, sample in enumerate(sampled(data, kind, **reading)):
         if number > 1 and rows and all(names.values()):
             break
+        samples.append(sample)
         rows += sample.rows
         bad = bad or sample.bad
         for name, column in _columns_of_rows(sample.rows).items():
             names[name] = names.get(name, False) or any(value not in (None, "", []) for value in column)
     if rows:
-        return infer_types(rows, is_text=kind != "json", decimal=str(reading.get("decimal", ".")))
+        decimal = str(reading.get("decimal", "."))
+        types = infer_types(rows, is_text=kind != "json", decimal=decimal)
+        separator = str(reading.get("delimiter", "," if kind == "csv" else "\t"))
+        for name, dtype in types.items():
+            if dtype == "str" and name not in declared and (among is None or name in among):
+                _refuse_several_kinds(name, samples, is_text=kind != "json", decimal=decimal, separator=separator)
+        others = {} if kind == "json" or among is not None else _other_columns(data, kind, types, declared, reading)
+        return types | others
     why = ""
     if bad is not None:
         error = bad if isinstance(bad, SourceError) else bad.error
@@ -62,13 +82,113 @@ def types_of_rows(data: Paths | RowFiles, kind: str, **reading: object) -> dict[
     raise DeclarationError(f"there are no rows to infer the column types from in {files}. Give files with rows.{why}")
 
 
+def _refuse_several_kinds(name: str, samples: list[Sample], *, is_text: bool, decimal: str, separator: str) -> None:
+    """Raises `DeclarationError` for a column of numbers, or of bools, in which some values are something else.
+
+    In files of text, a column is one of numbers if most of its values are, or if all others are marks such as "NA"; but
+    not if one has leading zeros. In JSON no column may hold values of two kinds.
+    """
+
+    def kind_of(value: Any) -> str:
+        read = _of_text(_with_point(value, decimal)) if is_text else value
+        return _KINDS[type(read)]
+
+    column: list[Any] = [
+        value for sample in samples for row in sample.rows if (value := row.get(name)) not in (None, "")
+    ]
+    counts = Counter[str]()
+    if is_text:
+        different = Counter(column)
+        if any(_LEADING_ZERO.fullmatch(text.strip()) for text in different):
+            return
+        for text, count in different.items():
+            counts[kind_of(text)] += count
+        main = max(("a number", "true or false"), key=counts.__getitem__)
+        others = {text.strip().lower() for text in different if kind_of(text) != main}
+        if not others or counts[main] == 0 or (2 * counts[main] <= len(column) and not others <= _MARKS):
+            return
+    else:
+        counts.update(_KINDS[kind] for kind in map(type, column))
+        if len(counts) < 2:
+            return
+        main = counts.most_common(1)[0][0]
+    usual = [value for value in column if kind_of(value) == main]
+    dtype = _type_of([_with_point(value, decimal) for value in usual] if is_text else usual, 0, is_text)
+    sample, number = next(
+        (sample, number)
+        for sample in samples
+        for number, row in enumerate(sample.rows)
+        if (value := row.get(name)) not in (None, "") and kind_of(value) != main
+    )
+    value, column_name = sample.rows[number][name], shlex.quote(name)
+    mark = f"If it stands for a missing value: --null {shlex.quote(str(value))}. " if is_text else ""
+    if mark and decimal == "." and separator != "," and type(_of_text(str(value).replace(",", "."))) in (int, float):
+        mark = f"If its comma is a decimal one: --decimal ,. {mark}"
+    # A bool is stored in a column of numbers, if this is declared.
+    can_drop = dtype != "str" and type(value) is not bool
+    drop = f"or drop such rows (--type {column_name}={dtype} --on-error drop), " if can_drop else ""
+    kind = _KINDS[str] if is_text else kind_of(value)
+    raise DeclarationError(
+        f"the column {name!r} holds {main} in {counts[main]:,} of the first {len(column):,} rows that have a value, "
+        f"but {kind} in {sample.place(number)!r}: {value!r:.60}. {mark}Store all of it as text "
+        f"(--type {column_name}=str), {drop}or leave the column out (--type {column_name}=skip)."
+    )
+
+
+_KINDS = {
+    **dict.fromkeys((int, float), "a number"),
+    bool: "true or false",
+    str: "text",
+    list: "a list",
+    dict: "an object",
+}
+# What people and programs write where there is no value.
+_MARKS = frozenset(
+    ["na", "n/a", "#n/a", "<na>", "nan", "nil", "null", "none", "missing", "unknown", "-", "--", ".", "?"]
+)
+
+
+def _with_point(text: Any, decimal: str) -> Any:
+    return text if decimal == "." else str(text).translate(str.maketrans(f"{decimal}.", f".{decimal}"))
+
+
+def _other_columns(
+    data: Paths | RowFiles, kind: str, types: Mapping[str, str], declared: Collection[str], reading: Mapping[str, Any]
+) -> dict[str, str]:
+    """Declared columns that only the headers of other files have. Raises `DeclarationError` for others."""
+    files = files_of(data).files
+    if not reading.get("header", True) or len(files) == 1:
+        return {}
+
+    def header(file: FoundFile) -> tuple[str, ...]:
+        source = (CSV if kind == "csv" else TSV)(file.path, **reading)
+        first = source.header_line(file.path, file.name)
+        return source.columns_in(first, file.name) if first else ()
+
+    others: dict[str, str] = {}
+    with ThreadPoolExecutor(8) as pool:
+        for file, names in zip(files, pool.map(header, files), strict=True):
+            for name in names:
+                if name not in types and name not in declared:
+                    raise _only_in_some(name, file.name, files[0].name)
+                if name not in types:
+                    others[name] = "str"
+    return others
+
+
+def _only_in_some(name: str, file: str, lacking: str) -> DeclarationError:
+    return DeclarationError(
+        f"the column {name!r} is in {file!r}, and {lacking!r} has none. Leave it out (--type {name}=skip), or write "
+        "the files with the same columns."
+    )
+
+
 def infer_types(rows: Iterable[Mapping[str, object]], *, is_text: bool = True, decimal: str = ".") -> dict[str, str]:
     """Column → dtype; `is_text`: values are text, which may be numbers, and is empty if missing."""
     rows = list(rows)
     columns = _columns_of_rows(rows)
     if decimal != ".":
-        swapped = str.maketrans({decimal: ".", ".": decimal})
-        columns = {name: [str(value).translate(swapped) for value in column] for name, column in columns.items()}
+        columns = {name: [_with_point(value, decimal) for value in column] for name, column in columns.items()}
     return {name: _type_of(column, len(rows) - len(column), is_text) for name, column in columns.items()}
 
 
@@ -184,30 +304,32 @@ class _Seen:
     is_missing: bool
     bounds: tuple[int, int]
     file: str
+    #: What it is in the file, if it is stored as text: "text", "date", "timestamp without a time zone", …
+    kind: str = ""
 
 
-def types_of_parquet(data: Paths | RowFiles, declared: Collection[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
+def types_of_parquet(
+    data: Paths | RowFiles, *, declared: Collection[str] = (), among: Collection[str] | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
     """Column → dtype, from the files and their directories (partitions).
 
     Files without rows and columns without values are ignored. Raises `DeclarationError` if files disagree about a
-    column that is not `declared`.
+    column that is not `declared`, and `among` those to store.
     """
     row_files = files_of(data)
     files = row_files.files
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(_columns_of, files))
     seen: dict[str, _Seen] = {}
+    free = {name for each in found for name in each if name in declared or (among is not None and name not in among)}
     for columns in found:
         for name, column in columns.items():
-            is_first = name not in seen or name in declared
+            is_first = name not in seen or name in free
             seen[name] = column if is_first else _joined(name, seen[name], column)
     for file, columns in zip(files, found, strict=True):
-        missing = next((name for name in seen if columns and name not in columns and name not in declared), None)
+        missing = next((name for name in seen if columns and name not in columns and name not in free), None)
         if missing is not None:
-            raise DeclarationError(
-                f"the column {missing!r} is in {seen[missing].file!r}, and {file.name!r} has none. Leave it out "
-                f"(--type {missing}=skip), or write the files with the same columns."
-            )
+            raise _only_in_some(missing, seen[missing].file, file.name)
     types = {name: _stored_as(column) for name, column in seen.items()}
     return types, {name: dtype for name, dtype in types_of_partitions(row_files).items() if name not in types}
 
@@ -224,8 +346,19 @@ def _columns_of(file: FoundFile) -> dict[str, _Seen]:
                 dtype, is_missing = _UNKNOWN, True
             elif dtype in INTEGERS or dtype == "bool":
                 is_missing, bounds = _facts(opened, field.name)
-            columns[field.name] = _Seen(dtype, is_missing, bounds, file.name)
+            kind = _kind_of_arrow(field.type) if dtype == "str" else ""
+            columns[field.name] = _Seen(dtype, is_missing, bounds, file.name, kind)
     return columns
+
+
+def _kind_of_arrow(kind: Any) -> str:
+    """`timestamp[us]` → "timestamp without a time zone", `large_string` → "text"."""
+    if hasattr(kind, "value_type") and str(kind).startswith("dictionary"):
+        return _kind_of_arrow(kind.value_type)
+    name = re.split("[^a-z_]", str(kind).removeprefix("large_"))[0].rstrip("0123456789")
+    if name == "timestamp":
+        return f"timestamp {'without' if kind.tz is None else 'with'} a time zone"
+    return {"string": "text", "string_view": "text"}.get(name, name)
 
 
 def _facts(opened: Any, name: str) -> tuple[bool, tuple[int, int]]:
@@ -255,19 +388,21 @@ def _joined(name: str, one: _Seen, other: _Seen) -> _Seen:
     is_missing = one.is_missing or other.is_missing
     if one.dtype == other.dtype or _UNKNOWN in (one.dtype, other.dtype):
         known = other if one.dtype == _UNKNOWN else one
-        return _Seen(known.dtype, is_missing, bounds, known.file)
+        if one.kind == other.kind or _UNKNOWN in (one.dtype, other.dtype):
+            return _Seen(known.dtype, is_missing, bounds, known.file, known.kind)
     kinds = {each.dtype in INTEGERS for each in (one, other)}, {each.dtype in FLOATS for each in (one, other)}
     if kinds[0] == {True}:
         wide = "int64" if type_holds("int64", bounds) else "uint64"
         if type_holds(wide, bounds):
             return _Seen(wide, is_missing, bounds, one.file)
-    elif all(each.dtype in INTEGERS or each.dtype in FLOATS for each in (one, other)):
+    elif one.dtype != other.dtype and all(each.dtype in INTEGERS or each.dtype in FLOATS for each in (one, other)):
         return _Seen("float64", is_missing, bounds, one.file)
     elements = {each.dtype.removesuffix("[]") for each in (one, other) if each.dtype.endswith("[]")}
     if len(elements) == 2 and (elements <= {*FLOATS} or elements <= {*INTEGERS} - {"uint64"}):
         return _Seen("float64[]" if elements <= {*FLOATS} else "int64[]", is_missing, bounds, one.file)
+    found = [each.dtype if each.kind in ("", "text") else each.kind for each in (one, other)]
     raise DeclarationError(
-        f"the column {name!r} is {one.dtype} in {one.file!r} and {other.dtype} in {other.file!r}. Declare the type "
+        f"the column {name!r} is {found[0]} in {one.file!r} and {found[1]} in {other.file!r}. Declare the type "
         f"that all of its values fit (--type {name}=str), or leave it out (--type {name}=skip)."
     )
 

@@ -28,7 +28,7 @@ from beam_pipes.recipes.written import Code, Common, Module, call
 from beam_pipes.sources import CSV, TSV, JSONLines, Tar
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX, codec_of, decompressed, read_range, refuse_unless_text
 from beam_pipes.sources.delimited import Dialect, allow_fields_of, unique_names
-from beam_pipes.sources.record_batch import BadRecord
+from beam_pipes.sources.record_batch import BadRecord, RecordBatch
 from beam_pipes.sources.selection import FoundFile, FoundFiles, Paths, matcher, select
 from beam_pipes.sources.tables import opened_parquet, partitions_of
 from beam_pipes.sources.tar import has_field
@@ -209,10 +209,12 @@ def reading_of(
     null: Sequence[str] = (),
     names: Sequence[str] | None = None,
     decimal: str | None = None,
+    renamed: dict[int, tuple[str, str]] | None = None,
 ) -> dict[str, object]:
     """The source options that the first rows require: columns without a name, quotes of TSV.
 
-    `names` are those of columns of files without a header; None where they cannot be given.
+    `names` are those of columns of files without a header; None where they cannot be given. `renamed` takes number →
+    (name in the header, name given) of columns whose name is missing or repeated.
 
     Raises `DeclarationError` for CSV without commas, for a first row that is one of data, and for options that are not
     for these files.
@@ -239,8 +241,8 @@ def reading_of(
         head = _head(file).removeprefix(b"\xef\xbb\xbf")
         if not head.strip():
             continue
-        if kind == "csv" and delimiter is None:
-            _check_commas(head, file.name)
+        if delimiter is None:
+            _check_delimiter(head, file.name, kind)
         text = head.decode("utf-8", "replace")
         if kind == "tsv" and _writer_quotes(text):
             options["quote"] = '"'
@@ -252,20 +254,32 @@ def reading_of(
             return options  # the source reports the error
         if names is not None:
             _check_header(header, file.name)
-        if (names := unique_names(header)) != header:
-            options["columns"] = names
+        if (unique := unique_names(header)) != header:
+            options["columns"] = unique
+            pairs = enumerate(zip(header, unique, strict=True), start=1)
+            (renamed if renamed is not None else {}).update(
+                (number, pair) for number, pair in pairs if len({*pair}) > 1
+            )
         return options
     return options
 
 
-def _check_commas(content: bytes, name: str) -> None:
-    header = content.partition(b"\n")[0].decode(errors="replace")
-    other = max(";\t|", key=header.count)
-    if "," not in header and other in header:
+def _check_delimiter(content: bytes, name: str, kind: str) -> None:
+    """Raises `DeclarationError` for a header without commas or tabs, but with another character between its fields.
+
+    In TSV this may be the text of the only column, unless the next line has as many.
+    """
+    header, second = [line.decode(errors="replace") for line in [*content.split(b"\n", 2), b""][:2]]
+    own, called = (",", "comma") if kind == "csv" else ("\t", "tab")
+    other = max((each for each in ",;\t|" if each != own), key=header.count)
+    if own in header or other not in header or (kind == "tsv" and header.count(other) != second.count(other)):
+        return
+    found = f"the header of {name!r} has no {called}, but {header.count(other)} times {other!r}."
+    if kind == "tsv":
         raise DeclarationError(
-            f"the header of {name!r} has no comma, but {header.count(other)} times {other!r}. Name what is between its "
-            f"fields: delimiter={other!r} (--delimiter {other!r})."
+            f"{found} Read it as CSV: format='csv', delimiter={other!r} (--format csv --delimiter {other!r})."
         )
+    raise DeclarationError(f"{found} Name what is between its fields: delimiter={other!r} (--delimiter {other!r}).")
 
 
 def _check_header(header: list[str], name: str) -> None:
@@ -323,6 +337,15 @@ class Sample:
     file: FoundFile
     rows: list[Mapping[str, object]] = field(default_factory=list)
     bad: BadRecord | SourceError | None = None
+    batches: list[RecordBatch] = field(default_factory=list)
+
+    def place(self, number: int) -> str:
+        """The id of a row: `a.csv@40`."""
+        for batch in self.batches:
+            if number < len(batch):
+                return f"{self.file.name}@{batch.position(number)}"
+            number -= len(batch)
+        raise IndexError(number)
 
 
 def sampled(data: Paths | RowFiles, kind: str, **reading: object) -> Iterator[Sample]:
@@ -351,6 +374,7 @@ def _sample(file: FoundFile, kind: str, content: bytes, reading: Mapping[str, ob
             for shard in source.plan(target_shard_bytes=1 << 30).shards:
                 for batch in source.read(shard):
                     sample.rows += batch.values
+                    sample.batches.append(batch)
                     sample.bad = sample.bad or next(iter(batch.bad), None)
         except SourceError as error:
             if kind != "tar":  # which would end in the middle of a sample

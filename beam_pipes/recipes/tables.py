@@ -302,17 +302,21 @@ def table(
     kind = format_of(files, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
         raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
-    reading = reading_of(files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal)
+    renamed = dict[int, tuple[str, str]]()
+    reading = reading_of(
+        files, kind, delimiter=delimiter, null=null, names=names or (), decimal=decimal, renamed=renamed
+    )
+    among = None if columns is None else [*columns, *(name for name in (label, by) if name is not None)]
     if kind == "parquet":
-        inferred, partitions = types_of_parquet(files, types or ())
+        inferred, partitions = types_of_parquet(files, declared=types or (), among=among)
     else:
-        inferred, partitions = types_of_rows(files, kind, **reading), {}
+        inferred, partitions = types_of_rows(files, kind, declared=types or (), among=among, **reading), {}
     inferred |= partitions
     is_text = kind in ("csv", "tsv")
     if columns is not None:
         for column in columns:
             known(column, among=inferred, what="column", where="columns")
-        skipped = dict.fromkeys({*inferred} - {*columns, label, by}, "skip")
+        skipped = dict.fromkeys({*inferred} - {*(among or ())}, "skip")
         types = {**skipped, **(types or {})}
     chosen = _chosen(inferred, types or {}, label=label, by=by, may_skip_others=kind == "json", is_text=is_text)
     if by is not None and by == label:
@@ -359,7 +363,7 @@ def table(
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
     loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
     text = module.text("Rows and their types, as `beam-pipes table` declares them.")
-    return Recipe(text, loads, rows=256, left_out=files.left_out)
+    return Recipe(text, loads, rows=256, left_out=files.left_out, renamed=renamed)
 
 
 def _chosen(

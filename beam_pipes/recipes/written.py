@@ -44,12 +44,14 @@ class Recipe:
             a batch.
         rows: that number, if there are as many.
         left_out: suffix → number of files of a directory that are not read because their suffix is unknown.
+        renamed: number of a column → its name in the header, and the one it has instead.
     """
 
     python: str
     loads: str = ""
     rows: int = 32
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    renamed: Mapping[int, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
     def declaration(self) -> Declaration:
         """The module's declaration. Raises `DeclarationError`, or errors of its parts."""

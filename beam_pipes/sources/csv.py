@@ -147,11 +147,11 @@ class CSV(LineSource):
         return variant if variant == "whole" else f"{variant}/{self.quoted_newlines:d}{self.header:d}"
 
     def _digest(self, file: FoundFile, each: Range) -> str:
-        prefix = self._header_line(file.path, file.name) if each.start else b""
+        prefix = self.header_line(file.path, file.name) if each.start else b""
         start, end, _ = each.stored or each[:3]
         return hash_range(file.path, file.name, start, end, prefix=prefix, content_digest=file.content_digest)
 
-    def _header_line(self, path: str, file: str) -> bytes:
+    def header_line(self, path: str, file: str) -> bytes:
         """The first row of a file in which every line is a row; empty if rows start at once."""
         return _first_row(path, file, self)[0] if self.header else b""
 
@@ -159,7 +159,7 @@ class CSV(LineSource):
 
     def read_slice(self, batcher: Batcher, part: Slice, path: str) -> Iterator[RecordBatch]:
         allow_fields_of(self.max_line_bytes)
-        prefix = self._header_line(path, part.file) if part.start else b""
+        prefix = self.header_line(path, part.file) if part.start else b""
         rows = _Rows(self, part.file, batcher)
         if not self.header:
             rows.use_columns(tuple(self.columns or ()))

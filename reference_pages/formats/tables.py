@@ -207,7 +207,11 @@ CSV_ROWS = [
     Row("CSV", "a quote that is not closed", text("a.csv", 'n\n1\n"2\n3\n'), read_csv,
         BadRecord("expected every quote that opens in this row to be closed", column("n", "1", "3", of="–"))),
     Row("CSV", "columns without a name, names that are there twice", text("a.csv", ",a,a\n0,1,2\n"), typed(),
-        Read(by_pandas(), "named as pandas names them; the source `CSV` asks for `columns`")),
+        Read(by_pandas(), "named as pandas names them, and told; the source `CSV` asks for `columns`")),
+    Row("CSV", "text among numbers, such as `NA` or `1,234`", text("a.csv", "n\n1\nNA\n2\n"), typed(), Refused(
+        "holds a number in 2 of the first 3 rows that have a value, but text in 'a.csv@4'")),
+    Row("CSV", "a column that only some files have", several(text("a.csv", "n\n1\n"), text("b.csv", "n,more\n1,2\n"),
+        text("c.csv", "n\n1\n")), typed(), Refused("the column 'more' is in 'b.csv', and 'a.csv' has none")),
     Row("CSV", "semicolons between the fields, no commas", text("a.csv", "a;b\n1;2\n"), typed(),
         Refused("has no comma, but 1 times ';'")),
     Row("CSV", "the same with `--delimiter ';'`", text("a.csv", "a;b\n1;2.5\n"), typed(delimiter=";"),
@@ -220,7 +224,7 @@ CSV_ROWS = [
     Row("CSV", "numbers with leading zeros, dates, amounts", text(
         "a.csv", "zip,day,euros\n02139,2024-01-02,1.234€\n"), typed(), Read(BY_CSV, "text")),
     Row("CSV", "`NA`, `null`, `None`", text("a.csv", "s\nNA\nnull\nNone\nx\n"), typed(), Read(
-        BY_CSV, "text; pandas takes them for missing")),
+        BY_CSV, "text among text; pandas takes them for missing")),
     Row("CSV", "the same with `--null NA`", text("a.csv", "n\n1\nNA\n"), typed(null=["NA"]), Read(
         by_pandas(), "missing")),
     Row("CSV", "no header", text("a.csv", "5.5,2,wasp\n7,4,bee\n"), typed(), Refused(
@@ -271,6 +275,8 @@ JSON_ROWS = [
         typed(), Read(Reference("`json.dumps`", lambda path: [
             {key: json.dumps(value) for key, value in row.items()} for row in BY_JSON.read(path)
         ]), "text with their JSON")),
+    Row("JSON Lines", "text among numbers, numbers among lists and so on, in `table`", text(
+        "a.jsonl", '{"n": 1}\n{"n": "x"}\n'), typed(), Refused("but text in 'a.jsonl@9': 'x'")),
     Row("JSON Lines", "a key that some rows lack, in `table`", text("a.jsonl", '{"n": 1, "s": "x"}\n{"s": null}\n'),
         typed(), Read(stated("–", {"n": 1.0, "s": "x"}, {"n": math.nan, "s": ""}), "missing: NaN, or empty text")),
     Row("JSON Lines", "half of a surrogate pair, in `table`", text("a.jsonl", '{"s": "\\ud800"}\n'), typed(),
@@ -319,6 +325,9 @@ PARQUET_ROWS = [
         Refused("the column 'more' is in 'b.parquet', and 'a.parquet' has none")),
     Row("Parquet", "integers in one file, text in another", several(parquet(lambda: {"n": [1]}, "a.parquet"), parquet(
         lambda: {"n": ["x"]}, "b.parquet")), typed(), Refused("is int64 in 'a.parquet' and str in 'b.parquet'")),
+    Row("Parquet", "dates in one file, instants or text in another", several(parquet(lambda: {
+        "t": [datetime.date(2024, 1, 2)]}, "a.parquet"), parquet(lambda: {"t": ["x"]}, "b.parquet")), typed(),
+        Refused("is date in 'a.parquet' and str in 'b.parquet'")),
     Row("Parquet", "Hive: directories `year=2024`, `city=K%C3%B6ln`, nulls", _partitioned, _read_partitioned,
         Read(Reference("`pyarrow.dataset`", _by_dataset), "columns")),
     *(Row("Spark, Hadoop", f"`{mark}`", several(parquet(_one), text(mark, "")), typed(),

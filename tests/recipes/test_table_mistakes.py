@@ -5,11 +5,15 @@ And the options that these messages name: `--names`, `--columns`, `--decimal`, c
 
 from __future__ import annotations
 
+import datetime
 import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pandas
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from media_files import built
 from typer.testing import CliRunner
@@ -96,6 +100,41 @@ def told(*arguments: str) -> str:
             ["columns: there is no column 'wing'. Did you mean 'wings'?"],
             id="wrong choice of columns",
         ),
+        pytest.param(
+            {"a.csv": "n,s\n1,x\n1.5,y\nNA,z\n"},
+            ["a.csv"],
+            ["the column 'n' holds a number in 2 of the first 3 rows that have a value", "text in 'a.csv@14': 'NA'"]
+            + ["--null NA", "--type n=str", "--type n=float32 --on-error drop", "--type n=skip"],
+            id="a mark among numbers",
+        ),
+        pytest.param({"a.csv": 'n\n7\n999\n"1,234"\n'}, ["a.csv"], ["text in 'a.csv@8': '1,234'"], id="thousands"),
+        pytest.param({"a.csv": "n\nn/a\n-\n7\n"}, ["a.csv"], ["a number in 1 of", "'n/a'"], id="marks, one number"),
+        pytest.param({"a.csv": "b\ntrue\nFalse\nno\n"}, ["a.csv"], ["true or false in 2 of", "'no'"], id="words"),
+        pytest.param(
+            {"a.csv": "n,s\n1,x\nn,s\n2,y\n"}, ["a.csv"], ["text in 'a.csv@8': 'n'"], id="header in the middle"
+        ),
+        pytest.param(
+            {"a.jsonl": '{"n": 1}\n{"n": null}\n{"n": 2}\n{"n": "x"}\n'},
+            ["a.jsonl"],
+            ["'n' holds a number in 2 of the first 3 rows", "text in 'a.jsonl@30': 'x'", "--type n=str"],
+            id="text among numbers of JSON",
+        ),
+        pytest.param({"a.jsonl": '{"n": 1}\n{"n": true}\n'}, ["a.jsonl"], ["true or false in 'a.jsonl@9'"], id="bools"),
+        pytest.param(
+            {"a.jsonl": '{"n": {}}\n{"n": [1]}\n'}, ["a.jsonl"], ["an object in 1 of", "a list in"], id="nested"
+        ),
+        pytest.param(
+            {"in/a.csv": "n\n1\n", "in/b.csv": "n,more\n2,x\n", "in/c.csv": "n\n3\n"},
+            ["in"],
+            ["the column 'more' is in 'b.csv', and 'a.csv' has none", "--type more=skip"],
+            id="column of one file of many",
+        ),
+        pytest.param(
+            {"a.tsv": "a,b\n1,2\n"},
+            ["a.tsv"],
+            ["'a.tsv' has no tab, but 1 times ','", "--format csv"],
+            id="TSV of commas",
+        ),
         pytest.param({"in/.a.csv": BEES}, ["in"], ["no file matches", "hidden files are left out"], id="empty folder"),
     ],
 )
@@ -151,7 +190,11 @@ def test_names_columns_and_decimals_are_those_of_pandas() -> None:
     frame = pandas.read_csv("a.csv", sep=";", decimal=",", names=names, usecols=["a", "c", "d"])
     assert found == of_pandas(frame)
     assert [type(value) for value in found[0].values()] == [float, float, int]
-    whole = ours(names=names, delimiter=";")
+    with pytest.raises(
+        DeclarationError, match="text in 'a.csv@0': '-0,25'. If its comma is a decimal one: --decimal ,"
+    ):
+        table("a.csv", names=names, delimiter=";")
+    whole = ours(names=names, delimiter=";", types={"c": "str"})
     assert whole[0] == {"a": "1,5", "b": "x", "c": "-0,25", "d": 7}
 
 
@@ -182,3 +225,70 @@ def test_columns_of_json_and_parquet_are_chosen_too() -> None:
             DeclarationError, match=f"{next(iter(option))} is for CSV and TSV, and these files are json"
         ):
             table("a.jsonl", **option)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("n\n02139\n10001\n10002\nNA\n", id="leading zeros"),
+        pytest.param("n\nA12\n7\nB3\n", id="codes"),
+        pytest.param('n\n"1,234"\n"5,678"\n', id="no number"),
+        pytest.param("n\n2024-01-02\n\n2024-01-03\n", id="dates"),
+    ],
+)
+def test_text_with_some_digits_is_text(text: str) -> None:
+    Path("a.csv").write_text(text)
+    assert table("a.csv").names["types"] == {"n": "str"}
+
+
+def test_columns_of_several_kinds_are_stored_as_their_reader_says() -> None:
+    Path("a.csv").write_text("n,m\n1,1\nNA,x\n3,3\n")
+    assert [row["n"] for row in built(table("a.csv", types={"n": "str"}, columns=["n"]))["train"]] == ["1", "NA", "3"]
+    assert table("a.csv", null=["NA"], types={"m": "skip"}).names["types"] == {"n": "float32"}
+    Path("b.csv").write_text("n,more,m\n1,1,2\n")
+    files = ["a.csv", "b.csv"]
+    assert table(files, null=["NA"], types={"m": "skip", "more": "skip"}).names["types"] == {"n": "float32"}
+
+
+def test_new_names_of_columns_are_printed() -> None:
+    Path("a.csv").write_text(",a,a\n0,1,2\n")
+    result = CliRunner().invoke(app, ["table", "a.csv", "--to", "cache", "--workers", "1", "--no-report"])
+    assert "columns renamed, as the header leaves names out or repeats them: 1 '' is 'Unnamed: 0', 3 'a' is 'a.1'" in (
+        " ".join(result.output.split())
+    )
+
+
+DAY = datetime.datetime(2024, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (pa.array(["x"]), pa.array([DAY]), "str in 'a.parquet' and timestamp without a time zone in 'b.parquet'"),
+        (pa.array([DAY]), pa.array([DAY.date()]), "timestamp without a time zone in 'a.parquet' and date in"),
+        (pa.array([DAY]), pa.array([DAY], pa.timestamp("s", "UTC")), "'a.parquet' and timestamp with a time zone in"),
+        (pa.array(["x"]), pa.array([{"a": 1}]), "str in 'a.parquet' and struct in 'b.parquet'"),
+        (pa.array([Decimal("1.5")]), pa.array([datetime.time(1)]), "decimal in 'a.parquet' and time in 'b.parquet'"),
+    ],
+    ids=["text", "dates", "zones", "structs", "decimals"],
+)
+def test_what_is_text_in_a_cache_is_of_one_kind_in_all_files(one: pa.Array, other: pa.Array, words: str) -> None:
+    for name, column in (("a.parquet", one), ("b.parquet", other)):
+        pyarrow.parquet.write_table(pa.table({"t": column, "n": [1]}), name)
+    files = ["a.parquet", "b.parquet"]
+
+    with pytest.raises(DeclarationError, match=words):
+        table(files)
+    assert table(files, types={"t": "str"}).names["types"] == {"t": "str", "n": "int64"}
+    assert table(files, columns=["n"]).names["types"] == {"n": "int64"}
+
+
+def test_text_of_parquet_is_one_kind_however_it_is_stored() -> None:
+    kinds = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+    for number, kind in enumerate(kinds):
+        pyarrow.parquet.write_table(pa.table({"t": pa.array(["x"], kind)}), f"{number}.parquet")
+    for unit in ("s", "us"):
+        pyarrow.parquet.write_table(pa.table({"t": pa.array([DAY], pa.timestamp(unit))}), f"{unit}.pq")
+
+    assert table("*.parquet").names["types"] == {"t": "str"}
+    assert table("*.pq", format="parquet").names["types"] == {"t": "str"}
