@@ -5,9 +5,8 @@
     ,2,wasp
 
 Types of Parquet come from the files; those of text and JSON are inferred from the first 4 MiB of some files
-(`column_types.py`). No integer of these rows changes. In later rows, an integer that float32 cannot hold exactly is an
-error; one beyond 2**53 in a float64 column of text is rounded, as `float` rounds it. Numbers with leading zeros are
-text too: `02139` is not a quantity.
+(`column_types.py`). No integer of these rows changes. In later rows, an integer that a column of floats cannot hold
+exactly is an error. Numbers with leading zeros are text too: `02139` is not a quantity.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class CSV(LineSource):
     null: Sequence[str] = ()
     decimal: str = "."
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()

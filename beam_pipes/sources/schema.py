@@ -120,8 +120,11 @@ def _ints_of_texts(texts: list[str]) -> list[int]:
 def _floats_of_texts(texts: list[str]) -> ColumnValues:
     _plain_numbers(texts)
     numbers = np.array(list(map(float, texts)))
+    large = np.abs(numbers) >= 2**53
     if not np.isfinite(numbers).all():  # beyond float64, or meant so
         raise ValueError
+    if large.any() and any(_INTEGER.fullmatch(texts[at].strip()) for at in np.flatnonzero(large).tolist()):
+        raise ValueError  # it may not be exact
     return numbers
 
 
@@ -185,7 +188,8 @@ def _int_of_text(text: str) -> int:
 
 
 def _float_of_text(dtype: str) -> Convert:
-    """Decimal digits are rounded to nearest, as they are in source code; a number that rounds to infinity is bad."""
+    """Decimal digits are rounded to nearest, as they are in source code; a number that rounds to infinity is bad, as is
+    an integer that is not exact."""
     limit = ROUNDS_TO_INFINITY[dtype]
 
     def convert(text: str) -> float:
@@ -198,9 +202,18 @@ def _float_of_text(dtype: str) -> Convert:
         written = text.strip(" \t\r\n+-")[:1]
         if not -limit < value < limit and (written.isdigit() or written == "."):  # "inf" and "nan" mean themselves
             raise ValueError(f"expected a number in the range of {dtype}, got {text!r:.60}")
+        if abs(value) > 256 and _INTEGER.fullmatch(text.strip()):  # below, all are exact
+            _exact_float(int(text), dtype)
         return value
 
     return convert
+
+
+def _exact_float(number: int, dtype: str) -> float:
+    try:
+        return float(exact_number(number, numpy_dtype(dtype)))
+    except NotExactError as error:
+        raise ValueError(f"expected a number that is exact in {dtype}, got {error}") from None
 
 
 def number_of_json(text: str) -> float:
@@ -281,10 +294,7 @@ def _float_of_json(dtype: str) -> Convert:
     def convert(value: Any) -> float:
         value = number(value)
         if type(value) is int:
-            try:
-                return float(exact_number(value, numpy_dtype(dtype))) if abs(value) > 256 else float(value)
-            except NotExactError as error:
-                raise ValueError(f"expected a number that is exact in {dtype}, got {error}") from None
+            return _exact_float(value, dtype) if abs(value) > 256 else float(value)
         if not -limit < value < limit and math.isfinite(value):
             raise ValueError(f"expected a number in the range of {dtype}, got {value}")
         return float(value)

@@ -68,7 +68,7 @@ def test_rows_are_parsed(path, content, rows):
         ("float16", ["65519.9", "-65519.9", "inf", "nan"], ["65520", "-65520", "1e400"]),
         ("bfloat16", ["3.39e38", "-Infinity"], ["3.3962e38", ".1e40"]),
         ("float32", ["3.4028e38", "1e-60"], ["3.4029e38", " 1e39 "]),
-        (float, ["1.7e308", "9007199254740993"], ["1e309", "-1e999"]),
+        (float, ["1.7e308", "9007199254740993.0"], ["1e309", "-1e999"]),
     ],
 )
 def test_digits_are_rounded_to_a_float_that_is_none_of_the_infinities(path, dtype, fits, refused):
@@ -435,3 +435,28 @@ def test_any_bytes_give_values_bad_records_or_our_own_error(tmp_path_factory, co
         return
     assert all(list(value) == ["a", "b"] for value in values)
     assert sum(b.raw.count(b"\n") + 1 for b in bad) + len(values) <= content.count(b"\n") + 1
+
+
+@pytest.mark.parametrize("count", [1, 40], ids=["by row", "by column"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_integer_is_rounded_in_a_column_of_floats(dtype: str, count: int, tmp_path: Path) -> None:
+    first = 2**53 if dtype == "float64" else 2**24
+    texts = [
+        f"{first}",
+        f"-{first + 1}",
+        f" +{first + 1}",
+        f"{first + 2}",
+        f"{first + 1}.0",
+        f"{first + 1}e0",
+        "-7",
+        "1e30",
+    ]
+    (tmp_path / "a.csv").write_text("x\n" + "\n".join(texts * count) + "\n")
+    source = CSV(tmp_path / "a.csv", schema={"x": dtype})
+
+    batches = [batch for shard in source.plan(target_shard_bytes=1 << 20).shards for batch in source.read(shard)]
+
+    bad = [str(row.error) for batch in batches for row in batch.bad]
+    assert len(bad) == 2 * count and all(f"a number that is exact in {dtype}, got" in each for each in bad)
+    kept = [float(text) for text in texts if text not in texts[1:3]] * count
+    assert [row["x"] for batch in batches for row in batch.values] == kept
