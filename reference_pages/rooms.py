@@ -52,7 +52,7 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6812, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 9809, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 9812, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
         4200,
@@ -147,7 +147,7 @@ ROOMS: dict[str, Room] = {
     ),
     "report": Room(
         3,
-        2506,
+        2509,
         "pages about published snapshots, comparisons of two",
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),

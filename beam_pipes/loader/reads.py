@@ -50,7 +50,7 @@ def times_read(run: Run, cursor: Cursor) -> list[SourceReads]:
             given[source] += count
             counted += count
             if rows is None:
-                _add_all(times[source], stream.sources[source])
+                _add_passes(times[source], stream.sources[source], count)
             else:
                 _add(times[source], stream.sources[source], rows)
         if counted != end:
@@ -72,7 +72,7 @@ def _rows_of_epoch(run: Run, epoch: int) -> int:
 
 
 def _given(stream: Stream, epoch: int, end: int) -> Iterator[tuple[int, Indices | None, int]]:
-    """(source, rows, their number) of the first `end` positions of an epoch; None in place of all rows of a source."""
+    """(source, rows, their number) of the first `end` positions of an epoch; None for the rows of complete passes."""
     if not isinstance(stream, MixtureStream):
         if type(stream) is RowStream and end == stream.size and _is_same_each_time(stream.sources[0]):
             yield 0, None, end
@@ -83,13 +83,12 @@ def _given(stream: Stream, epoch: int, end: int) -> Iterator[tuple[int, Indices 
                 yield source, rows[sources == source], int((sources == source).sum())
         return
     for source, count in enumerate(stream.counts_at(epoch, end)):
-        size = stream.sources[source].size
-        for first in range(0, count, max(1, size)):
-            here = min(size, count - first)
-            if here == size and _is_same_each_time(stream.sources[source]):
-                yield source, None, size
-                continue
-            for begin, until in _portions(here):
+        size, passed = stream.sources[source].size, 0
+        if size and _is_same_each_time(stream.sources[source]):
+            passed = count - count % size
+            yield source, None, passed
+        for first in range(passed, count, max(1, size)):
+            for begin, until in _portions(min(size, count - first)):
                 yield source, stream.rows_given(epoch, source, np.arange(first + begin, first + until)), until - begin
 
 
@@ -102,11 +101,15 @@ def _is_same_each_time(rows: Rows) -> bool:
     return not rows.draws_anew
 
 
-def _add_all(times: np.ndarray, rows: Rows) -> None:
+def _add_passes(times: np.ndarray, rows: Rows, count: int) -> None:
+    """Adds complete passes over a source, `count` rows in all."""
+    passes = count // rows.size if rows.size else 0
     if isinstance(rows, SplitRows):
-        times += 1
-    else:
-        _add(times, rows, np.arange(rows.size))
+        times += passes
+    elif passes:
+        once = np.zeros_like(times)
+        _add(once, rows, np.arange(rows.size))
+        times += once * passes
 
 
 def _add(times: np.ndarray, rows: Rows, numbers: Indices) -> None:

@@ -16,6 +16,7 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError
 from beam_pipes.publication.manifest import SplitManifest
+from beam_pipes.publication.terms import FIELDS
 from beam_pipes.report.distributions import Drift, drifts
 
 
@@ -36,7 +37,7 @@ class SnapshotDifference:
         same_data: their manifests are equal: a reader sees no difference.
         declaration: stage, or "declaration" → what changed in it; None if a fingerprint is missing.
         schema: changes of features; `where` is `split.feature`.
-        splits: splits that were added or removed, and their records and bytes.
+        splits: splits that were added or removed, and their records and bytes; and for "sources", what these declare.
         counts: counts of stages that are not the same; `field` is "inputs", "outputs", "dead" or "dropped REASON".
         drift: every quantity that both have, even if unchanged.
     """
@@ -136,6 +137,11 @@ def _splits(old: Cache, new: Cache) -> Iterator[Change]:
             values = [None if side is None else getattr(side, field) for side in (first, second)]
             if values[0] != values[1]:
                 yield Change(name, field, *values)
+    for field in FIELDS:
+        said = [[getattr(source.terms, field) for source in cache.manifest.sources] for cache in (old, new)]
+        before, after = (", ".join(dict.fromkeys(filter(None, each))) or None for each in said)
+        if before != after:
+            yield Change("sources", field, before, after)
 
 
 def _counts(old: Cache, new: Cache) -> Iterator[Change]:

@@ -183,6 +183,8 @@ def test_another_license_is_another_snapshot_of_the_same_shards(tmp_path: Path) 
     ]
     assert all(manifest.splits == manifests[0].splits for manifest in manifests)
     assert b'"sources"' not in manifests[0].to_bytes()
+    shown = command("diff", *(f"{tmp_path}/cache/snapshots/{results[number].snapshot}" for number in (0, 1)))
+    assert "splits       sources license: – → MIT" in shown
 
 
 texts = st.sampled_from(["", "a", "b"])
