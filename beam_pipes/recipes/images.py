@@ -15,6 +15,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -46,7 +47,7 @@ from beam_pipes.recipes.tables import feature_of, number_of, numbers_of
 from beam_pipes.recipes.texts import kept
 from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.file_source import FileContent
-from beam_pipes.sources.selection import Paths
+from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.tar import KEY, sample_file
 from beam_pipes.transforms.analyzers.vocabulary import TokenTable, Vocabulary
 from beam_pipes.transforms.chat import field_of, kept_fields
@@ -507,6 +508,8 @@ def _assign_folders(
         if label:
             raise
         layout = Layout(0, [], [])
+    if label:
+        _check_masks(inside, files)
     if layout.splits and common.splits:
         raise DeclarationError(
             f"the folders {', '.join(layout.splits)} of {root!r} are already splits, but splits were given too. Omit "
@@ -518,6 +521,24 @@ def _assign_folders(
     }
     module.assign("source", readers or call("Files", root, pattern=patterns, **notes))
     return layout.classes, layout.above + 1 if layout.above else None
+
+
+def _check_masks(inside: Sequence[Sequence[str]], files: Sequence[FoundFile]) -> None:
+    """Raises `DeclarationError` for folders that hold the masks of images in others, and are no class."""
+    stems: dict[str, set[str]] = {}
+    for folders, file in zip(inside, files, strict=True):
+        for folder in folders:
+            stems.setdefault(folder, set()).add(PurePosixPath(file.name).stem)
+    masks = [folder for folder in stems if "mask" in folder.lower()]
+    for folder in masks:
+        other = next((each for each in stems if each not in masks and stems[each] == stems[folder]), None)
+        if other is not None:
+            raise DeclarationError(
+                f"the images in folders {folder!r} are called as those in {other!r}, so they are masks, and no class. "
+                "Pack each beside its image, as 1.jpg and 1.mask.png, into a tar archive (--keep-field "
+                "mask.png:bytes), or name the directory of the images alone. If they are a class: "
+                "class_folder=1 (--class-folder 1)."
+            )
 
 
 def _need_extra_of(names: Iterable[str]) -> None:

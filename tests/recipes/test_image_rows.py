@@ -179,6 +179,15 @@ def test_flat_folders_of_splits_are_no_classes() -> None:
     assert images("flat", class_folder=1).declaration()
 
 
+def test_a_folder_of_masks_is_no_class() -> None:
+    pictures("seg/images/0.jpg", "seg/images/1.jpg", "seg/masks/0.png", "seg/masks/1.png")
+    with pytest.raises(DeclarationError, match="in folders 'masks' are called as those in 'images', so they are masks"):
+        images("seg")
+    assert images("seg", class_folder=1).declaration() and images("seg", label=False).declaration()
+    pictures("worn/face/0.jpg", "worn/mask/1.png")
+    assert images("worn").declaration()
+
+
 @pytest.mark.parametrize(
     ("table", "options", "message"),
     [
