@@ -156,7 +156,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3493,
+        3513,
         "the command line",
         ENGINE
         | SOURCES

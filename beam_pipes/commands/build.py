@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -153,7 +153,7 @@ def build_and_show(
         f"{counted(result.num_shards, shard)}{reused}; {result.secs:.1f} s "
         f"({rate:,.0f} records/s)."
     )
-    _show_splits(result.path)
+    _show_splits(result.path, {} if isinstance(declaration, str) else _shares_of(declaration))
     _say(f"The cache is in {result.path} (snapshot {result.snapshot}).")
     if result.removed:
         _say(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
@@ -176,8 +176,20 @@ def _show_account(account: Account) -> None:
     console.print(account_table(account))
 
 
-def _show_splits(path: str) -> None:
-    """The examples per split, if there are several: shares are drawn, so with few records a split may get none."""
+def _shares_of(declaration: Declaration) -> dict[str, float]:
+    """The shares by which the records are divided into splits, if they are."""
+    from beam_pipes.typed import RandomPartition
+
+    stages = [] if declaration.beam_steps is not None else [unit.stage for unit in declaration.graph.units]
+    drawn = [each for each in stages if isinstance(each, RandomPartition)]
+    shares = dict(zip(drawn[-1].partition_names, drawn[-1].partition_probabilities, strict=True)) if drawn else {}
+    return shares if shares.keys() == {*declaration.splits} else {}
+
+
+def _show_splits(path: str, shares: Mapping[str, float]) -> None:
+    """The examples per split, if there are several: shares are drawn, so with few records a split may get none, or
+    another part than its share; the latter is told if it is off by a quarter.
+    """
     from beam_pipes.cache import Cache
 
     sizes = {split: sum(entry.records) for split, entry in Cache.open(path).manifest.splits.items()}
@@ -187,6 +199,14 @@ def _show_splits(path: str) -> None:
         _say(f"Examples of each split: {listed}.")
         for split in [split for split, size in sizes.items() if not size]:
             _say(f"Warning: the split {split!r} is empty. Nothing that was read belongs to it: check its share or key.")
+        for split, share in shares.items():
+            size = sizes.get(split, 0)
+            if size and abs(size - share * total) > share * total / 4:
+                _say(
+                    f"Warning: the split {split!r} has {size:,} of {total:,} examples ({size / total:.1%}), and its "
+                    f"share is {share:.1%}. Shares are drawn by the content of records, or by their key, and are met "
+                    "by many different ones only: give more, or draw with another seed (--seed)."
+                )
 
 
 def _show_detached(result: BuildResult, job: LaunchRecord) -> None:

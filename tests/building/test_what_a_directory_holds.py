@@ -75,6 +75,26 @@ def test_the_command_says_how_large_the_splits_are(tmp_path: Path, monkeypatch: 
     assert "Warning: the split 'eval' is empty. Nothing that was read belongs to it: check its share or key." in shown
 
 
+@pytest.mark.parametrize(("copies", "is_told"), [(45, True), (0, False)])
+def test_a_split_far_from_its_share_is_told(
+    copies: int, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of a record are in one split, whatever its share."""
+    rows = ["1"] * copies + [f"{number}" for number in range(2, 2000 if copies == 0 else 60)]
+    (tmp_path / "rows.csv").write_text("x\n" + "\n".join(rows) + "\n")
+    monkeypatch.chdir(tmp_path)
+
+    shown = (
+        CliRunner()
+        .invoke(app, ["table", "rows.csv", "--split", "train=0.8,eval=0.2", "--to", "cache", "--no-report"])
+        .output
+    )
+
+    words = " ".join(shown.split())
+    assert ("examples (" in words and "and its share is 20.0%. Shares are drawn by the content of" in words) == is_told
+    assert "Examples of each split: eval" in words
+
+
 def test_numbers_of_a_record_are_sampled_all_over_it(tmp_path: Path) -> None:
     """The last of 100 rows differs from the others: it has its share in what is looked at."""
     pixels = np.zeros((100, 64), np.uint8)
