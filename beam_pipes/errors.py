@@ -316,6 +316,10 @@ class RecordRemovedError(CacheError, LookupError):
     """The requested record was taken down, or may have been."""
 
 
+class SignatureError(CacheError, PermissionError):
+    """A snapshot that is not signed by a trusted key, or not the one that was signed."""
+
+
 class CorruptCacheError(CacheError, ValueError):
     """Bytes in a cache are not what was written."""
 

@@ -37,7 +37,7 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
     "errors": Room(1, 462, "every exception, and what makes text from data safe to print", set()),
-    "extras": Room(1, 165, "optional dependencies: what to install when one is missing", {"errors"}),
+    "extras": Room(1, 168, "optional dependencies: what to install when one is missing", {"errors"}),
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
@@ -47,7 +47,7 @@ ROOMS: dict[str, Room] = {
         1, 1135, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 4170, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "cache": Room(1, 4456, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1970, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6812, "raw input → source shards → batches of records", ENGINE),
@@ -156,7 +156,7 @@ ROOMS: dict[str, Room] = {
     ),
     "commands": Room(
         3,
-        3513,
+        3542,
         "the command line",
         ENGINE
         | SOURCES

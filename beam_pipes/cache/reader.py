@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping
@@ -11,8 +12,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, ShardStore, store_for
+from beam_pipes.cache.signature import Trusted, check_signature, signed_problems
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.verify import VerifyReport, verify_snapshot
+from beam_pipes.cache.verify import Problem, VerifyReport, verify_snapshot
 from beam_pipes.errors import CacheNotFoundError, SplitNotFoundError
 from beam_pipes.extras import require
 from beam_pipes.format.framing import read_records
@@ -64,7 +66,8 @@ class Cache:
         path: str | os.PathLike[str],
         *,
         snapshot: str | None = None,
-        verify: bool = False,
+        verify: bool | None = None,
+        trusted: Trusted | None = None,
         proto: type[Message] | Mapping[str, type[Message]] | None = None,
         local_directory: str | os.PathLike[str] | None = None,
         max_local_bytes: int = MAX_LOCAL_BYTES,
@@ -75,7 +78,10 @@ class Cache:
 
         Args:
             path: the directory with `manifest.json`, or a snapshot's own directory.
-            verify: check every byte first (reads everything once).
+            verify: check every byte first (reads everything once). By default only with `trusted`.
+            trusted: files with public keys; a snapshot that none of them has signed, or that was changed since, is
+                refused (`beam-pipes sign`, extra `sign`). `verify=False` leaves it at the signature and the manifest,
+                whose checksums (crc32c) find damage to other files, and not forgery.
             proto: the message class of records that are protos, or split → class. Left out, it is found by its name
                 where its module is imported.
             local_directory: where shards are copied when they are needed, from an object store or a mounted network
@@ -92,6 +98,7 @@ class Cache:
             CorruptManifestError: the manifest is damaged.
             UnsupportedFormatError: another version of beam-pipes wrote it.
             CorruptCacheError: with `verify`, something else is damaged.
+            SignatureError: with `trusted`, nobody who is trusted has signed it, or what was signed was another one.
         """
         root = os.path.expanduser(os.fspath(path))
         if storage is None:
@@ -112,8 +119,10 @@ class Cache:
             max_local_bytes=max_local_bytes,
             mmap=mmap,
         )
-        if verify:
-            cache.verify().raise_if_damaged()
+        if trusted is not None and verify is False:
+            check_signature(cache.directory, manifest, trusted=trusted, storage=storage)
+        elif verify or trusted is not None:
+            cache.verify(trusted=trusted).raise_if_damaged()
         return cache
 
     @property
@@ -240,9 +249,17 @@ class Cache:
         """Where the records come from, and the fate of every source record."""
         return Lineage(self.path, self.directory, self.manifest, storage=self._storage)
 
-    def verify(self) -> VerifyReport:
-        """Reads everything once and reports every problem, with file and offset."""
-        return verify_snapshot(self.directory, self.manifest, storage=self._storage)
+    def verify(self, *, trusted: Trusted | None = None) -> VerifyReport:
+        """Reads everything once and reports every problem, with file and offset.
+
+        With `trusted`, files with public keys, it is read twice: every file is compared with the digest that was signed
+        too. Raises `SignatureError` if nobody who is trusted has signed this snapshot.
+        """
+        signed: list[Problem] = []
+        if trusted is not None:
+            signed += signed_problems(self.directory, self.manifest, trusted=trusted, storage=self._storage)
+        report = verify_snapshot(self.directory, self.manifest, storage=self._storage)
+        return dataclasses.replace(report, problems=(*signed, *report.problems))
 
 
 def open_split(path: str | os.PathLike[str], split: str | None = None) -> Split:

@@ -216,16 +216,42 @@ def difference_lines(difference: SnapshotDifference) -> Iterator[str]:
         yield f"drift        none in {len(difference.drift)} quantities"
 
 
-def verify_command(path: Annotated[str, typer.Argument(help="cache directory")]) -> None:
+def sign_command(
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    key: Annotated[str, typer.Option("--key", help="file with a private key: PEM, or as ssh-keygen writes it")],
+    snapshot: Annotated[str | None, typer.Option("--snapshot", help="id of a snapshot [the published one]")] = None,
+) -> None:
+    """Check every byte of a snapshot and sign it, so that readers can insist on what was approved.
+
+    Example: beam-pipes sign .demo/python_source --key release
+    """
+    from beam_pipes.cache.signature import sign
+
+    console.print(f"{path}: signed by key {sign(path, key=key, snapshot=snapshot)[:16]}….", markup=False)
+
+
+def verify_command(
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    trusted: Annotated[
+        list[str] | None,
+        typer.Option("--trusted", help="file with public keys, one of which has to have signed the snapshot"),
+    ] = None,
+) -> None:
     """Check every byte of a cache against its checksums; list all problems and exit with 1 if there are any.
 
+    With --trusted, also against the digests that were signed: checksums find damage, and not forgery.
+
     Example: beam-pipes verify .demo/python_source
+
+    Example: beam-pipes verify .demo/python_source --trusted release.pub
     """
     cache = Cache.open(path)
-    report = cache.verify()
+    report = cache.verify(trusted=trusted)
     for problem in report.problems:
         console.print(str(problem), markup=False)
     found = f"{len(report.problems)} problems" if report.problems else "no problem"
+    if trusted and not report.problems:
+        console.print("It is what a trusted key has signed.")
     console.print(f"{report.records:,} records in {report.shards} shards, {report.bytes:,} bytes read: {found}.")
     removed = {name: len(cache[name].removed_rows) for name in cache.splits}
     if any(removed.values()):

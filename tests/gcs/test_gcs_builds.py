@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from builds_in_processes import BUSY, start_build
 from fault_proxy import FaultProxy, at_random
+from object_stores import check_signatures
 
 from beam_pipes.building.care.takedown import states_of_takedowns, take_down
 from beam_pipes.building.commit import commit
@@ -73,6 +74,8 @@ def test_every_runner_writes_the_bytes_of_a_local_cache(bad_lines, tmp_path, buc
     assert cache.verify().problems == () and cache.verify().bytes == copy.verify().bytes
     assert cache.build_info["options"] == options.to_json()
     assert build(declaration, f"{bucket}/caches/words", options=options).up_to_date
+    if options is INLINE:
+        check_signatures(f"{bucket}/caches/words", tmp_path)
 
 
 def test_shards_of_other_snapshots_are_copied_and_old_snapshots_collected(text_input, tmp_path, bucket, capsys):

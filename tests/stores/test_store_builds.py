@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from fault_proxy import FaultProxy, at_random
-from object_stores import check_names
+from object_stores import check_names, check_signatures
 from waiting import eventually
 
 from beam_pipes import FeatureSpec, Loader, add_column, stage, with_columns, write_cache
@@ -42,6 +42,8 @@ def test_every_runner_writes_the_bytes_of_a_local_cache(text_input, tmp_path, bu
     assert files_of(cache.directory) == files_of(Cache.open(tmp_path / "cache").directory)
     assert cache.verify().problems == ()
     assert build(WORDS, f"{bucket}/caches/words", options=options).up_to_date
+    if options is INLINE:
+        check_signatures(f"{bucket}/caches/words", tmp_path)
 
 
 def test_shards_are_reused_and_a_build_under_faults_ends_in_the_same_bytes(

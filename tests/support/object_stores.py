@@ -7,13 +7,23 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from fault_proxy import NO_RANGE, OTHER_RANGE, FaultProxy
 
-from beam_pipes.cache import storage_for
-from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
+from beam_pipes.cache import Cache, storage_for
+from beam_pipes.cache.signature import files_of, sign
+from beam_pipes.errors import (
+    CacheNotFoundError,
+    ChangedMeanwhileError,
+    CorruptCacheError,
+    SignatureError,
+    StorageError,
+)
 from beam_pipes.sources import TextLines
 from beam_pipes.storage.objects import ObjectStorage
 
@@ -163,3 +173,27 @@ def check_ranges(url: str, go_to: Callable[[str], None], made: Callable[[], Obje
             file.read()
         fault["is"] = NO_RANGE
         assert storage.read_range(path, 500_000, 10) == data[500_000:500_010]
+
+
+def check_signatures(cache: str, directory: Path) -> None:
+    """A cache on a store is signed there, read with the trusted key, and refused when a shard was changed."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    openssh, unlocked = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    (directory / "key").write_bytes(key.private_bytes(serialization.Encoding.PEM, openssh, unlocked))
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    (directory / "key.pub").write_bytes(public)
+    with pytest.raises(SignatureError, match="this snapshot is not signed"):
+        Cache.open(cache, trusted=directory / "key.pub")
+
+    sign(cache, key=directory / "key")
+
+    opened = Cache.open(cache, trusted=directory / "key.pub")
+    storage = storage_for(cache)
+    shards = [f"{opened.directory}/{file}" for file in files_of(opened.manifest) if ".tfrecord-" in file]
+    shard = next(file for file in shards if storage.size(file))
+    data = storage.read_bytes(shard)
+    storage.replace(shard, data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(CorruptCacheError, match="which was signed"):
+        Cache.open(cache, trusted=directory / "key.pub")
+    assert Cache.open(cache, trusted=directory / "key.pub", verify=False).manifest.id == opened.manifest.id
+    storage.replace(shard, data)
