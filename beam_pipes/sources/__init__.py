@@ -49,7 +49,6 @@ SOURCES: Mapping[str, type[Source]] = MappingProxyType(
     {
         "arrayrecord": ArrayRecords,
         "arrow": ArrowRows,
-        "cache": CachedRecords,
         "csv": CSV,
         "files": Files,
         "json": JSONLines,
