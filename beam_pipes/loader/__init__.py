@@ -18,6 +18,7 @@ from beam_pipes.loader.order import BlockOrder as BlockOrder
 from beam_pipes.loader.order import BlockShuffle as BlockShuffle
 from beam_pipes.loader.order import KeyedPermutation as KeyedPermutation
 from beam_pipes.loader.order import SequentialOrder as SequentialOrder
+from beam_pipes.loader.packed_sequences import PackedSequences as PackedSequences
 from beam_pipes.loader.packing.pack import pack as pack
 from beam_pipes.loader.packing.plan import PackingPlan as PackingPlan
 from beam_pipes.loader.random_access import RandomAccess as RandomAccess

@@ -21,6 +21,7 @@ from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.cache.write_cache import write_cache
 from beam_pipes.errors import ExportError
 from beam_pipes.export import export
+from beam_pipes.loader import Loader, pack
 from beam_pipes.sources import MDS, Tar
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mds"
@@ -44,8 +45,12 @@ MEGATRON = """
 import json, sys
 from megatron.core.datasets.indexed_dataset import IndexedDataset
 
-found = {}
-for prefix in sys.argv[1:]:
+from beam_pipes.loader import PackedSequences
+
+plan, *prefixes = sys.argv[1:]
+packed = PackedSequences(IndexedDataset(prefixes.pop()), plan)
+found = {"packed": [row["tokens"].tolist() for row in packed]}
+for prefix in prefixes:
     for mmap in (True, False):
         data = IndexedDataset(prefix, mmap=mmap)
         found[f"{prefix} {mmap}"] = {
@@ -65,10 +70,20 @@ def test_megatron_reads_token_ids(cache: Cache, tmp_path: Path) -> None:
         f"{split}_tokens_document.{suffix}" for split in cache.splits for suffix in ("bin", "idx")
     )
     prefixes = {split: f"{out}/{split}_tokens_document" for split in cache.splits}
+    documents = [{"tokens": np.arange(length, dtype=np.int32) + 1} for length in (6, 4, 25, 1)]
+    packed = write_cache(tmp_path / "packed", {"train": documents})["train"]
+    plan = pack(packed, sequence_length=10, bos_id=99)
+    plan.save(tmp_path / "rows.plan")
+    of_packed = f"{export(tmp_path / 'packed', tmp_path / 'of_packed', format='megatron')}/train_tokens_document"
     ran = subprocess.run(
-        [sys.executable, "-c", MEGATRON, *prefixes.values()], check=True, capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", MEGATRON, str(tmp_path / "rows.plan"), *prefixes.values(), of_packed],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["packed"] == Loader(plan, batch_size=len(plan), shuffle=False).batch_at(0)["tokens"].tolist()
     for split, prefix in prefixes.items():
         tokens = [example["tokens"].tolist() for example in kept(cache, split)]
         for mmap in (True, False):
