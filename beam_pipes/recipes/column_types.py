@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]+", re.ASCII)
 #: The bound up to which a float dtype holds all integers.
-EXACT = {"float32": 1 << 24, "float64": 1 << 53}
+EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53}
 # Below it, float32 loses digits, and finally all of them.
 _SMALLEST_FLOAT32 = 2.0**-126
 

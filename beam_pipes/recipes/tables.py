@@ -27,7 +27,7 @@ from beam_pipes.analysis import Result
 from beam_pipes.checks import known
 from beam_pipes.engine.records import Table
 from beam_pipes.errors import DeclarationError, TaskError
-from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES
+from beam_pipes.format.dtypes import FLOATS, INTEGERS, NAMES, numpy_dtype
 from beam_pipes.format.spec import ColumnValues
 from beam_pipes.recipes.column_types import EXACT, types_of_parquet, types_of_rows
 from beam_pipes.recipes.options import CLASSES_HELP, DELIMITER_HELP, Option, columns_of, names_of, types_of
@@ -51,6 +51,7 @@ def row_example(
     label: str | None = None,
     classes: Sequence[str] | Result | None = None,
     left_out: Sequence[str] | None = None,
+    inferred: Sequence[str] = (),
 ) -> list[dict[str, object]]:
     """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
 
@@ -60,12 +61,14 @@ def row_example(
         classes: the values of this column, if they are text; a label is a position in them. Values learned by an
             analyzer are sorted by name.
         left_out: columns that are not stored; a row with columns besides these and `types` fails. None allows any.
+        inferred: columns whose dtype was inferred from other rows of JSON; they hold no value of another kind.
 
     Raises `TaskError` if an integer or a bool is missing.
     """
     names = classes.class_names() or () if isinstance(classes, Result) else classes
     numbers = None if names is None else numbers_of(tuple(names))
     known = None if left_out is None else {*types, *left_out}
+    kinds = {name: _KINDS.get(types[name], (int, float, str)) for name in inferred if not types[name].endswith("[]")}
     examples = []
     for row in rows:
         assert isinstance(row, Mapping)  # sources of tables give only mappings
@@ -76,6 +79,8 @@ def row_example(
                 f"inferred from has it. Leave it out (--type {name}=skip), or give it a type in the declaration "
                 "(--print-python)."
             )
+        for name, kind in kinds.items():
+            _require_kind(row.get(name), kind, name, types[name])
         example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
         if label is not None:
             value = example.pop(label)
@@ -88,6 +93,18 @@ def row_example(
     return examples
 
 
+# Values of JSON that a column of a dtype may hold besides null, numbers for all others; text is refused by `_value`.
+_KINDS: Mapping[str, tuple[type, ...]] = {"str": (str, list, dict), "bool": (bool, str)}
+
+
+def _require_kind(value: object, kinds: tuple[type, ...], name: str, dtype: str) -> None:
+    if value is not None and type(value) not in kinds:
+        raise TaskError(
+            f"the column {name!r} is {dtype}, as inferred from other rows, found {json.dumps(value):.60}. Declare a "
+            f"type that all have (--type {name}=str), or drop such rows (--on-error drop)."
+        )
+
+
 def _of_columns(
     table: Table,
     *,
@@ -95,9 +112,10 @@ def _of_columns(
     label: str | None = None,
     classes: Sequence[str] | Result | None = None,
     left_out: Sequence[str] | None = None,
+    inferred: Sequence[str] = (),
 ) -> Table | None:
     """`row_example` of rows that are kept as columns; None, or any error, if there are rows that it may refuse."""
-    if left_out is not None and not table.columns.keys() <= {*types, *left_out}:
+    if inferred or (left_out is not None and not table.columns.keys() <= {*types, *left_out}):
         return None
     made = {name: _stored(table, name, dtype) for name, dtype in types.items()}
     if label is not None:
@@ -124,10 +142,10 @@ def _stored(table: Table, name: str, dtype: str) -> ColumnValues:
     column = numbers_in(table.columns[name])
     if isinstance(column, np.ndarray):
         if dtype in FLOATS and column.dtype.kind == "f":
-            if dtype == "float32" and column.dtype == np.float64:
-                large = column[np.abs(column) > EXACT["float32"]]
+            if dtype != "float64" and column.dtype == np.float64:
+                large = column[np.abs(column) > EXACT[dtype]]
                 with np.errstate(over="ignore"):
-                    is_rounded = large.astype(np.float32) != large
+                    is_rounded = large.astype(numpy_dtype(dtype)) != large
                 if (is_rounded & (large == np.floor(large))).any():
                     raise ValueError  # a whole number, which float32 rounds
             return column
@@ -170,8 +188,8 @@ def _value(value: Any, name: str, dtype: str) -> object:
         if dtype.endswith("[]"):
             return [] if dtype in ("str[]", "bytes[]") else np.empty(0, dtype[:-2])
         raise TaskError(f"the column {name!r} is {dtype} and has no value here. {_instead(name, dtype)}")
-    if dtype in ("float32", "float32[]"):
-        _check_float32(value, name, dtype)
+    if dtype.removesuffix("[]") in EXACT and dtype != "float64":
+        _check_whole(value, name, dtype)
     if type(value) is str and (dtype in INTEGERS or dtype in FLOATS or dtype == "bool"):
         raise TaskError(f"the column {name!r} is {dtype}, found the text {value!r:.60}. {_instead(name, 'bool')}")
     if dtype.endswith("[]") and isinstance(value, list):
@@ -197,17 +215,19 @@ def _instead(name: str, dtype: str) -> str:
     return f"Declare a different type (--type {name}={other}), or drop such rows (--on-error drop)."
 
 
-def _check_float32(value: Any, name: str, dtype: str) -> None:
-    """Raises `TaskError` for a whole number that float32 rounds. (Others are rounded as in any float.)"""
+def _check_whole(value: Any, name: str, dtype: str) -> None:
+    """Raises `TaskError` for a whole number that a float rounds. (Others are rounded as in any float.)"""
+    scalar = dtype.removesuffix("[]")
     if isinstance(value, np.ndarray | np.generic) and value.dtype != np.float64 and value.dtype.kind == "f":
         return
     for number in value if isinstance(value, list | np.ndarray) else [value]:
-        if isinstance(number, float | int) and abs(number) > EXACT["float32"]:
-            stored = float(np.float32(number))
+        if isinstance(number, float | int) and abs(number) > EXACT[scalar]:
+            with np.errstate(over="ignore"):
+                stored = float(np.asarray(number, np.float64).astype(numpy_dtype(scalar)))
             if stored != number and number == number // 1:
                 raise TaskError(
                     f"the column {name!r} is {dtype}, which does not hold {number:.0f}: it would become "
-                    f"{stored:.0f}. Declare a different type (--type {name}={dtype.replace('32', '64')})."
+                    f"{stored:.0f}. Declare a different type (--type {name}={dtype.replace(scalar, 'float64')})."
                 )
 
 
@@ -322,6 +342,10 @@ def table(
         common = dataclasses.replace(common, by=LABEL)
     module = Module()
     schema = {column: type_of_text(dtype) for column, dtype in chosen.items()} if is_text else None
+    guessed = [column for column in chosen if column not in (types or {})]
+    if is_text:
+        numbers = [column for column in guessed if chosen[column] in (*INTEGERS, *FLOATS)]
+        reading |= {"inferred": numbers or None}
     if kind == "parquet":
         there = {name: dtype for name, dtype in partitions.items() if name in chosen}
         reading = {"columns": [name for name in chosen if name not in there], "partitions": there or None}
@@ -357,6 +381,7 @@ def table(
         classes=of_label if is_named else None,
         # Each row of JSON lines has its own columns; all others have those of the source.
         left_out=sorted({*inferred, *(types or {})} - {*chosen}) if kind == "json" and columns is None else None,
+        inferred=guessed or None if kind == "json" else None,
     )
     module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_learned else None)
     shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")

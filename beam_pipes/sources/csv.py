@@ -39,6 +39,8 @@ from beam_pipes.sources.schema import (
     column_converters,
     describe_schema,
     text_converters,
+    with_all_digits_kept,
+    with_digits_kept,
 )
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
@@ -59,7 +61,8 @@ class CSV(LineSource):
     `schema` (see `schema.py`) values hold its columns, converted; without, all, as `str`.
     A row with another number of fields, with a field that does not fit, or not in UTF-8 is a bad record. Blank lines
     are skipped. A quote within a quoted field is doubled; with `quote=None` quotes are text. Fields that are one of
-    `null`, such as "NA", are empty. `decimal` is between the digits of floats: "," for `1,5`.
+    `null`, such as "NA", are empty. `decimal` is between the digits of floats: "," for `1,5`. In columns of numbers
+    that are `inferred`, whose type was guessed from other rows, `007` is bad: it may be a code.
 
     `quoted_newlines`: a quoted field may hold newlines; where a row starts is then known only from the file's start, so
     large files are not split. Pass False if no field does: then every line is a row, and large files are split.
@@ -79,6 +82,7 @@ class CSV(LineSource):
     max_quoted_lines: int | None = None
     null: Sequence[str] = ()
     decimal: str = "."
+    inferred: Sequence[str] = ()
 
     VERSION: ClassVar[int] = 3
 
@@ -90,6 +94,7 @@ class CSV(LineSource):
         if isinstance(self.null, str) or not all(isinstance(each, str) for each in self.null):
             raise SourceError(f"null should be a list of texts that stand for nothing, got {self.null!r}")
         object.__setattr__(self, "null", tuple(self.null))
+        object.__setattr__(self, "inferred", tuple(self.inferred))
         for option in ("delimiter", "quote", "decimal"):
             value = getattr(self, option)
             if option == "quote" and value is None:
@@ -251,6 +256,9 @@ class RowConverter:
         if source.schema is not None:
             convert = text_converters(source.schema, decimal=source.decimal)
             of_column = column_converters(source.schema, decimal=source.decimal)
+            for name in source.inferred:
+                convert[name] = with_digits_kept(name, convert[name])
+                of_column[name] = with_all_digits_kept(of_column[name])
             places = {name: index for index, name in enumerate(columns)}
             self._converters = [(name, places[name], convert[name], of_column[name]) for name in convert]
         self._null = frozenset(source.null)

@@ -27,6 +27,8 @@ Convert: TypeAlias = "Callable[[Any], Any]"
 ConvertColumn: TypeAlias = "Callable[[Sequence[str]], ColumnValues]"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+# A field of digits that a number loses some of, alone or in a line of its own.
+_LEADING_ZERO = re.compile(r"^[ \t]*[+-]?0[0-9]+[ \t]*$", re.ASCII | re.MULTILINE)
 _TRUE, _FALSE = {"true", "1"}, {"false", "0"}
 _PLAIN = {int: "int", float: "float", str: "str", bool: "bool", bytes: "bytes"}
 
@@ -59,6 +61,31 @@ def text_converters(schema: Schema, *, decimal: str = ".") -> dict[str, Convert]
         name: _with_decimal(convert, decimal) if decimal != "." and _is_float(name, schema[name]) else convert
         for name, convert in converters.items()
     }
+
+
+def with_digits_kept(name: str, convert: Convert) -> Convert:
+    """`convert` of a column of numbers that may be one of codes: `007` raises `ValueError`, in place of 7."""
+
+    def converted(text: str) -> object:
+        if _LEADING_ZERO.match(text):
+            raise ValueError(
+                f"expected a number, got {text!r:.60}, whose zeros would be lost. Types were inferred from rows "
+                f"without such values: read it as text (--type {name}=str), or as a number (--type {name}=int64)"
+            )
+        return convert(text)
+
+    return converted
+
+
+def with_all_digits_kept(convert: ConvertColumn) -> ConvertColumn:
+    """`with_digits_kept` of a whole column."""
+
+    def converted(texts: Sequence[str]) -> ColumnValues:
+        if _LEADING_ZERO.search("\n".join(texts)):
+            raise ValueError  # the rows say which
+        return convert(texts)
+
+    return converted
 
 
 def _is_float(name: str, declared: object) -> bool:

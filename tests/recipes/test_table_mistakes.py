@@ -18,9 +18,10 @@ import pytest
 from media_files import built
 from typer.testing import CliRunner
 
+from beam_pipes import Cache
 from beam_pipes.commands import app
 from beam_pipes.errors import DeclarationError, SourceError
-from beam_pipes.recipes import table
+from beam_pipes.recipes import row_files, table
 from beam_pipes.sources import CSV
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -292,3 +293,64 @@ def test_text_of_parquet_is_one_kind_however_it_is_stored() -> None:
 
     assert table("*.parquet").names["types"] == {"t": "str"}
     assert table("*.pq", format="parquet").names["types"] == {"t": "str"}
+
+
+def beyond_the_sample(name: str, usual: str, last: str, *options: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `table` says of a file whose last line is beyond the rows that types are inferred from."""
+    monkeypatch.setattr(row_files, "LOOKED_AT", 1000)
+    Path(name).write_text(("n,t\n" if name.endswith("csv") else "") + usual * 400 + last)
+    result = CliRunner().invoke(app, ["table", name, "--to", "cache", "--workers", "1", "--no-report", *options])
+    error = result.exception
+    return str(error) if error is not None and not isinstance(error, SystemExit) else " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "usual", "last", "words"),
+    [
+        ("a.csv", "12,x\n", "007,x\n", "column 'n': expected a number, got '007', whose zeros would be lost"),
+        ("a.csv", "1.5,x\n", "007,x\n", "column 'n': expected a number, got '007', whose zeros would be lost"),
+        (
+            "a.jsonl",
+            '{"n": 1, "t": "x"}\n',
+            '{"n": true, "t": "x"}\n',
+            "'n' is int64, as inferred from other rows",
+        ),
+        ("a.jsonl", '{"n": 1.5, "t": "x"}\n', '{"n": true, "t": "x"}\n', "'n' is float32, as inferred from other rows"),
+        ("a.jsonl", '{"n": 1, "t": "x"}\n', '{"n": 1, "t": 7}\n', "the column 't' is str, as inferred from other rows"),
+        ("a.jsonl", '{"n": true, "t": "x"}\n', '{"n": 1, "t": "x"}\n', "the column 'n' is bool, as inferred from"),
+    ],
+    ids=["csv_int", "csv_float", "json_int", "json_float", "json_str", "json_bool"],
+)
+def test_values_of_another_kind_beyond_the_sample_are_not_converted(
+    name: str, usual: str, last: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = beyond_the_sample(name, usual, last, monkeypatch=monkeypatch)
+    assert words in said and "(--type" in said and f"{name}@" in said
+
+    said = beyond_the_sample(name, usual, last, "--on-error", "drop", monkeypatch=monkeypatch)
+    assert "400 written" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "usual", "last", "declared", "value"),
+    [
+        ("a.csv", "12,x\n", "007,x\n", "n=int64", 7),
+        ("a.jsonl", '{"n": 1, "t": "x"}\n', '{"n": true, "t": "x"}\n', "n=int64", 1),
+        ("a.jsonl", '{"n": 1, "t": "x"}\n', '{"n": 1, "t": 7}\n', "t=str", "7"),
+    ],
+    ids=["csv", "json_bool", "json_text"],
+)
+def test_what_is_declared_is_converted_as_before(
+    name: str, usual: str, last: str, declared: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "401 written" in beyond_the_sample(name, usual, last, "--type", declared, monkeypatch=monkeypatch)
+    assert Cache.open("cache")["train"][400][declared[0]] == value
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_no_float_rounds_a_whole_number(dtype: str) -> None:
+    for rows in (1, 40):  # one by one, and as columns
+        Path("a.csv").write_text("n\n" + "16777217\n" * rows)
+        said = told("a.csv", "--type", f"n={dtype}")
+        assert f"the column 'n' is {dtype}, which does not hold 16777217: it would become" in said
+        assert "Declare a different type (--type n=float64)" in said
