@@ -91,7 +91,7 @@ Notes: TypeAlias = str | Mapping[str, str]
 
 
 def _note(help: str) -> Option:
-    return Option(f"{help}; INPUT=… for one of several inputs (repeatable)", read=notes_of, repeated=True)
+    return Option(f"{help}; INPUT=VALUE for one of several inputs (repeatable)", read=notes_of, repeated=True)
 
 
 class CommonOptions(TypedDict, total=False):

@@ -29,6 +29,8 @@ ConvertColumn: TypeAlias = "Callable[[Sequence[str]], ColumnValues]"
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 # A field of digits that a number loses some of, alone or in a line of its own.
 _LEADING_ZERO = re.compile(r"^[ \t]*[+-]?0[0-9]+[ \t]*$", re.ASCII | re.MULTILINE)
+# The same in most columns, found as a text is: a third of the time.
+_PLAIN_LEADING_ZERO = re.compile(r"\n0[0-9]+\n", re.ASCII)
 _TRUE, _FALSE = {"true", "1"}, {"false", "0"}
 _PLAIN = {int: "int", float: "float", str: "str", bool: "bool", bytes: "bytes"}
 
@@ -81,9 +83,14 @@ def with_all_digits_kept(convert: ConvertColumn) -> ConvertColumn:
     """`with_digits_kept` of a whole column."""
 
     def converted(texts: Sequence[str]) -> ColumnValues:
-        if _LEADING_ZERO.search("\n".join(texts)):
+        made = convert(texts)
+        joined = "\n" + "\n".join(texts) + "\n"
+        if joined.count(".") == len(texts):  # each has one, or it would be no number
+            return made
+        is_plain = not any(start in joined for start in ("\n ", "\n\t", "\n+0", "\n-0", " \n", "\t\n"))
+        if (_PLAIN_LEADING_ZERO if is_plain else _LEADING_ZERO).search(joined):
             raise ValueError  # the rows say which
-        return convert(texts)
+        return made
 
     return converted
 
