@@ -30,6 +30,7 @@ from beam_pipes.building.leftovers import collect as collect_garbage
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import Cache, ExampleCodec, ExampleSpec, FeatureSpec
 from beam_pipes.errors import DeclarationError, ReconciliationError, SourceError
+from beam_pipes.publication.terms import Terms
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from beam_pipes.runners.servers import find_prism, running_prism
 from beam_pipes.sources import JSONLines, TextLines
@@ -284,7 +285,7 @@ def test_other_records_after_the_shuffle_are_noticed(tmp_path: Path) -> None:
     totals = add.create_accumulator()
     for record in records:
         totals = add.add_input(totals, (0, record))
-    [planned] = written_by._Plan(handle, str(tmp_path), 1, 1).process(add.extract_output(totals))
+    [planned] = written_by._Plan(handle, str(tmp_path), 1, 1, Terms()).process(add.extract_output(totals))
 
     [(_, other)] = encode.process(b"c")
     for found in ([records[0]], [records[0], other]):
@@ -637,7 +638,7 @@ def test_a_collection_that_is_written_is_left_alone_by_gc(tmp_path: Path) -> Non
     """As a job on other machines looks like from here: planned, one shard written, the next half."""
     write(tmp_path, num_shards=2)
     handle = DeclarationHandle(WriteToCache(tmp_path, features=FEATURES, key="user")._declaration)
-    (planned,) = written_by._Plan(handle, str(tmp_path), 2, 1).process({0: (1, 1, 9), 1: (2, 1, 9)})
+    (planned,) = written_by._Plan(handle, str(tmp_path), 2, 1, Terms()).process({0: (1, 1, 9), 1: (2, 1, 9)})
     half = Path(planned.header.directory, ".tmp-1-abc-shard")
     half.write_text("half")
 

@@ -22,6 +22,7 @@ from beam_pipes.beam import write_to_cache as steps
 from beam_pipes.beam.encode import Encode
 from beam_pipes.building.references import DeclarationHandle
 from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.publication.terms import Terms
 
 to, size, count, are_bad = sys.argv[1], *map(int, sys.argv[2:])
 steps._SORTED_BYTES, steps._PART_BYTES = 8 << 20, 1 << 20
@@ -42,7 +43,7 @@ adds = steps._AddDigests()
 totals = adds.create_accumulator()
 for fields in records():
     totals = adds.add_input(totals, (0, fields))
-[planned] = steps._Plan(handle, to, 1, 1).process(totals)
+[planned] = steps._Plan(handle, to, 1, 1, Terms()).process(totals)
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

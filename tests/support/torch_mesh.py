@@ -38,6 +38,8 @@ dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{PORT}", rank=RANK
 dp_cp = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
 dp_tp = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
 hsdp = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+# Here too: groups connect while all ranks wait for each other, and none is late or gone.
+unnamed, line = init_device_mesh("cpu", (2, 2)), init_device_mesh("cpu", (4,))
 
 FOUND["orders"] = {
     order: batches(packed(dp_cp, ("dp", "cp"), sequence_order=order, cu_seqlens=order == "segments"))
@@ -86,11 +88,11 @@ FOUND["refused"] = {
     "transformed": words_of(
         lambda: packed(dp_cp, ("dp", "cp"), transform=lambda batch: {"three": batch["tokens"][:, :3]})
     ),
-    "unnamed": words_of(lambda: packed(init_device_mesh("cpu", (2, 2)), ("dp",))),
+    "unnamed": words_of(lambda: packed(unnamed, ("dp",))),
     "a number": words_of(lambda: packed(dp_cp, 5)),
     "numbers": words_of(lambda: packed(dp_cp, (0, 1))),
 }
-unnamed = packed(init_device_mesh("cpu", (4,)), None)
-FOUND["one dimension"] = [unnamed.host_index, unnamed.host_count]
+one_dimension = packed(line, None)
+FOUND["one dimension"] = [one_dimension.host_index, one_dimension.host_count]
 print(json.dumps(FOUND), flush=True)
 dist.destroy_process_group()
