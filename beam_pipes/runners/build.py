@@ -169,7 +169,8 @@ def build(
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
         if (handed := runner_of(options).hand_over(handle, plan, keep=keep)) is not None:
-            result = _result(plan, None, started, up_to_date=False, analysis=analysis)
+            there = plan.header.num_shards - len(tasks)
+            result = _result(plan, None, started, up_to_date=False, reused=there, analysis=analysis)
             return dataclasses.replace(result, job=handed.job, template=handed.template)
         done = execute(handle, plan, tasks, lock=lock, options=options, keep=keep, progress=progress, more=more)
         removed, held = ((), ()) if keep is None else _without_old(root, keep)

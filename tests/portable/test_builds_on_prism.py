@@ -379,7 +379,7 @@ def test_a_detached_job_is_cancelled_and_its_shards_are_kept(
 
     told = beam_pipes("cancel", str(cache))
 
-    assert begun.job is not None and not begun.manifest_id
+    assert begun.job is not None and not begun.manifest_id and begun.reused_shards == 0
     assert f"{begun.job} has ended (CANCELLED). Run the build again to continue." in told
     assert not read_jobs(cache)
     done = len(completions(cache))
