@@ -68,7 +68,7 @@ def row_example(
     names = classes.class_names() or () if isinstance(classes, Result) else classes
     numbers = None if names is None else numbers_of(tuple(names))
     known = None if left_out is None else {*types, *left_out}
-    kinds = {name: _KINDS.get(types[name], (int, float, str)) for name in inferred if not types[name].endswith("[]")}
+    kinds = {name: _KINDS.get(types[name], _NUMBERS) for name in inferred if not types[name].endswith("[]")}
     examples = []
     for row in rows:
         assert isinstance(row, Mapping)  # sources of tables give only mappings
@@ -80,7 +80,8 @@ def row_example(
                 "(--print-python)."
             )
         for name, kind in kinds.items():
-            _require_kind(row.get(name), kind, name, types[name])
+            if type(value := row.get(name)) not in kind:
+                raise _of_another_kind(value, name, types[name])
         example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
         if label is not None:
             value = example.pop(label)
@@ -94,15 +95,15 @@ def row_example(
 
 
 # Values of JSON that a column of a dtype may hold besides null, numbers for all others; text is refused by `_value`.
-_KINDS: Mapping[str, tuple[type, ...]] = {"str": (str, list, dict), "bool": (bool, str)}
+_NUMBERS = frozenset([int, float, str, type(None)])
+_KINDS = {"str": frozenset([str, list, dict, type(None)]), "bool": frozenset([bool, str, type(None)])}
 
 
-def _require_kind(value: object, kinds: tuple[type, ...], name: str, dtype: str) -> None:
-    if value is not None and type(value) not in kinds:
-        raise TaskError(
-            f"the column {name!r} is {dtype}, as inferred from other rows, found {json.dumps(value):.60}. Declare a "
-            f"type that all have (--type {name}=str), or drop such rows (--on-error drop)."
-        )
+def _of_another_kind(value: object, name: str, dtype: str) -> TaskError:
+    return TaskError(
+        f"the column {name!r} is {dtype}, as inferred from other rows, found {json.dumps(value):.60}. Declare a type "
+        f"that all have (--type {name}=str), or drop such rows (--on-error drop)."
+    )
 
 
 def _of_columns(

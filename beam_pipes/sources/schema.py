@@ -72,7 +72,8 @@ def with_digits_kept(name: str, convert: Convert) -> Convert:
         if _LEADING_ZERO.match(text):
             raise ValueError(
                 f"expected a number, got {text!r:.60}, whose zeros would be lost. Types were inferred from rows "
-                f"without such values: read it as text (--type {name}=str), or as a number (--type {name}=int64)"
+                f"without such values: read it as text (--type {name}=str), or as a number "
+                f"(--type {name}=float64, int64 where all are whole)"
             )
         return convert(text)
 
