@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from beam_pipes.building.expectation import expect
+from beam_pipes.building.plan import SOURCE_FINGERPRINT, source_fingerprint
 from beam_pipes.cache.joined import COLUMNS, joined
 from beam_pipes.cache.reader import Cache, open_split
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import CacheError, CacheNotFoundError, DeclarationError
 from beam_pipes.face import build, declare
-from beam_pipes.identity.canonical import digest_of
 from beam_pipes.publication.publish import SNAPSHOTS
 from beam_pipes.sources.cached import CachedRecords
 from beam_pipes.sources.source import SplitSources
@@ -140,7 +140,7 @@ def _column(name: str, records: Split) -> Split:
     wanted, found = _source_fingerprint(records), False
     for cache in _snapshots(path):
         found = True
-        if cache.manifest.fingerprints.get("source") == wanted:
+        if cache.manifest.fingerprints.get(SOURCE_FINGERPRINT) == wanted:
             break
     else:
         told = f"add_column({name!r}, {records.path!r}, stage)"
@@ -179,4 +179,4 @@ def _source_fingerprint(records: Split) -> str:
     """What the manifest of a column says of the snapshot that `records` are of."""
     cache = Cache.open(records.path, snapshot=records.snapshot)
     source = SplitSources({split: CachedRecords(cache.path, split, records.snapshot) for split in cache.splits})
-    return digest_of([shard.fingerprint() for shard in source.plan(target_shard_bytes=1).shards])
+    return source_fingerprint(source.plan(target_shard_bytes=1))

@@ -42,7 +42,7 @@ ROOMS: dict[str, Room] = {
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
     "storage": Room(1, 3815, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
-    "format": Room(1, 3586, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
+    "format": Room(1, 3599, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
         1, 1135, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
@@ -50,7 +50,7 @@ ROOMS: dict[str, Room] = {
     "cache": Room(1, 4456, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1970, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6847, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6868, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 9968, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2472, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8755,
+        8761,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        3845,
+        3848,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

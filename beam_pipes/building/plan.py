@@ -184,6 +184,15 @@ def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrit
     )
 
 
+#: The fingerprint in a manifest that says what was read.
+SOURCE_FINGERPRINT = "source"
+
+
+def source_fingerprint(source: SourcePlan) -> str:
+    """What the manifest of a build that reads this input has as `SOURCE_FINGERPRINT`."""
+    return digest_of([shard.fingerprint() for shard in source.shards])
+
+
 def make_plan(
     declaration: Declaration,
     to: str | os.PathLike[str],
@@ -236,7 +245,7 @@ def make_plan(
         fingerprints={
             **declaration.fingerprints,
             "declaration": found.digest,
-            "source": digest_of(inputs),
+            SOURCE_FINGERPRINT: digest_of(inputs),
             **{f"{ANALYSIS} {name}": result for name, result in results.items()},
             **({GENERATION: str(generation)} if generation else {}),
         },

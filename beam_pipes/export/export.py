@@ -22,7 +22,7 @@ from beam_pipes.export.tables import rows_of_files, write_parquet
 from beam_pipes.export.tfds import write_tfds
 from beam_pipes.export.training_formats import write_arrayrecord, write_mds, write_megatron, write_webdataset
 from beam_pipes.format.codec import ExampleCodec
-from beam_pipes.format.framing import FRAME_BYTES, header_of, masked_crc32c, scan_records
+from beam_pipes.format.framing import FRAME_BYTES, RecordWriter, scan_records
 from beam_pipes.format.spec import ExampleSpec
 from beam_pipes.storage.local import is_remote, sync_tree, temporary_path, writing_to
 
@@ -53,10 +53,10 @@ def write_tfx_examples(cache: Cache, directory: str) -> None:
         for number, num_files, rows in rows_of_files(split, _RECORDS_OF_A_FILE):
             path = os.path.join(target, f"data_tfrecord-{number:05d}-of-{num_files:05d}.gz")
             with gzip.GzipFile(path, "wb", compresslevel=6, mtime=0) as file:
+                records = RecordWriter(file)
                 for row in rows:
-                    payload = codec.encode(split[row])
-                    footer = masked_crc32c(payload).to_bytes(4, "little")
-                    file.write(header_of(len(payload)) + payload + footer)
+                    records.write(codec.encode(split[row]))
+                records.close()
 
 
 Array = np.ndarray

@@ -29,7 +29,8 @@ from beam_pipes.errors import ExportError
 from beam_pipes.export.tables import kept_rows
 from beam_pipes.extras import require
 from beam_pipes.format import dtypes
-from beam_pipes.format.framing import header_of, masked_crc32c
+from beam_pipes.format.feature_values import nested
+from beam_pipes.format.framing import RecordWriter
 from beam_pipes.format.spec import FeatureSpec
 
 STEPS = "steps/"
@@ -55,13 +56,12 @@ def write_tfds(cache: Cache, directory: str) -> None:
         for number, end in enumerate(ends):
             path = os.path.join(directory, f"examples-{split.name}.tfrecord-{number:05d}-of-{len(ends):05d}")
             sizes.append(0)
-            with open(path, "wb") as file:
+            with RecordWriter(path) as records:
                 while row is not None and row < end:
-                    payload = split.record_bytes(row) if stored else _serialized(features, split, row)
-                    footer = masked_crc32c(payload).to_bytes(4, "little")
-                    num_bytes += file.write(header_of(len(payload)) + payload + footer)
+                    records.write(split.record_bytes(row) if stored else _serialized(features, split, row))
                     sizes[-1] += 1
                     row = next(rows, None)
+            num_bytes += records.bytes_written
         infos.append(tfds.core.SplitInfo(name=split.name, shard_lengths=sizes, num_bytes=num_bytes))
     tfds.folder_dataset.write_metadata(
         data_dir=directory, features=features, split_infos=infos, version="1.0.0", check_data=False
@@ -70,7 +70,7 @@ def write_tfds(cache: Cache, directory: str) -> None:
 
 def _serialized(features: Any, split: Split, row: int) -> bytes:
     try:
-        payload: bytes = features.serialize_example(_nested(split[row]))
+        payload: bytes = features.serialize_example(nested(split[row]))
     except ValueError as error:
         why = " ".join(str(error).split())
         raise ExportError(
@@ -131,10 +131,10 @@ def _features_dict(tfds: ModuleType, spec: Mapping[str, FeatureSpec], *, stored:
         for name, feature in spec.items()
         if not steps or not name.startswith(STEPS)
     }
-    features = _nested(made)
+    features = nested(made)
     if steps:
         inner = {name: _feature(tfds, feature, stored=stored) for name, feature in steps.items()}
-        features["steps"] = tfds.features.Dataset(_nested(inner))
+        features["steps"] = tfds.features.Dataset(nested(inner))
     return tfds.features.FeaturesDict(features)
 
 
@@ -149,15 +149,3 @@ def _feature(tfds: ModuleType, feature: FeatureSpec, *, stored: bool) -> Any:
     as_list = feature.encoding == "list" if stored else feature.dtype in _NOT_RAW
     dtype = feature.storage_dtype if stored and not as_list else feature.dtype
     return kinds.Tensor(shape=feature.shape, dtype=dtypes.numpy_dtype(dtype), encoding="none" if as_list else "bytes")
-
-
-def _nested(example: Mapping[str, object]) -> dict[str, Any]:
-    """`{"a/b": 1, "c": 2}` → `{"a": {"b": 1}, "c": 2}`"""
-    made: dict[str, Any] = {}
-    for name, value in example.items():
-        *parents, last = name.split("/")
-        inner = made
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[last] = value
-    return made

@@ -6,7 +6,8 @@ The cast itself, of any value to any dtype, is in `exact`. Here its errors get t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,18 @@ from beam_pipes.format import dtypes
 from beam_pipes.format.dtypes import Array
 from beam_pipes.format.exact import NotExactError, NotNumbersError, Numbers, cast_exactly, exact_numbers, packed
 from beam_pipes.format.spec import FeatureSpec
+
+
+def nested(flat: Mapping[str, object], delimiter: str = "/") -> dict[str, Any]:
+    """`{"a/b": 1, "c": 2}` → `{"a": {"b": 1}, "c": 2}`."""
+    made: dict[str, Any] = {}
+    for name, value in flat.items():
+        *path, leaf = name.split(delimiter)
+        place = made
+        for part in path:
+            place = place.setdefault(part, {})
+        place[leaf] = value
+    return made
 
 
 def exact_array(name: str, spec: FeatureSpec, value: object) -> Array:

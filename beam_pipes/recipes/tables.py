@@ -68,7 +68,8 @@ def row_example(
     names = classes.class_names() or () if isinstance(classes, Result) else classes
     numbers = None if names is None else numbers_of(tuple(names))
     known = None if left_out is None else {*types, *left_out}
-    kinds = {name: _KINDS.get(types[name], _NUMBERS) for name in inferred if not types[name].endswith("[]")}
+    kinds = {name: _KINDS.get(types[name], _NUMBERS) for name in inferred if "[" not in types[name]}
+    lists = {name: _KINDS.get(types[name][:-2], _NUMBERS) for name in inferred if types[name].endswith("[]")}
     examples = []
     for row in rows:
         assert isinstance(row, Mapping)  # sources of tables give only mappings
@@ -81,6 +82,9 @@ def row_example(
             )
         for name, kind in kinds.items():
             if type(value := row.get(name)) not in kind:
+                raise _of_another_kind(value, name, types[name])
+        for name, kind in lists.items():
+            if type(value := row.get(name)) is list and not kind.issuperset(map(type, value)):
                 raise _of_another_kind(value, name, types[name])
         example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
         if label is not None:
@@ -345,8 +349,7 @@ def table(
     schema = {column: type_of_text(dtype) for column, dtype in chosen.items()} if is_text else None
     guessed = [column for column in chosen if column not in (types or {})]
     if is_text:
-        numbers = [column for column in guessed if chosen[column] in (*INTEGERS, *FLOATS)]
-        reading |= {"inferred": numbers or None}
+        reading |= {"inferred": [column for column in guessed if chosen[column] != "str"] or None}
     if kind == "parquet":
         there = {name: dtype for name, dtype in partitions.items() if name in chosen}
         reading = {"columns": [name for name in chosen if name not in there], "partitions": there or None}

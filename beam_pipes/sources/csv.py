@@ -39,8 +39,8 @@ from beam_pipes.sources.schema import (
     column_converters,
     describe_schema,
     text_converters,
-    with_all_digits_kept,
-    with_digits_kept,
+    with_kind_kept,
+    with_kinds_kept,
 )
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice
@@ -61,8 +61,8 @@ class CSV(LineSource):
     `schema` (see `schema.py`) values hold its columns, converted; without, all, as `str`.
     A row with another number of fields, with a field that does not fit, or not in UTF-8 is a bad record. Blank lines
     are skipped. A quote within a quoted field is doubled; with `quote=None` quotes are text. Fields that are one of
-    `null`, such as "NA", are empty. `decimal` is between the digits of floats: "," for `1,5`. In columns of numbers
-    that are `inferred`, whose type was guessed from other rows, `007` is bad: it may be a code.
+    `null`, such as "NA", are empty. `decimal` is between the digits of floats: "," for `1,5`. In columns that
+    are `inferred`, whose type was guessed from other rows, `007` is no number, and `1` is no bool.
 
     `quoted_newlines`: a quoted field may hold newlines; where a row starts is then known only from the file's start, so
     large files are not split. Pass False if no field does: then every line is a row, and large files are split.
@@ -257,8 +257,8 @@ class RowConverter:
             convert = text_converters(source.schema, decimal=source.decimal)
             of_column = column_converters(source.schema, decimal=source.decimal)
             for name in source.inferred:
-                convert[name] = with_digits_kept(name, convert[name])
-                of_column[name] = with_all_digits_kept(of_column[name])
+                convert[name] = with_kind_kept(name, source.schema[name], convert[name])
+                of_column[name] = with_kinds_kept(name, source.schema[name], of_column[name])
             places = {name: index for index, name in enumerate(columns)}
             self._converters = [(name, places[name], convert[name], of_column[name]) for name in convert]
         self._null = frozenset(source.null)

@@ -27,10 +27,9 @@ Convert: TypeAlias = "Callable[[Any], Any]"
 ConvertColumn: TypeAlias = "Callable[[Sequence[str]], ColumnValues]"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-# A field of digits that a number loses some of, alone or in a line of its own.
-_LEADING_ZERO = re.compile(r"^[ \t]*[+-]?0[0-9]+[ \t]*$", re.ASCII | re.MULTILINE)
-# The same in most columns, found as a text is: a third of the time.
-_PLAIN_LEADING_ZERO = re.compile(r"\n0[0-9]+\n", re.ASCII)
+# Digits that a number loses some of; alone, and in a line of its own.
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]+", re.ASCII)
+_LINE_OF_LEADING_ZERO = re.compile(r"\n[+-]?0[0-9]+\n", re.ASCII)
 _TRUE, _FALSE = {"true", "1"}, {"false", "0"}
 _PLAIN = {int: "int", float: "float", str: "str", bool: "bool", bytes: "bytes"}
 
@@ -65,11 +64,20 @@ def text_converters(schema: Schema, *, decimal: str = ".") -> dict[str, Convert]
     }
 
 
-def with_digits_kept(name: str, convert: Convert) -> Convert:
-    """`convert` of a column of numbers that may be one of codes: `007` raises `ValueError`, in place of 7."""
+def with_kind_kept(name: str, declared: object, convert: Convert) -> Convert:
+    """`convert` of a column whose type was inferred from other rows: `007` raises `ValueError`, in place of 7 or 7.0,
+    since it may be a code; and so does `1` in a column of true and false.
+    """
+    kind = _kind_of(name, declared)[0]
 
     def converted(text: str) -> object:
-        if _LEADING_ZERO.match(text):
+        word = text.strip()
+        if kind == "bool" and word.isdigit():
+            raise ValueError(
+                f"expected true or false, as the rows that types were inferred from have them, got {text!r:.60}. "
+                f"Declare a type that all have (--type {name}=bool, or str)"
+            )
+        if kind not in ("bool", "str") and _LEADING_ZERO.fullmatch(word):
             raise ValueError(
                 f"expected a number, got {text!r:.60}, whose zeros would be lost. Types were inferred from rows "
                 f"without such values: read it as text (--type {name}=str), or as a number "
@@ -80,17 +88,28 @@ def with_digits_kept(name: str, convert: Convert) -> Convert:
     return converted
 
 
-def with_all_digits_kept(convert: ConvertColumn) -> ConvertColumn:
-    """`with_digits_kept` of a whole column."""
+def with_kinds_kept(name: str, declared: object, convert: ConvertColumn) -> ConvertColumn:
+    """`with_kind_kept` of a whole column."""
+    kind = _kind_of(name, declared)[0]
+    if kind == "str":
+        return convert
 
     def converted(texts: Sequence[str]) -> ColumnValues:
         made = convert(texts)
+        if kind == "bool":
+            if any(word.strip().isdigit() for word in {*texts}):
+                raise ValueError  # the rows say which
+            return made
         joined = "\n" + "\n".join(texts) + "\n"
         if joined.count(".") == len(texts):  # each has one, or it would be no number
             return made
-        is_plain = not any(start in joined for start in ("\n ", "\n\t", "\n+0", "\n-0", " \n", "\t\n"))
-        if (_PLAIN_LEADING_ZERO if is_plain else _LEADING_ZERO).search(joined):
-            raise ValueError  # the rows say which
+        is_plain = "".join(texts).replace(".", "").replace("-", "").isalnum()  # no blanks around them
+        if (
+            _LINE_OF_LEADING_ZERO.search(joined)
+            if is_plain
+            else any(_LEADING_ZERO.fullmatch(text.strip()) for text in texts)
+        ):
+            raise ValueError
         return made
 
     return converted

@@ -10,6 +10,7 @@ The files are read as all TFRecords are, planned, checked and resumed; TFDS says
 
 from __future__ import annotations
 
+import array
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +22,12 @@ import numpy as np
 from beam_pipes.checks import known
 from beam_pipes.errors import CorruptRecordError, SourceError
 from beam_pipes.extras import require
+from beam_pipes.format.feature_values import nested
 from beam_pipes.format.spec import ExampleSpec, FeatureSpec
 from beam_pipes.sources.byte_stream import open_input, read_error
 from beam_pipes.sources.file_source import Range
 from beam_pipes.sources.selection import FoundFile
-from beam_pipes.sources.tfrecords import TFRecords, frame_offsets
+from beam_pipes.sources.tfrecords import TFRecords, frame_offsets, ranges_of_frames
 from beam_pipes.storage.local import directory_path
 
 _Tfds = Any  # a builder or feature of TFDS, which has no annotations
@@ -93,14 +95,7 @@ class TfdsFeatures:
     @functools.cached_property
     def _decoders(self) -> dict[str, Any]:
         skip = require("tensorflow_datasets", purpose="reading a TFDS directory").decode.SkipDecoding
-        nested: dict[str, Any] = {}
-        for name in self.encoded:
-            *groups, last = name.split("/")
-            inner = nested
-            for group in groups:
-                inner = inner.setdefault(group, {})
-            inner[last] = skip()
-        return nested
+        return nested({name: skip() for name in self.encoded})
 
     def decode(self, raw: bytes) -> dict[str, object]:
         """The values of one record. Raises `CorruptRecordError` if TFDS does not read it."""
@@ -170,9 +165,10 @@ class TfdsRecords(TFRecords):
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
         try:
             with open_input(file.path) as handle:
-                found = sum(1 for _ in frame_offsets(handle, file.size))
+                offsets = array.array("Q", frame_offsets(handle, file.size))
         except OSError as error:
             raise read_error(file.name, error, offset=0) from error
+        found = len(offsets)
         expected = dict(self.record_counts)[file.name]
         if found != expected:
             raise SourceError(
@@ -180,7 +176,9 @@ class TfdsRecords(TFRecords):
                 "again.",
                 file=file.name,
             )
-        return super()._ranges(file, target_shard_bytes)
+        if file.size <= target_shard_bytes:
+            return [Range(0, file.size, file.size)]
+        return ranges_of_frames(file, target_shard_bytes, offsets)
 
     def fingerprint_config(self) -> Mapping[str, object]:
         config = dict(super().fingerprint_config())
@@ -201,8 +199,8 @@ def tfds_splits(directory: str | os.PathLike[str], *, encoded: Sequence[str] = (
     info = features.builder.info
     if info.file_format.value != "tfrecord":
         raise SourceError(
-            f"the data set in {top!r} is stored as {info.file_format.value}, and tfrecord is read. Convert it: "
-            "python -m tensorflow_datasets.scripts.convert_format --out_file_format=tfrecord.",
+            f"the data set in {top!r} is stored as {info.file_format.value}, and tfrecord is read. Prepare it as such: "
+            "builder.download_and_prepare(file_format='tfrecord').",
             file=top,
         )
     made = {}

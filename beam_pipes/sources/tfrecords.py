@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 from typing import IO, Protocol, runtime_checkable
@@ -171,24 +171,28 @@ class TFRecords(FileSource):
 
 
 def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
-    """Ranges that begin at the first record at or after a multiple of the target.
+    try:
+        with open_input(file.path) as handle:
+            return ranges_of_frames(file, target_shard_bytes, frame_offsets(handle, file.size))
+    except OSError as error:
+        raise read_error(file.name, error, offset=0) from error
+
+
+def ranges_of_frames(file: FoundFile, target_shard_bytes: int, offsets: Iterable[int]) -> list[Range]:
+    """Ranges that begin at the first record at or after a multiple of the target; `offsets` are those of the records.
 
     After a damaged length the rest is one range: reading it reports what is wrong.
     """
     bounds = [0]
-    try:
-        with open_input(file.path) as handle:
-            cuts = iter(even_cuts(file.size, target_shard_bytes))
-            cut = next(cuts, None)
-            for offset in frame_offsets(handle, file.size):
-                if cut is None:
-                    break
-                if offset >= cut:
-                    bounds.append(offset)
-                    while cut is not None and cut <= offset:
-                        cut = next(cuts, None)
-    except OSError as error:
-        raise read_error(file.name, error, offset=bounds[-1]) from error
+    cuts = iter(even_cuts(file.size, target_shard_bytes))
+    cut = next(cuts, None)
+    for offset in offsets:
+        if cut is None:
+            break
+        if offset >= cut:
+            bounds.append(offset)
+            while cut is not None and cut <= offset:
+                cut = next(cuts, None)
     bounds.append(file.size)
     return [Range(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
 

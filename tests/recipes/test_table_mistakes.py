@@ -317,9 +317,24 @@ def beyond_the_sample(name: str, usual: str, last: str, *options: str, monkeypat
         ),
         ("a.jsonl", '{"n": 1.5, "t": "x"}\n', '{"n": true, "t": "x"}\n', "'n' is float32, as inferred from other rows"),
         ("a.jsonl", '{"n": 1, "t": "x"}\n', '{"n": 1, "t": 7}\n', "the column 't' is str, as inferred from other rows"),
+        ("a.csv", "12,x\n", "\x0c007,x\n", "column 'n': expected a number, got '\\x0c007', whose zeros would be lost"),
+        ("a.csv", "-12,x\n", "-007,x\n", "column 'n': expected a number, got '-007', whose zeros would be lost"),
+        ("a.csv", "true,x\n", "1,x\n", "column 'n': expected true or false, as the rows that types were inferred"),
+        ("a.jsonl", '{"n": [1], "t": "x"}\n', '{"n": [true], "t": "x"}\n', "'n' is int64[], as inferred from other"),
         ("a.jsonl", '{"n": true, "t": "x"}\n', '{"n": 1, "t": "x"}\n', "the column 'n' is bool, as inferred from"),
     ],
-    ids=["csv_int", "csv_float", "json_int", "json_float", "json_str", "json_bool"],
+    ids=[
+        "csv_int",
+        "csv_float",
+        "json_int",
+        "json_float",
+        "json_str",
+        "csv_blank",
+        "csv_sign",
+        "csv_bool",
+        "json_list",
+        "json_bool",
+    ],
 )
 def test_values_of_another_kind_beyond_the_sample_are_not_converted(
     name: str, usual: str, last: str, words: str, monkeypatch: pytest.MonkeyPatch

@@ -198,7 +198,9 @@ def test_what_is_wrong_is_said(prepared: Path, tmp_path: Path) -> None:
     shutil.copytree(prepared, tmp_path / "kinds")
     info = tmp_path / "kinds" / "dataset_info.json"
     info.write_text(json.dumps(json.loads(info.read_text()) | {"fileFormat": "array_record"}))
-    with pytest.raises(SourceError, match=r"is stored as array_record, and tfrecord is read\. Convert it: python -m"):
+    with pytest.raises(
+        SourceError, match=r"is stored as array_record, and tfrecord is read\. Prepare it as such: builder"
+    ):
         tfds_splits(tmp_path / "kinds")
     source = TFRecords(str(prepared), pattern="*train*", message=TfdsFeatures(str(prepared)))
     assert values_of(pickle.loads(pickle.dumps(source)))[0]["id"] == values_of(tfds_splits(prepared)["train"])[0]["id"]

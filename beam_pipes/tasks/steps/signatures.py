@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from beam_pipes.errors import TaskError
+from beam_pipes.format.feature_values import nested
 from beam_pipes.tasks.steps.examples import RawExample
 
 R = TypeVar("R")
@@ -40,14 +41,7 @@ def flatten_dict(nested_dct: Mapping[str, object], delimiter: str = DELIMITER) -
 
 def unflatten_dict(dct: Mapping[str, object], delimiter: str = DELIMITER) -> NestedDict:
     """`{"a/b": 1, "c": 2}` → `{"a": {"b": 1}, "c": 2}`."""
-    nested: NestedDict = {}
-    for name, value in dct.items():
-        *path, leaf = name.split(delimiter)
-        place = nested
-        for part in path:
-            place = place.setdefault(part, {})
-        place[leaf] = value
-    return nested
+    return nested(dct, delimiter)
 
 
 INJECTED = ("output_features", "sequence_length")
