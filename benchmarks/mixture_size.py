@@ -5,7 +5,8 @@
 
 Each count of sources is a fresh process per reader. Every source is a cache of its own, of a few thousand records of
 16 tokens in two shards; rates go from 1 to 7. Rows are read in a global shuffle, so that soon every file of each source
-has been read from. `open_secs` is from the paths to the mixture, `first_batch_secs` from there to the first batch.
+has been read from. `open_secs` is from the paths to the mixture, `first_batch_secs` from there to the first batch;
+`batches_per_cpu_sec` counts the processor time of all threads.
 Threads, open files and memory (without pages of mapped files) are what the process has more of after the last batch
 than before it opened anything. `grain`: the same rows as ArrayRecord files, one a source, mixed by
 `grain.MapDataset.mix` and made into batches by one `to_iter_dataset()` with its default threads. A pool of threads for
@@ -111,15 +112,16 @@ def _measured(options: Any) -> dict[str, Any]:
     next(batches)  # None: the mixture is there
     opened = time.perf_counter()
     next(batches)
-    first = time.perf_counter()
+    first, cpu = time.perf_counter(), time.process_time()
     for _ in range(options.batches):
         next(batches)
-    last = time.perf_counter()
+    last, last_cpu = time.perf_counter(), time.process_time()
     after = _counts()
     return {
         "open_secs": round(opened - began, 3),
         "first_batch_secs": round(first - opened, 3),
         "batches_per_sec": round(options.batches / (last - first), 1),
+        "batches_per_cpu_sec": round(options.batches / (last_cpu - cpu), 1),
         **{name: after[name] - before[name] for name in after},
     }
 

@@ -37,6 +37,7 @@ from beam_pipes.loader.order import (
     KeyedPermutation,
     Order,
     SequentialOrder,
+    records_of_each,
 )
 from beam_pipes.loader.rows import Rows
 from beam_pipes.loader.state import Addition, Segment
@@ -69,6 +70,15 @@ class Orders:
     def records(self, epoch: int, positions: Indices) -> Indices:
         records = self.of_epoch(epoch).records(positions)
         return records + epoch * self.rows.size if self.rows.draws_anew else records
+
+    @staticmethod
+    def records_of_each(parts: Sequence[tuple[Orders, int]], counts: Sequence[int], positions: Indices) -> Indices:
+        """`orders.records(epoch, …)` of each part, for the next `counts` of the positions."""
+        found = records_of_each([orders.of_epoch(epoch) for orders, epoch in parts], counts, positions)
+        if any(orders.rows.draws_anew for orders, _ in parts):
+            offsets = [epoch * orders.rows.size if orders.rows.draws_anew else 0 for orders, epoch in parts]
+            found += np.repeat(offsets, counts)
+        return found
 
     def approach(self, epoch: int, position: int) -> None:
         order = self.of_epoch(epoch)

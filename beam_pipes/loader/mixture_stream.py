@@ -22,7 +22,7 @@ import numpy as np
 from beam_pipes.cache.regions import ArenaValues, merged
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, merge_rows
-from beam_pipes.loader.epochs import Shuffle
+from beam_pipes.loader.epochs import Orders, Shuffle
 from beam_pipes.loader.mixture import Mixture, MixtureSchedule, Rates, Timeline, integer_rates
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.plan import PackingPlan
@@ -78,6 +78,7 @@ class MixtureStream(Stream):
         self._mixture = mixture
         self.is_limited = mixture.limits is not None
         self._sizes = [rows.size for rows in self.sources]
+        self._size_of_source = np.array(self._sizes, np.int64)
         timeline = self._timeline = mixture.timeline(_rows_of_unit(mixture, batch_size))
         self._schedules: Callable[[Segment], MixtureSchedule] = functools.lru_cache(maxsize=2)(
             functools.partial(_schedule, mixture, self._sizes, timeline)
@@ -275,24 +276,19 @@ class MixtureStream(Stream):
         sources, ordinals = self._schedule(epoch).locate(positions)
         places = np.empty((len(positions), 2), np.int64)
         places[:, 0] = sources
-        rows = places[:, 1]
-        for source, mine in self._by_source(sources):
-            passes, offsets = np.divmod(ordinals[mine], self._sizes[source])
-            if passes.min() == passes.max():
-                rows[mine] = self._orders[source].records(epoch + int(passes[0]), offsets)
-                continue
-            for again in np.unique(passes).tolist():
-                inside = passes == again
-                rows[mine[inside]] = self._orders[source].records(epoch + again, offsets[inside])
+        if not len(positions):
+            return places
+        passes, offsets = np.divmod(ordinals, self._size_of_source[sources])
+        first, count = int(passes.min()), len(self._orders)
+        runs = list(_runs((passes - first) * count + sources, below=(int(passes.max()) - first + 1) * count))
+        order = np.concatenate([mine for _, mine in runs])
+        parts = [(self._orders[number % count], epoch + first + number // count) for number, _ in runs]
+        places[order, 1] = Orders.records_of_each(parts, [len(mine) for _, mine in runs], offsets[order])
         return places
 
     def _by_source(self, sources: Indices) -> Iterator[tuple[int, Indices]]:
-        """Each source that occurs, and where; one sort, whose time depends on the rows and not on the sources."""
-        narrow = sources.astype(np.uint16) if len(self._orders) <= 1 << 16 else sources
-        order = np.argsort(narrow, kind="stable")
-        changes = np.flatnonzero(np.diff(narrow[order])) + 1
-        for first, last in itertools.pairwise([0, *changes.tolist(), len(order)] if len(order) else []):
-            yield int(sources[order[first]]), order[first:last]
+        """Each source that occurs, and where."""
+        return _runs(sources, below=len(self._orders))
 
     def approach(self, epoch: int, position: int) -> None:
         counts = self._schedule(epoch).counts_at(position)
@@ -385,6 +381,15 @@ class MixtureStream(Stream):
             elif count:
                 found.append(EpochSizes(count, rows))
         return tuple(found)
+
+
+def _runs(numbers: Indices, *, below: int) -> Iterator[tuple[int, Indices]]:
+    """Each number that occurs, and where; one sort, whose time depends on the rows and not on the numbers."""
+    narrow = numbers.astype(np.uint16) if below <= 1 << 16 else numbers
+    order = np.argsort(narrow, kind="stable")
+    changes = np.flatnonzero(np.diff(narrow[order])) + 1
+    for first, last in itertools.pairwise([0, *changes.tolist(), len(order)] if len(order) else []):
+        yield int(numbers[order[first]]), order[first:last]
 
 
 def _schedule(mixture: Mixture, sizes: Sequence[int], timeline: Timeline | None, segment: Segment) -> MixtureSchedule:

@@ -146,6 +146,7 @@ class _Keeper:
         self._lock = threading.Lock()
         self._entries: list[_Entry] = []
         self._thread: threading.Thread | None = None
+        self._due = 0.0
 
     def add(self, entry: _Entry) -> None:
         with self._lock:
@@ -154,7 +155,8 @@ class _Keeper:
                 self._idle.clear()
                 self._thread = threading.Thread(target=self._run, name="beam_pipes leases", daemon=True)
                 self._thread.start()
-        self.wake.set()
+            if entry.due < self._due:  # else the thread wakes before that by itself
+                self.wake.set()
 
     def end(self, entry: _Entry) -> None:
         # A finalizer runs anywhere, perhaps while this thread holds the lock above.
@@ -183,8 +185,8 @@ class _Keeper:
                     self._thread = None
                     self._idle.set()
                     return
-                due = min(entry.due for entry in self._entries)
-            self.wake.wait(max(0.0, due - time.monotonic()))
+                self._due = min(entry.due for entry in self._entries)
+            self.wake.wait(max(0.0, self._due - time.monotonic()))
 
 
 _keeper = _Keeper()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import os
 import signal
@@ -102,9 +103,17 @@ def this_process() -> dict[str, object]:
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "machine": _machine(),
-        "started": _started(os.getpid()),
+        **_of_this_process(),
     }
+
+
+@functools.cache
+def _of_this_process() -> dict[str, object]:
+    """Read once in a process: a thousand leases need it at the same time."""
+    return {"machine": _machine(), "started": _started(os.getpid())}
+
+
+os.register_at_fork(after_in_child=_of_this_process.cache_clear)
 
 
 def in_words(who: JsonValue) -> str:

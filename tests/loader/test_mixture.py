@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_caches import DOCUMENTS, ROWS, documents, rows, write_split
 
-from beam_pipes.cache import ExampleSpec, FeatureSpec, regions
+from beam_pipes.cache import ExampleSpec, FeatureSpec, regions, write_cache
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
-from beam_pipes.loader import Loader, Mixture, pack
+from beam_pipes.loader import KeyedPermutation, Loader, Mixture, pack
+from beam_pipes.loader.mixture_stream import MixtureStream
+from beam_pipes.loader.rows import GatherOptions
 
 
 @pytest.fixture(scope="module")
@@ -415,3 +417,23 @@ print("in a mixture:", len(set(batch["x"].tolist())))
 
     assert "in a mixture: 300" in done.stdout, done.stderr
     assert "Too many open files. Raise the limit (ulimit -n 8192): each cache that is open" in done.stdout
+
+
+def test_rows_of_sources_repeated_within_a_window_are_where_each_order_says(tmp_path):
+    sizes = [1, 3, 10, 700]
+    for number, size in enumerate(sizes):
+        rows = ({"x": np.int32(value)} for value in range(size))
+        write_cache(tmp_path / str(number), {"train": rows}, features={"x": FeatureSpec("int32", shape=())})
+    mixture = Mixture([(f"{tmp_path}/{number}/train", 1 + number) for number in range(len(sizes))])
+    stream = MixtureStream(mixture, GatherOptions(), seed=5, shuffle=True)
+
+    places = stream.locate(0, np.arange(500))
+
+    given = dict.fromkeys(range(len(sizes)), 0)
+    for source, row in places.tolist():
+        again, place = divmod(given[source], sizes[source])
+        assert row == KeyedPermutation(sizes[source], seed=5, epoch=again, stream=source).records([place])[0]
+        given[source] += 1
+    assert given == {0: 50, 1: 100, 2: 150, 3: 200}
+    shuffled = np.random.default_rng(1).permutation(500)
+    assert np.array_equal(stream.locate(0, shuffled), places[shuffled])

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.order import ORDER_VERSION, BalancedOrder, KeyedPermutation, SequentialOrder, derive_key
+from beam_pipes.loader.order import (
+    ORDER_VERSION,
+    BalancedOrder,
+    KeyedPermutation,
+    SequentialOrder,
+    derive_key,
+    records_of_each,
+)
 
 # The contract of ORDER_VERSION 1: (size, seed, epoch, stream) → records at six positions spread over the epoch. If one
 # of these changes, saved states would continue with other records: raise ORDER_VERSION instead of editing them.
@@ -196,3 +203,29 @@ def test_a_permutation_that_is_kept_is_the_one_that_is_computed(size):
     assert kept.positions(whole).tolist() == list(range(size))
     with pytest.raises(LoaderError, match="outside"):
         kept.records([size])
+
+
+@given(st.data(), st.integers(0, 2**64 - 1))
+def test_orders_that_share_a_call_give_what_each_gives_by_itself(data, seed):
+    sizes = data.draw(st.lists(st.sampled_from([1, 2, 3, 10, 700, 4095, 4096, 70_000, 2**40 + 7, 2**62]), max_size=12))
+    counts = [data.draw(st.sampled_from([0, 1, 2, 9, 90, 600])) for _ in sizes]
+    draw = np.random.default_rng(seed)
+    positions = np.concatenate([np.empty(0, np.int64), *map(draw.integers, [0] * len(sizes), sizes, counts)])
+
+    def orders():
+        made = [KeyedPermutation(size, seed=seed, stream=number) for number, size in enumerate(sizes)]
+        return [*made[:-1], *(SequentialOrder(order.size) for order in made[-1:])]
+
+    alone = [
+        order.records(part).tolist()
+        for order, part in zip(orders(), np.split(positions, np.cumsum(counts)[:-1]), strict=False)
+    ]
+
+    assert records_of_each(orders(), counts, positions).tolist() == sum(alone, [])
+
+
+def test_a_position_outside_is_refused_with_its_index_by_orders_that_share_a_call():
+    orders = [KeyedPermutation(5_000, seed=seed) for seed in range(3)]
+
+    with pytest.raises(LoaderError, match=r"position 5000 is outside \[0, 5000\)"):
+        records_of_each(orders, [1, 1, 1], np.array([0, 5_000, 1]))
