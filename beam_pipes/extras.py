@@ -1,12 +1,14 @@
 """Optional dependencies: imported where they are needed, and reported with their pip command if they are missing.
 
 For TensorFlow, also what all its users need: names for annotations, and `unbatched`, for cases where its own fails.
-`loaded_on_first_use` is for packages that should not load everything when one name is asked for.
+`loaded_on_first_use` is for packages that should not load everything when one name is asked for; `lacking` and
+`absent_here` are what packages say of names that another system has, and they do not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dis
 import importlib
 import sys
 from collections.abc import Callable, Mapping
@@ -112,13 +114,49 @@ def tensorflow(purpose: str) -> ModuleType:
     return require("tensorflow", purpose=purpose) if loaded is None else loaded
 
 
+def absent_here(name: str, table: Mapping[str, str], system: str) -> str:
+    """The end of a message about a name that only `system` has, from the table that its page is made from; "" for
+    other names. `tokenizer` → ` SeqIO's is absent here: there is no tokenizer of tensorflow_text: …`."""
+    return f" {system}'s is absent here: {table[name]}." if name in table else ""
+
+
+def lacking(module: str, name: str, instead: str = "", *, near: str = "") -> Exception:
+    """What the `__getattr__` of a module raises for a name that it lacks.
+
+    That is an AttributeError; within `from module import name` an ImportError where `instead` says what to do, because
+    Python would replace the message of an AttributeError by its own.
+
+    Args:
+        module: its name.
+        name: the name that was asked for.
+        instead: what is known of it, as `absent_here` gives it.
+        near: what to say where nothing is known.
+    """
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == "beam_pipes" and frame.f_back is not None:
+        frame = frame.f_back
+    if instead and frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]:
+        return ImportError(f"cannot import name {name!r} from {module!r}.{instead}", name=module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{'.' if instead else ''}{instead or near}")
+
+
+def names_of(module: str, absent: Mapping[str, str], system: str) -> Callable[[str], object]:
+    """The `__getattr__` of a module that has all its names: it answers those of `absent`."""
+
+    def __getattr__(name: str) -> object:
+        raise lacking(module, name, absent_here(name, absent, system))
+
+    return __getattr__
+
+
 def loaded_on_first_use(
-    package: str, names: Mapping[str, str]
+    package: str, names: Mapping[str, str], *, absent: Mapping[str, str] | None = None, system: str = ""
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names are loaded on first use.
 
     `names`: submodule → the names that it gives, with spaces between them, `there=here` where they differ; those of
     `""` are submodules themselves. A module of another room is written in full, as `beam_pipes.graph.jax_iterator`.
+    `absent`: name of `system` that is not here → what to do instead.
     """
     home_of = {
         there: (home, here or there)
@@ -128,9 +166,8 @@ def loaded_on_first_use(
 
     def __getattr__(name: str) -> object:
         if name not in home_of:
-            raise AttributeError(
-                f"module {package!r} has no attribute {name!r}; it offers {', '.join(sorted(home_of))}"
-            )
+            near = f"; it offers {', '.join(sorted(home_of))}"
+            raise lacking(package, name, absent_here(name, absent or {}, system), near=near)
         home, own = home_of[name]
         full = home if home.startswith("beam_pipes.") else f"{package}.{home or own}"
         module = importlib.import_module(full)

@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from beam_pipes.graph.tensors import ABSENT as NAMES_ABSENT
 from beam_pipes.transforms.operators import ABSENT, OPERATORS, operator_class
 
 ROOT = Path(__file__).parents[1]
@@ -72,41 +71,3 @@ def page() -> str:
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{table()}\n{END}{after}"
-
-
-#: Pages that say in three lines what is absent.
-SUMMARIES = ("beam_pipes/graph/README.md", "docs/migrate-from-dali.md")
-_BEGIN, _END = "<!-- what is not here -->\n", "<!-- end of what is not here -->"
-
-
-def _groups(table: dict[str, str]) -> str:
-    """`a`, `b` (why); `c`, `d` and 7 more (why): names by the reason for their absence."""
-    by_reason: dict[str, list[str]] = {}
-    for name, why in table.items():
-        by_reason.setdefault(why, []).append(name)
-    shown = {why: names if len(names) < 6 else [names[0], names[1]] for why, names in by_reason.items()}
-    rest = {why: f" and {len(by_reason[why]) - 2} more" if len(by_reason[why]) > 5 else "" for why in by_reason}
-    return "; ".join(f"{', '.join(f'`{one}`' for one in names)}{rest[why]} ({why})" for why, names in shown.items())
-
-
-def summary() -> str:
-    """What DALI has and we do not, in three lines: operators, names, and kinds of data."""
-    return "\n".join(
-        [
-            f"- **Operators that are not here**, and what to do instead: {_groups(ABSENT)}.",
-            f"- **Names**: {_groups(NAMES_ABSENT)}.",
-            "- **Volumes**, but for `flip(depthwise=)`: cut by `slice`. **Operators without a pipeline** "
-            "(`experimental.dynamic`): debug mode. **Arguments** that single operators lack: [the table]({}).",
-        ]
-    )
-
-
-def summaries() -> dict[str, str]:
-    """The pages of `SUMMARIES` with the lines of today between their marks."""
-    made = {}
-    for name in SUMMARIES:
-        before, _, rest = (ROOT / name).read_text(encoding="utf-8").partition(_BEGIN)
-        _, _, after = rest.partition(_END)
-        place = "operators.md" if name.startswith("docs/") else "../../docs/operators.md"
-        made[name] = f"{before}{_BEGIN}{summary().format(place + '#dalis-operators')}\n{_END}{after}"
-    return made

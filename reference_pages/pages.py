@@ -7,6 +7,7 @@ from pathlib import Path
 
 from beam_pipes.transforms.operators.stubs import stubs
 from reference_pages import (
+    absences,
     api_pages,
     assistants,
     command_page,
@@ -32,7 +33,7 @@ def made_pages() -> dict[str, str]:
         "docs/operators.md": operators_page.page(),
         "docs/quickstart.ipynb": notebook.notebook(),
         "CONTRIBUTING.md": rooms.contributing(),
-        **operators_page.summaries(),
+        **absences.pages(),
         **figures.pages(),
         **api_pages.pages(),
         **assistants.pages(),

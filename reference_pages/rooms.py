@@ -37,7 +37,7 @@ DECLARATIONS = {"typed", "graph", "tasks"}
 #: From the lowest to the highest.
 ROOMS: dict[str, Room] = {
     "errors": Room(1, 462, "every exception, and what makes text from data safe to print", set()),
-    "extras": Room(1, 168, "optional dependencies: what to install when one is missing", {"errors"}),
+    "extras": Room(1, 206, "optional dependencies: what to install when one is missing", {"errors"}),
     "checks": Room(
         1, 240, "checks of arguments: choices, bounds, known names, options that exclude each other", {"errors"}
     ),
@@ -55,12 +55,12 @@ ROOMS: dict[str, Room] = {
     "loader": Room(1, 10048, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        4200,
+        4212,
         "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
     ),
-    "typed": Room(1, 2472, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
+    "typed": Room(1, 2492, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
         8761,
@@ -119,10 +119,10 @@ ROOMS: dict[str, Room] = {
     "transforms": Room(
         2, 17111, "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
-    "dali": Room(2, 90, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
+    "dali": Room(2, 102, "the names of DALI", {"graph", "on_device", "transforms"} | BASE),
     "seqio": Room(
         2,
-        835,
+        848,
         "the names of SeqIO, converters, evaluation and `seqio_cache_tasks` included",
         DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "runners", "commands"},
     ),

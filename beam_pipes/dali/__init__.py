@@ -15,8 +15,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from beam_pipes.extras import loaded_on_first_use
-from beam_pipes.graph import Pipeline, experimental, newaxis, pipeline_def, types
+from beam_pipes.graph import Pipeline, newaxis, pipeline_def, types
+from beam_pipes.graph import experimental as pipelines
 from beam_pipes.graph import functions as tfrecord
+from beam_pipes.graph.tensors import absent_of
 from beam_pipes.transforms import fn, ops
 from beam_pipes.transforms.fn import math
 from beam_pipes.transforms.operators import families
@@ -36,12 +38,14 @@ __all__ = [
     "types",
 ]
 
+_DEBUG = "operators run without a pipeline in debug mode, `pipeline.experimental.pipeline_def(debug=True)`"
 #: Module of DALI → module under beam_pipes → the names that it gives; `there=here` where they differ.
 NAMES: dict[str, dict[str, str]] = {
     "auto_aug": {"": "auto_augment rand_augment trivial_augment"},
     "auto_aug.auto_augment": {"beam_pipes.transforms.fn": "auto_augment auto_augment_image_net"},
     "auto_aug.rand_augment": {"beam_pipes.transforms.fn": "rand_augment"},
     "auto_aug.trivial_augment": {"beam_pipes.transforms.fn": "trivial_augment_wide"},
+    "experimental": {},
     "data_node": {"beam_pipes.graph": "DataNode newaxis"},
     "pipeline": {"beam_pipes.graph": "DataNode Pipeline do_not_convert experimental pipeline_def"},
     "plugin": {"": "base_iterator jax pytorch tf"},
@@ -66,18 +70,28 @@ NAMES: dict[str, dict[str, str]] = {
     "plugin.tf": {"beam_pipes.on_device": "DALIDataset"},
 }
 
+#: Modules of DALI → what they lack, and what to use. Messages are made from it, and the page of the migration.
+ABSENT: dict[str, dict[str, str]] = {
+    "auto_aug": dict.fromkeys(("augmentations", "core"), "policies of your own are conditions over `random.uniform`"),
+    "experimental": {"dynamic": _DEBUG, "eager": _DEBUG},
+    "plugin.pytorch": absent_of("iterators.pytorch"),
+}
+
 
 def _module(name: str, names: dict[str, str]) -> ModuleType:
     module = ModuleType(f"{__name__}.{name}", f"The names of `nvidia.dali.{name}`.")
     # importlib.util.find_spec, which pkgutil and doctest ask, refuses a loaded module that has no spec.
     module.__spec__ = ModuleSpec(module.__name__, None)
-    module.__dict__["__getattr__"], module.__dict__["__dir__"] = loaded_on_first_use(module.__name__, names)
+    module.__dict__["__getattr__"], module.__dict__["__dir__"] = loaded_on_first_use(
+        module.__name__, names, absent=ABSENT.get(name), system="DALI"
+    )
     return module
 
 
 _modules = {name: _module(name, names) for name, names in NAMES.items()}
-auto_aug, data_node, pipeline, plugin = (_modules[name] for name in ("auto_aug", "data_node", "pipeline", "plugin"))
-_modules |= {"math": math, "pipeline.experimental": experimental, "tfrecord": tfrecord, "types": types}
+auto_aug, data_node, experimental = (_modules[name] for name in ("auto_aug", "data_node", "experimental"))
+pipeline, plugin = _modules["pipeline"], _modules["plugin"]
+_modules |= {"math": math, "pipeline.experimental": pipelines, "tfrecord": tfrecord, "types": types}
 for _room in (fn, ops):
     for _family in ("", *(f".{one}" for one in families())):
         _own = f"{_room.__name__}{_family}"

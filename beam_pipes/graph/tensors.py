@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import GraphError, OperatorArgumentError
+from beam_pipes.extras import absent_here
 from beam_pipes.graph.spec import TensorSpec
 
 
@@ -173,10 +174,14 @@ ABSENT: dict[str, str] = {
 }
 
 
+def absent_of(owner: str) -> dict[str, str]:
+    """The part of the table of one owner: `types` → `SAME`, …"""
+    return {name.rpartition(".")[2]: why for name, why in ABSENT.items() if name.rpartition(".")[0] == owner}
+
+
 def lacks(owner: str, name: str) -> AttributeError:
-    """The error of a name that `owner` (`Pipeline`, `TensorList`, `types`) lacks; for one of DALI's with the reason."""
-    why = ABSENT.get(f"{owner}.{name}")
-    return AttributeError(f"{owner} has no attribute {name!r}." + (f" DALI's is absent here: {why}." if why else ""))
+    """The error of a name that `owner` (`Pipeline`, `TensorList`) lacks; for one of DALI's with the reason."""
+    return AttributeError(f"{owner} has no attribute {name!r}.{absent_here(f'{owner}.{name}', ABSENT, 'DALI')}")
 
 
 class TensorList:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable
-from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import OperatorArgumentError
+from beam_pipes.extras import names_of
 from beam_pipes.format.exact import NotExactError, cast_exactly, natural_array
 from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.tensors import DALIDataType as DALIDataType
-from beam_pipes.graph.tensors import lacks
+from beam_pipes.graph.tensors import absent_of
 from beam_pipes.graph.tensors import to_dali_type as to_dali_type
 from beam_pipes.graph.tensors import to_numpy_type as to_numpy_type
 from beam_pipes.graph.trace import add
@@ -121,5 +121,4 @@ def Constant(  # noqa: N802 - DALI's name
     return node.gpu() if device == "gpu" else node
 
 
-def __getattr__(name: str) -> NoReturn:
-    raise lacks("types", name)
+__getattr__ = names_of(__name__, absent_of("types"), "DALI")

@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from beam_pipes.on_device.optimize import Suggestion as Suggestion
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
+_METHODS = "a class behind methods: start with `DataLoader`, and call `{}`"
+_INFERRED = "`DataLoader(iterable).output_signature` is what it finds"
+#: MIDAS's names that are not here → what to use. Messages are made from it, and pages.
+ABSENT: dict[str, str] = {
+    "GenericDataLoader": "the base of `DataLoader` and `LambdaDataLoader`: subclass the latter",
+    "JaxPrefetchToDevicesDataLoader": _METHODS.format(".to_jax().prefetch_to_devices()"),
+    "JaxShardDataLoaders": _METHODS.format(".to_jax().shard()"),
+    "TransformationTracker": "`get_transformation_list()` gives what it keeps",
+    "convert_in_Tensor_spec": _INFERRED,
+    "find_dtype_and_shapes": _INFERRED,
+    "from_tf_to_jax": "`DataLoader(…).to_jax()`",
+    "from_tf_to_torch": "`DataLoader(…).to_torch()`",
+}
 _loaded, __dir__ = loaded_on_first_use(
     __name__,
     {
@@ -42,6 +55,8 @@ _loaded, __dir__ = loaded_on_first_use(
         "optimize": "Suggestion",
         "torch_loader": "TorchDataLoader",
     },
+    absent=ABSENT,
+    system="MIDAS",
 )
 __all__ = __dir__()
 

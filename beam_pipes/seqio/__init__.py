@@ -18,6 +18,8 @@ import importlib.machinery
 import sys
 import types
 
+from beam_pipes.extras import absent_here, lacking
+
 # Module of SeqIO → its docstring, and module under beam_pipes → the names it gives; `there=here` if they differ.
 NAMES: dict[str, tuple[str, dict[str, str]]] = {
     "dataset_providers": (
@@ -210,6 +212,21 @@ ALIASES: dict[str, dict[str, str]] = {
         for name in ("dataset_providers", "evaluation", "feature_converters", "preprocessors", "utils", "vocabularies")
     },
 }
+_ARRAY_RECORD = (
+    "caches are TFRecords, which `beam_pipes.loader.random_access` reads by index, as ArrayRecord is read; "
+    "`beam-pipes export --format arrayrecord` writes such files"
+)
+_IMPORT = "a module's own imports are no names of it here: import `{}`"
+#: Name, in whichever module → why it is not here, and what to use. Messages are made from it, and pages.
+ABSENT: dict[str, str] = {
+    "PyGloveTunableMixture": "rates are numbers or functions; a tuner sets them before the mixture is created",
+    "WriteExampleArrayRecord": _ARRAY_RECORD,
+    "WriteToArrayRecord": _ARRAY_RECORD,
+    "inspect_tasks_main": "`beam-pipes inspect --task NAME --module-import MODULE`",
+    "np": _IMPORT.format("numpy"),
+    "registration_provenance_main": "`task_registry_provenance_tracking.view_provenances()`",
+    "tf": _IMPORT.format("tensorflow"),
+}
 #: Modules that are separate files.
 FILES = ("beam_utils", "scripts")
 SUBMODULES = (*NAMES, *FILES)
@@ -241,7 +258,7 @@ class _ModuleOfNames(types.ModuleType):
             return _named(self.HOMES[name])
         if name in self.MODULES:
             return importlib.import_module(f"{__name__}.{self.MODULES[name]}")
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        raise lacking(self.__name__, name, absent_here(name, ABSENT, "SeqIO"))
 
     def __dir__(self) -> list[str]:
         return self.__all__
@@ -272,7 +289,7 @@ def __getattr__(name: str) -> object:
         return sys.modules[__name__]
     if name in SUBMODULES or name in _TOP_ALIASES:
         return importlib.import_module(f"{__name__}.{_TOP_ALIASES.get(name, name)}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise lacking(__name__, name, absent_here(name, ABSENT, "SeqIO"))
 
 
 def __dir__() -> list[str]:

@@ -23,6 +23,8 @@ import apache_beam as beam
 import numpy as np
 
 from beam_pipes.errors import InputNotFoundError, logger
+from beam_pipes.extras import names_of
+from beam_pipes.seqio import ABSENT
 from beam_pipes.tasks import Feature, SentencePieceVocabulary, Task, TaskRegistry
 from beam_pipes.tasks.caches.task_steps import count_tokens
 from beam_pipes.tasks.providers.task_examples import as_mapping, stream_shard
@@ -289,3 +291,6 @@ def _with_largest(counted: Iterable[tuple[str, int]]) -> dict[str, int]:
         if name.endswith("_tokens"):
             stats[f"{name.removesuffix('_tokens')}_max_tokens"] = number
     return stats
+
+
+__getattr__ = names_of(__name__, ABSENT, "SeqIO")

@@ -5,6 +5,7 @@ code imports from `beam_pipes.map_style` and `beam_pipes.transforms.audio`.
 """
 
 from beam_pipes import map_style
+from beam_pipes.extras import names_of
 from beam_pipes.map_style import BatchSampler as BatchSampler
 from beam_pipes.map_style import BucketSampler as BucketSampler
 from beam_pipes.map_style import CacheDataset as CacheDataset
@@ -47,3 +48,10 @@ from beam_pipes.transforms.audio import Vocab as Vocab
 
 #: The reference's module of datasets: `dataset.split(lj, 100)`.
 dataset = map_style
+
+#: Parakeet's names that are not here → what to use. Messages are made from it, and pages.
+ABSENT: dict[str, str] = {
+    "DataCargo": "the loader of Parakeet 0.1: `DataLoader`",
+    "Phonetics": "a base class of three abstract methods: write `phoneticize`, `numericalize` and `reverse`",
+}
+__getattr__ = names_of(__name__, ABSENT, "Parakeet")

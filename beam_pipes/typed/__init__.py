@@ -30,6 +30,7 @@ from beam_pipes.errors import TooManyCombinationsException as TooManyCombination
 from beam_pipes.errors import TypeMismatchException as TypeMismatchException
 from beam_pipes.errors import UnequalZipException as UnequalZipException
 from beam_pipes.errors import UnknownKeyException as UnknownKeyException
+from beam_pipes.extras import names_of as _names_of
 from beam_pipes.typed.dag import DAGPipeline as DAGPipeline
 from beam_pipes.typed.dag import Input as Input
 from beam_pipes.typed.dag import Output as Output
@@ -38,6 +39,7 @@ from beam_pipes.typed.function_stage import stage as stage
 from beam_pipes.typed.pipeline import Key as Key
 from beam_pipes.typed.pipeline import Pipeline as Pipeline
 from beam_pipes.typed.pipeline import make_sequence_example as make_sequence_example
+from beam_pipes.typed.random_partition import ABSENT as _ABSENT
 from beam_pipes.typed.random_partition import MelodyExtractor as MelodyExtractor
 from beam_pipes.typed.random_partition import MonophonicMelodyExtractor as MonophonicMelodyExtractor
 from beam_pipes.typed.random_partition import Quantizer as Quantizer
@@ -49,3 +51,6 @@ from beam_pipes.typed.run_serial import tf_record_iterator as tf_record_iterator
 from beam_pipes.typed.while_running import count as count
 from beam_pipes.typed.while_running import drop as drop
 from beam_pipes.typed.while_running import observe as observe
+
+DagInput, DagOutput, PipelineKey = Input, Output, Key  # in Magenta 2
+__getattr__ = _names_of(__name__, _ABSENT, "Magenta")

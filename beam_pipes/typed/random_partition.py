@@ -34,6 +34,18 @@ from beam_pipes.typed.pipeline import Pipeline
 if TYPE_CHECKING:
     import note_seq
 
+_OF_NOTES = "a stage of your own over `note_seq.sequences_lib`"
+#: Magenta's names that are not here → what to use. Messages are made from it, and pages.
+ABSENT: dict[str, str] = {
+    "NoteSequencePipeline": "a base class of two lines: pass `input_type` and `output_type`",
+    "Splitter": _OF_NOTES,
+    "StretchPipeline": _OF_NOTES,
+    "SustainPipeline": _OF_NOTES,
+    "TimeChangeSplitter": _OF_NOTES,
+    "TranspositionPipeline": _OF_NOTES,
+    "extract_melodies": "`MelodyExtractor` does it, without `search_start_step`, `max_steps_discard` and `pad_end`",
+}
+
 
 class RandomPartition(Pipeline):
     """Sends each input to one of the named outputs with the given probabilities.

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import beam_pipes.typed as typed
+from beam_pipes.typed.random_partition import ABSENT
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -32,11 +33,12 @@ DIFFERENT = {
     "`join='zip'` too",
     "Histogram": "NaN is counted apart; copies are deep; an empty one prints no line end. `buckets` and `counters` are "
     "Magenta's: lower bounds, -inf first",
-    "Input": "`DagInput` in Magenta 2; the document's name",
-    "Key": "`PipelineKey` in Magenta 2; a wrong key is an `UnknownKeyException` that lists the keys",
+    "Input": "`DagInput` in Magenta 2, which is a name here too",
+    "Key": "`PipelineKey` in Magenta 2, which is a name here too; a wrong key is an `UnknownKeyException` that "
+    "lists the keys",
     "MelodyExtractor": "instruments in the order of their numbers, not of a set; `MonophonicMelodyExtractor` in the "
     "document",
-    "Output": "`DagOutput` in Magenta 2; the document's name",
+    "Output": "`DagOutput` in Magenta 2, which is a name here too",
     "Pipeline": "`output_type_as_dict` of a single type names that type; there it is `list`, which is why "
     "`run_pipeline_serial` and `load_pipeline` fail on it",
     "RandomPartition": "draws by seed and content of the record, `key=`; all probabilities may be given",
@@ -47,17 +49,6 @@ DIFFERENT = {
     "merge_statistics": "its arguments stay as they are",
     "run_pipeline_serial": "a single output type is a file of the pipeline's name; files appear when all is written; "
     "the statistics are returned",
-}
-OF_NOTES = "a stage of your own over `note_seq.sequences_lib`"
-# Name → why it is not there.
-ABSENT = {
-    "NoteSequencePipeline": "a base class of two lines: pass `input_type` and `output_type`",
-    "Splitter": OF_NOTES,
-    "StretchPipeline": OF_NOTES,
-    "SustainPipeline": OF_NOTES,
-    "TimeChangeSplitter": OF_NOTES,
-    "TranspositionPipeline": OF_NOTES,
-    "extract_melodies": "`MelodyExtractor` does it, without `search_start_step`, `max_steps_discard` and `pad_end`",
 }
 # Program, and place in its answer → what ours is instead.
 OTHER_ANSWERS: dict[tuple[str, int], Any] = {

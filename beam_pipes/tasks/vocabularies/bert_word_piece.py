@@ -13,11 +13,11 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, cast, get_args
+from typing import Literal, NoReturn, cast, get_args
 
 from beam_pipes.checks import choice
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import tensorflow
+from beam_pipes.extras import absent_here, tensorflow
 from beam_pipes.tasks.vocabularies.files import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, DType, Vocabulary, as_text
 
@@ -32,6 +32,11 @@ _CJK = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+#: Members of SeqIO's class that are not here → why, and what to use. Messages are made from it, and pages.
+ABSENT = {
+    "tf_tokenizer": "there is no tokenizer of tensorflow_text: `encode_tf` encodes, with the same ids",
+    "tokenizer": "there is no tokenizer of tensorflow_text: `encode` encodes, with the same ids",
+}
 _FORMS = Literal["NFC", "NFD", "NFKC", "NFKD"]
 _UNUSED = re.compile(r"(\[unused\d+\])")
 
@@ -97,6 +102,10 @@ class BertWordPieceVocabulary(Vocabulary):
         if unknown_token not in self._id_of:
             raise TaskError(f"the vocabulary has no unknown token {unknown_token!r}", token=unknown_token)
         super().__init__()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        told = absent_here(name, ABSENT, "SeqIO")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{'.' if told else ''}{told}")
 
     @property
     def sos_id(self) -> int | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from beam_pipes.checks import nearest
 from beam_pipes.errors import GraphError
+from beam_pipes.extras import lacking
 from beam_pipes.graph.functions import class_of, function_of
 from beam_pipes.graph.operator import Operator
 
@@ -239,8 +240,8 @@ def _module(module: str, family: str, named: Callable[[str], str], make: Callabl
     def load(name: str) -> object:
         found = names.get(name) or older.get(name)
         if found is None:
-            near = what_instead(".".join(filter(None, [family, name]))) or nearest(name, listed())
-            raise AttributeError(f"module {module!r} has no attribute {name!r}.{near}")
+            instead = what_instead(".".join(filter(None, [family, name])))
+            raise lacking(module, name, instead, near=f".{nearest(name, listed())}")
         made = make(found)
         setattr(sys.modules[module], name, made)
         return made
