@@ -44,13 +44,13 @@ ROOMS: dict[str, Room] = {
     "storage": Room(1, 3815, "where bytes lie: local files, object stores, the web; locks and leases", BASE),
     "format": Room(1, 3599, "what records are in bytes: features, codecs, frames, indexes", {"storage"} | BASE),
     "publication": Room(
-        1, 1135, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
+        1, 1139, "shards, the manifest, the pointer to a snapshot: whole or not at all", {"storage", "format"} | BASE
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
-    "cache": Room(1, 4456, "reading a cache: snapshots, splits, columns, mapped shards", REST),
+    "cache": Room(1, 4459, "reading a cache: snapshots, splits, columns, mapped shards", REST),
     "engine": Room(1, 1970, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6868, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6895, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 10048, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -63,7 +63,7 @@ ROOMS: dict[str, Room] = {
     "typed": Room(1, 2492, "declaring by functions, typed pipelines, DAGs", ENGINE | SOURCES),
     "building": Room(
         1,
-        8761,
+        8762,
         "declaration → analysis → plan → shards → commit; `workers/` supervises processes, `care/` looks after caches",
         ENGINE | SOURCES | {"analysis"},
     ),
@@ -102,13 +102,13 @@ ROOMS: dict[str, Room] = {
     "tft": Room(2, 1300, "tensorflow-transform: learning, applying", ENGINE | {"analysis", "typed"}),
     "graph": Room(
         2,
-        8045,
+        8072,
         "declaring by a graph of operators; running it",
         ENGINE | SOURCES | {"typed", "loader", "building", "on_device"},
     ),
     "tasks": Room(
         2,
-        11800,
+        11874,
         "declaring by tasks and mixtures; their caches",
         ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft", "building", "beam", "runners"},
     ),

@@ -79,7 +79,7 @@ def writer(declaration: Declaration, steps: BeamSteps, to: str, *, element_type:
                 f"declaration {declaration.name!r}: the last stage gives examples, and with a PTransform in the list "
                 "their features cannot be inferred before the job runs. Give features={name: FeatureSpec(…)}."
             )
-    terms = {part.terms_of("") for part in declaration.source.parts()}
+    terms = {terms for part in declaration.source.parts() for terms in part.all_terms()}
     if len(terms) > 1:
         licenses = ", ".join(sorted(repr(each.license) for each in terms))
         raise DeclarationError(

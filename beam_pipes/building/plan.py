@@ -268,7 +268,8 @@ def make_plan(
 
 def _checked_terms(declaration: Declaration, source: SourcePlan) -> list[Terms]:
     """The terms of each source shard; none if nothing is declared. Raises `SourceError` for malformed ones."""
-    checked = {terms: terms.checked() for part in declaration.source.parts() if (terms := part.terms_of(""))}
+    found = (terms for part in declaration.source.parts() for terms in part.all_terms())
+    checked = {terms: terms.checked() for terms in found if terms}
     if not checked:
         return []
     of_files = (declaration.source.terms_of(next(iter(shard.slices)).file) for shard in source.shards)

@@ -27,6 +27,7 @@ from beam_pipes.lineage.takedown import FILE_NAME as TAKEDOWNS
 from beam_pipes.publication.manifest import FORMAT_VERSION, Manifest, SplitManifest, shard_file_name
 from beam_pipes.publication.publish import publish, snapshot_directory
 from beam_pipes.publication.shard_writer import ShardWriter
+from beam_pipes.publication.terms import SourceTerms, Terms, noted, terms_by_range
 from beam_pipes.storage.checked_json import canonical_json
 from beam_pipes.storage.local import TEMPORARY_PREFIX, directory_path, storage_for
 from beam_pipes.storage.locks import BUILD_LOCK
@@ -39,6 +40,7 @@ def write_cache(
     features: Features | FeaturesBySplit | None = None,
     name: str = "examples",
     num_shards: int = 1,
+    terms: Terms | None = None,
 ) -> Cache:
     """Writes a cache of examples and publishes it; a cache published there before is replaced at once, or stays.
 
@@ -57,6 +59,8 @@ def write_cache(
         name: what the files are called: `{name}-train.tfrecord-00000-of-00004`.
         num_shards: files of each split; example i goes to file i modulo `num_shards`, and a split is stored file by
             file. 1, the default, keeps the order.
+        terms: the license and the origin of all records, such as `Terms(license="CC-BY-4.0")`. None, the default,
+            declares nothing.
 
     Returns the cache, opened. Raises `SpecError` for an example that does not fit, naming split, number and feature,
     `CacheBusyError` while a build writes there, `CacheError` if records of the cache are taken down; nothing is
@@ -65,6 +69,7 @@ def write_cache(
     if not splits:
         raise SpecError("write_cache: expected split → examples, such as {'train': rows}, got no split.")
     integer(num_shards, what="write_cache: num_shards", least=1, error=SpecError)
+    sources = terms_by_range([(terms or Terms()).checked()] * num_shards)
     root = directory_path(path)
     storage = storage_for(root)
     if storage.exists(f"{root}/{TAKEDOWNS}"):
@@ -82,7 +87,7 @@ def write_cache(
                 split: _write_split(staged, name, split, examples, _features_of(features, split, splits), num_shards)
                 for split, examples in splits.items()
             }
-            manifest = _linked(root, staged, name, written)
+            manifest = _linked(root, staged, name, written, sources)
         finally:
             storage.delete_tree(staged)
         publish(root, manifest)
@@ -92,17 +97,17 @@ def write_cache(
 _Written = Mapping[str, tuple[ExampleSpec, list[ShardEntry]]]
 
 
-def _linked(root: str, staged: str, name: str, written: _Written) -> Manifest:
+def _linked(root: str, staged: str, name: str, written: _Written, sources: tuple[SourceTerms, ...]) -> Manifest:
     """The manifest of what was written, whose files are in the directory of the snapshot that their digest names."""
     content = [[split, spec.to_json(), [e.to_json() for e in entries]] for split, (spec, entries) in written.items()]
-    snapshot = hashlib.sha256(canonical_json([FORMAT_VERSION, name, content])).hexdigest()[:16]
+    snapshot = hashlib.sha256(canonical_json(noted([FORMAT_VERSION, name, content], sources))).hexdigest()[:16]
     storage, directory = storage_for(root), snapshot_directory(root, snapshot)
     storage.makedirs(directory)
     for _, entries in written.values():
         for file in (file for entry in entries for file in (index_path(entry.file), entry.file)):
             storage.link_or_copy(f"{staged}/{file}", f"{directory}/{file}")
     splits = {split: SplitManifest.from_entries(entries, spec=spec) for split, (spec, entries) in written.items()}
-    return Manifest(name=name, snapshot=snapshot, splits=splits)
+    return Manifest(name=name, snapshot=snapshot, splits=splits, sources=sources)
 
 
 def _features_of(

@@ -31,6 +31,7 @@ from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.reader import Indices, NumberedRecords, Reader, RecordStore
 from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.tensors import Array, TensorList
+from beam_pipes.publication.terms import FIELDS, Terms
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 from beam_pipes.typed.pipeline import Pipeline
@@ -62,7 +63,7 @@ class NumberedSource(Source):
 
     @functools.cached_property
     def _source(self) -> Source:
-        return self.reader.source()
+        return self.reader.declared_source()
 
     @functools.cached_property
     def _numbers(self) -> Mapping[str, int]:
@@ -122,6 +123,12 @@ class NumberedSource(Source):
 
     def splits_of(self, shard: SourceShard) -> Sequence[str] | None:
         return self._source.splits_of(shard)
+
+    def terms_of(self, file: str) -> Terms:
+        return self._source.terms_of(file)
+
+    def all_terms(self) -> Sequence[Terms]:
+        return self._source.all_terms()
 
 
 def _with_digests(shard: SourceShard, change: Callable[[str], str]) -> SourceShard:
@@ -291,8 +298,9 @@ def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declara
     reader_node = part.reader
     reader = reader_node.operator
     assert isinstance(reader, Reader)
-    source = reader.source()
+    source = reader.declared_source()
     if len(part.readers) > 1:
+        _check_terms(part.readers)
         source = NumberedSource(reader, tuple(node.operator for node in part.readers[1:]))  # type: ignore[misc]
     record = {"record": Ref(reader_node.name, RECORD_FEATURE)}
     units = []
@@ -320,6 +328,20 @@ def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declara
     known = {name: spec for name, spec in specs.items() if spec is not None}
     declared = {**known, RECORD_FEATURE: FeatureSpec("str")} if len(known) == len(specs) else None
     return Declaration(name=name, source=source, pipeline=_GraphStage(graph), features=declared, **options)
+
+
+def _check_terms(readers: Sequence[OperatorNode]) -> None:
+    """Raises `GraphError` if readers whose records are stored together declare different things about them."""
+    for field in FIELDS:
+        said = [getattr(reader.operator, field) for reader in readers]
+        for reader, value in zip(readers, said, strict=True):
+            if value != said[0]:
+                raise GraphError(
+                    f"{readers[0].name} has {field}={said[0]!r} and {reader.name} {field}={value!r}, and before the "
+                    "cut record i of one is stored with record i of the other. Give both what is true of the two "
+                    "together, such as license='CC0-1.0 AND MIT'.",
+                    where=reader.where,
+                )
 
 
 class _GraphStage(Pipeline):

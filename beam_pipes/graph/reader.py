@@ -29,6 +29,7 @@ from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.lineage.lineage import DIGEST_BYTES
 from beam_pipes.loader.order import Indices as Indices
+from beam_pipes.publication.terms import FIELDS
 from beam_pipes.sources.byte_stream import hash_range, read_error, require_digest
 from beam_pipes.sources.digests import Cut, DigestCache
 from beam_pipes.sources.file_source import group_small_files
@@ -159,6 +160,10 @@ class Reader(Operator):
         "bool", default=False, doc="fills the last batch of an epoch with its last record, as last='pad' of a pipeline"
     )
     seed = Constant("int", default=None, doc="the key of the order; the pipeline's seed by default")
+    license = Constant("str", default="", doc="SPDX license of the records, such as CC-BY-4.0: kept by a cache of them")
+    origin = Constant("str", default="", doc="URL or name of where the records come from; kept likewise")
+    collected = Constant("str", default="", doc="when they were collected, such as 2024-05 or 2023-11/2024-05")
+    terms = Constant("str", default="", doc="URL or sentence of what else their licensor requires")
 
     without_effect: ClassVar[tuple[str, ...]] = (
         *("bytes_per_sample_hint", "cache_header_information", "dont_use_mmap", "initial_fill", "lazy_init"),
@@ -179,7 +184,7 @@ class Reader(Operator):
         integer(self.shard_id, least=0, most=shards - 1, what="shard_id", error=self.argument_error)
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        left_out = {*self.locations, *self._order_only}
+        left_out = {*self.locations, *self._order_only, *FIELDS}
         kept = {name: value for name, value in self.constants.items() if name not in left_out}
         return {"op_name": self.op_name, "version": self.version, **kept}
 
@@ -198,6 +203,11 @@ class Reader(Operator):
     def source(self) -> Source:
         """The same records for a job that reads them all once, in the same order and with the same record ids."""
         return StoredRecords(self)
+
+    def declared_source(self) -> Source:
+        """`source()`, with what is declared here about the records."""
+        notes = {field: value for field in FIELDS if (value := getattr(self, field))}
+        return dataclasses.replace(self.source(), **notes) if notes else self.source()
 
     def from_source(self, value: Any) -> Sequence[Array]:
         """The outputs for one value of `source()`, or for the number of a record: a sample for each."""

@@ -14,7 +14,7 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
@@ -25,6 +25,15 @@ FIELDS = ("license", "origin", "collected", "terms")
 
 _OWN_LICENSE = re.compile(r"(DocumentRef-[A-Za-z0-9.-]+:)?LicenseRef-[A-Za-z0-9.-]+")
 _DATE = re.compile(r"\d{4}(-\d{2}(-\d{2})?)?")
+
+
+class TermsOptions(TypedDict, total=False):
+    """The options of whatever declares terms: the arguments of `Terms`."""
+
+    license: str
+    origin: str
+    collected: str
+    terms: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,8 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import BeamPipesError, SourceError
 from beam_pipes.format.codec import ExampleCodec
-from beam_pipes.publication.manifest import SplitManifest
+from beam_pipes.publication.manifest import Manifest, SplitManifest
+from beam_pipes.publication.terms import Terms
 from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_target
@@ -25,7 +26,11 @@ class CachedRecords(Source):
     A shard of the cache is a source shard, known by what its manifest says of it: only shards that are new since the
     last build are read again. `CachedRecords("cache", "train")` reads what is published when it is made.
 
-    Records that are taken down are read as their stand-ins. Raises `SourceError` for a split that holds no examples.
+    Records keep the terms under which the cache has them (`license`, `origin`, …); options of these names are for a
+    cache that declares none.
+
+    Records that are taken down are read as their stand-ins. Raises `SourceError` for a split that holds no examples,
+    and for terms of a cache that declares its own.
     """
 
     path: str
@@ -38,15 +43,26 @@ class CachedRecords(Source):
         object.__setattr__(self, "snapshot", cache.manifest.snapshot)
         if (kind := cache[self.split].kind) != "example":
             raise SourceError(f"the split {self.split!r} of {self.path!r} holds {kind} records, expected examples")
+        if cache.manifest.sources and (given := super().terms_of("")):
+            option, value = next((option, value) for option, value in given.to_json().items() if value)
+            raise SourceError(
+                f"{option}={value!r} is given for the records of {self.path!r}, which declares its own terms, and each "
+                f"record keeps them. Omit {option}; to correct it, build that cache with the right one, which rebuilds "
+                "no shard."
+            )
 
     @cached_property
     def records(self) -> Split:
         """The split that is read."""
         return Cache.open(self.path, snapshot=self.snapshot)[self.split]
 
+    @cached_property
+    def _snapshot(self) -> Manifest:
+        return Cache.open(self.path, snapshot=self.snapshot).manifest
+
     @property
     def _manifest(self) -> SplitManifest:
-        return Cache.open(self.path, snapshot=self.snapshot).manifest.splits[self.split]
+        return self._snapshot.splits[self.split]
 
     @cached_property
     def _firsts(self) -> dict[int, int]:
@@ -55,7 +71,8 @@ class CachedRecords(Source):
         return dict(zip(self._manifest.numbers, firsts, strict=False))
 
     def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path, "split": self.split, "snapshot": self.snapshot}
+        notes = super().terms_of("").to_json()
+        return {"path": self.path, "split": self.split, "snapshot": self.snapshot, **notes}
 
     @property
     def output_type(self) -> type:
@@ -98,6 +115,12 @@ class CachedRecords(Source):
 
     def parse(self, raw: bytes, *, file: str, position: int) -> object:
         return ExampleCodec(self.records.spec).decode(raw)
+
+    def terms_of(self, file: str) -> Terms:
+        return self._snapshot.terms_of(int(file)) if self._snapshot.sources else super().terms_of(file)
+
+    def all_terms(self) -> Sequence[Terms]:
+        return list(dict.fromkeys(map(self.terms_of, [f"{number:05d}" for number in self._manifest.numbers])))
 
     def fingerprint_config(self) -> Mapping[str, object]:
         return {"spec": self.records.spec.to_json()}

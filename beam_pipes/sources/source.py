@@ -234,6 +234,10 @@ class Source(ABC):
         """The terms of the records of a file, as they were declared. All files of a source shard have the same."""
         return Terms(license=self.license, origin=self.origin, collected=self.collected, terms=self.terms)
 
+    def all_terms(self) -> Sequence[Terms]:
+        """Every terms that `terms_of` gives: one, unless files differ."""
+        return [self.terms_of("")]
+
 
 def check_target(target_shard_bytes: int) -> None:
     integer(

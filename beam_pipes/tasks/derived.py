@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import TfDataset
+from beam_pipes.publication.terms import Terms
 from beam_pipes.tasks.providers.by_name import maybe_get_mixture_or_task
 from beam_pipes.tasks.providers.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.providers.registry import TaskRegistry
 from beam_pipes.tasks.providers.task import Task
-from beam_pipes.tasks.sources.data_source import DataSourceInterface, LibrarySource
+from beam_pipes.tasks.sources.data_source import DataSourceInterface, LibrarySource, declared_as_one
 from beam_pipes.tasks.steps.features import Feature, ShardInfo
 from beam_pipes.tasks.steps.signatures import parameters
 from beam_pipes.tasks.steps.step import CacheDatasetPlaceholder
@@ -173,6 +174,9 @@ class TruncatedDatasetProvider(LibrarySource):
         # The same first examples, whatever the seed.
         dataset = self.child.get_dataset(split=split, shuffle=False).take(self.split_sizes[split]).cache()
         return dataset.shuffle(self.shuffle_buffer_size, seed=seed) if shuffle and self.shuffle_buffer_size else dataset
+
+    def terms_of(self, split: str, shard: str) -> Terms:
+        return declared_as_one(self.child, [split])
 
     def num_input_examples(self, split: str) -> int | None:
         count = self.child.num_input_examples(split)

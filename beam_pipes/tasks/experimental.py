@@ -17,13 +17,14 @@ from typing import NoReturn
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow, unbatched
+from beam_pipes.publication.terms import Terms
 from beam_pipes.tasks.preprocessors import append_eos_after_trim
 from beam_pipes.tasks.providers.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.providers.options import LoadOptions
 from beam_pipes.tasks.providers.registry import TaskRegistry
 from beam_pipes.tasks.providers.task import SHUFFLE_BUFFER_SIZE, Task
 from beam_pipes.tasks.providers.task_dataset import shared_dataset
-from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
+from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource, declared_as_one
 from beam_pipes.tasks.steps.dataset_map import NestedTFDict, map_parallelism
 from beam_pipes.tasks.steps.features import Feature, SequenceLength, ShardInfo, axis_lengths
 from beam_pipes.tasks.steps.sequences import trim_dataset
@@ -282,6 +283,9 @@ class FewshotDataSource(LibrarySource):
 
     def list_shards(self, split: str) -> Sequence[str]:
         return self._original_source.list_shards(split)
+
+    def terms_of(self, split: str, shard: str) -> Terms:
+        return declared_as_one(self._original_source, {split, self._train_split} & {*self.splits})
 
     def num_input_examples(self, split: str) -> int | None:
         return self._original_source.num_input_examples(split)

@@ -14,6 +14,7 @@ import numpy as np
 
 from beam_pipes.errors import BeamPipesError, SourceError, TaskError
 from beam_pipes.format.spec import owned
+from beam_pipes.publication.terms import Terms
 from beam_pipes.sources.byte_stream import hash_range
 from beam_pipes.sources.digests import Cut, DigestCache
 from beam_pipes.sources.file_source import Range, group_small_files
@@ -25,6 +26,7 @@ from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, ch
 from beam_pipes.tasks.caches.offline import TaskReference, example_of, raw_bytes
 from beam_pipes.tasks.providers.task_cache import part_name, plain_preprocessor
 from beam_pipes.tasks.providers.task_examples import stream_shard
+from beam_pipes.tasks.sources.data_source import declared_by
 from beam_pipes.tasks.sources.files import FileDataSource, TextLineDataSource, read_lines
 from beam_pipes.tasks.steps.step import num_streamed_steps
 
@@ -91,6 +93,13 @@ class TaskSource(Source):
 
     def splits_of(self, shard: SourceShard) -> Sequence[str]:
         return sorted({self._shards[piece.file].split for piece in shard.slices})
+
+    def terms_of(self, file: str) -> Terms:
+        shard = self._shards[file]
+        return declared_by(self._reference.get().source, shard.split, shard.name)
+
+    def all_terms(self) -> Sequence[Terms]:
+        return list(dict.fromkeys(map(self.terms_of, self._shards)))
 
     def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
         check_target(target_shard_bytes)

@@ -22,6 +22,7 @@ from beam_pipes.extras import TfDataset, TfTensor, tensorflow
 from beam_pipes.format.framing import read_records
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.order import KeyedPermutation
+from beam_pipes.publication.terms import Terms
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
 from beam_pipes.tasks.sources.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
@@ -50,6 +51,7 @@ class BuiltCacheSource(LibrarySource):
     def __init__(self, cache_dir: str, split: str) -> None:
         cache = Cache.open(cache_dir)
         self._records = cache[split]
+        self._manifest = cache.manifest
         #: Name → digest of the inputs of the cache.
         self.fingerprints: Mapping[str, str] = cache.manifest.fingerprints
         self._cache_dir = cache_dir
@@ -70,6 +72,18 @@ class BuiltCacheSource(LibrarySource):
         index = self._shard_index(split, shard)
         ends = np.cumsum(self._records.shard_sizes)
         yield from self.examples_at(np.arange(ends[index] - self._records.shard_sizes[index], ends[index]))
+
+    def terms_of(self, split: str, shard: str) -> Terms:
+        """Those of the cache."""
+        return self._manifest.terms_of(self._manifest.splits[split].numbers[self._shard_index(split, shard)])
+
+    def shard_identity(self, split: str, shard: str) -> object:
+        """What changes when a record of the shard does."""
+        shards, index = self._manifest.splits[split], self._shard_index(split, shard)
+        return [shards.crc32c[index], shards.bytes[index], shards.records[index]]
+
+    def fingerprint_config(self) -> dict[str, object]:
+        return {"spec": self._records.spec.to_json()}
 
     def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         self._check_split(split)

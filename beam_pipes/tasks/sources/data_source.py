@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from beam_pipes.checks import known
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.extras import TfDataset
+from beam_pipes.publication.terms import FIELDS, Terms, TermsOptions
 from beam_pipes.tasks.steps.examples import RawExample, examples_from_dataset
 from beam_pipes.tasks.steps.features import DatasetProviderBase, Feature, SequenceLength, ShardInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class DataSourceInterface(Protocol):
@@ -50,6 +54,7 @@ _NOT_CONTENT = frozenset(
         "_performs_internal_shuffling",
         "_split_to_filepattern",
         "_splits",
+        "_terms",
         "reads_without_tensorflow",
     }
 )
@@ -67,6 +72,7 @@ class DataSource(DatasetProviderBase):
         num_input_examples: number of examples in each split, where known.
         caching_permitted: a task over this source may have a `CacheDatasetPlaceholder`.
         performs_internal_shuffling: the source shuffles itself on request.
+        license, origin, collected, terms: what is declared about the examples, see `Terms`: kept by a cache of them.
     """
 
     #: Whether `read_shard` needs no TensorFlow.
@@ -78,7 +84,11 @@ class DataSource(DatasetProviderBase):
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
         performs_internal_shuffling: bool = False,
+        **declared: Unpack[TermsOptions],
     ) -> None:
+        for unknown in declared.keys() - set(FIELDS):
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown!r}")
+        self._terms = Terms(**declared)
         self._splits = tuple(splits)
         self._num_input_examples = dict(num_input_examples) if num_input_examples is not None else None
         self._caching_permitted = caching_permitted
@@ -139,6 +149,10 @@ class DataSource(DatasetProviderBase):
         """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source overrides it."""
         return examples_from_dataset(self.shard_dataset(split, shard))
 
+    def terms_of(self, split: str, shard: str) -> Terms:
+        """What is declared about the examples of a shard."""
+        return getattr(self, "_terms", Terms())  # a subclass may not call our `__init__`
+
     def fingerprint_config(self) -> dict[str, object]:
         """The options that determine the examples for a given input: a subclass's attributes without file names."""
         return {name: value for name, value in vars(self).items() if name not in _NOT_CONTENT}
@@ -175,6 +189,24 @@ class LibrarySource(DataSource):
     @abc.abstractmethod
     def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         """The raw examples of a split, or of one host's share of it, as a `tf.data.Dataset`."""
+
+
+def declared_by(source: DataSourceInterface, split: str, shard: str) -> Terms:
+    """What a source of any class declares about a shard."""
+    found: Terms = source.terms_of(split, shard) if hasattr(source, "terms_of") else Terms()
+    return found
+
+
+def declared_as_one(source: DataSourceInterface, splits: Iterable[str]) -> Terms:
+    """What a source declares about splits whose examples are mixed; raises `TaskError` if that differs."""
+    found = {declared_by(source, split, shard) for split in splits for shard in source.list_shards(split)} or {Terms()}
+    if len(found) > 1:
+        licenses = ", ".join(sorted(repr(each.license) for each in found))
+        raise TaskError(
+            f"{source!r} has examples under different terms ({licenses}), and they are read here as one shard, where "
+            "nobody can tell which is which. Make a task of each license."
+        )
+    return found.pop()
 
 
 def too_few_files(num_files: int, shard_info: ShardInfo) -> TaskError:

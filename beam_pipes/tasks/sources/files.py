@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import TfDataset, TfTensor, tensorflow
@@ -18,6 +19,11 @@ from beam_pipes.tasks.steps.dataset_map import is_frugal, map_parallelism
 from beam_pipes.tasks.steps.features import ShardInfo
 from beam_pipes.tasks.steps.signatures import function_name
 from beam_pipes.tasks.vocabularies.files import is_remote, list_files, read_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from beam_pipes.publication.terms import TermsOptions
 
 #: File names → their records; a serialized record → its features. For annotations.
 DatasetReaderType = Callable[[str | Iterable[str]], TfDataset]
@@ -49,13 +55,16 @@ class FileDataSource(LibrarySource):
         cycle_length: int = 16,
         block_length: int = 16,
         performs_internal_shuffling: bool = False,
+        **declared: Unpack[TermsOptions],
     ) -> None:
         self._read_file_fn = read_file_fn
         self._split_to_filepattern = dict(split_to_filepattern)
         self._file_shuffle_buffer_size = file_shuffle_buffer_size
         self._cycle_length = cycle_length
         self._block_length = block_length
-        super().__init__(self._split_to_filepattern, num_input_examples, caching_permitted, performs_internal_shuffling)
+        super().__init__(
+            self._split_to_filepattern, num_input_examples, caching_permitted, performs_internal_shuffling, **declared
+        )
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -142,6 +151,7 @@ class ProtoDataSource(FileDataSource):
         file_shuffle_buffer_size: int | None = None,
         cycle_length: int = 16,
         block_length: int = 16,
+        **declared: Unpack[TermsOptions],
     ) -> None:
         self._decode_proto_fn = decode_proto_fn
         self._reader_cls = reader_cls
@@ -159,6 +169,7 @@ class ProtoDataSource(FileDataSource):
             file_shuffle_buffer_size,
             cycle_length,
             block_length,
+            **declared,
         )
 
     def fingerprint_config(self) -> dict[str, object]:
@@ -184,6 +195,7 @@ class TextLineDataSource(FileDataSource):
         file_shuffle_buffer_size: int | None = None,
         cycle_length: int = 16,
         block_length: int = 16,
+        **declared: Unpack[TermsOptions],
     ) -> None:
         self._skip_header_lines = skip_header_lines
 
@@ -199,6 +211,7 @@ class TextLineDataSource(FileDataSource):
             file_shuffle_buffer_size,
             cycle_length,
             block_length,
+            **declared,
         )
 
     @property
@@ -265,6 +278,7 @@ class TFExampleDataSource(FileDataSource):
         cycle_length: int = 16,
         block_length: int = 16,
         performs_internal_shuffling: bool = False,
+        **declared: Unpack[TermsOptions],
     ) -> None:
         self._feature_description = dict(feature_description)
         self._reader_cls = reader_cls
@@ -287,6 +301,7 @@ class TFExampleDataSource(FileDataSource):
             cycle_length,
             block_length,
             performs_internal_shuffling,
+            **declared,
         )
 
     def fingerprint_config(self) -> dict[str, object]:

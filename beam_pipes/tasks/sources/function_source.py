@@ -6,7 +6,7 @@ import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from beam_pipes.checks import brief
 from beam_pipes.errors import TaskError
@@ -16,6 +16,11 @@ from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.steps.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.steps.features import ShardInfo
 from beam_pipes.tasks.steps.signatures import function_name, parameters, required_positional, validate_args
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from beam_pipes.publication.terms import TermsOptions
 
 
 class DatasetFnCallable(Protocol):
@@ -57,10 +62,11 @@ class FunctionDataSource(LibrarySource):
         splits: Iterable[str],
         num_input_examples: Mapping[str, int] | None = None,
         caching_permitted: bool = True,
+        **declared: Unpack[TermsOptions],
     ) -> None:
         validate_args(dataset_fn, ["split", "shuffle_files"] + ["seed"] * ("seed" in required_positional(dataset_fn)))
         self._dataset_fn = dataset_fn
-        super().__init__(splits, num_input_examples, caching_permitted)
+        super().__init__(splits, num_input_examples, caching_permitted, **declared)
 
     @functools.cached_property
     def reads_without_tensorflow(self) -> bool:  # type: ignore[override]

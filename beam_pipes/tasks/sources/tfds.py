@@ -17,6 +17,9 @@ from beam_pipes.tasks.steps.features import ShardInfo
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
+    from typing_extensions import Unpack
+
+    from beam_pipes.publication.terms import TermsOptions
 
 
 class TfdsDataSource(LibrarySource):
@@ -48,6 +51,7 @@ class TfdsDataSource(LibrarySource):
         decoders: object = None,
         tfds_builder_kwargs: Mapping[str, object] | None = None,
         read_only: bool = False,
+        **declared: Unpack[TermsOptions],
     ) -> None:
         self._named_splits = None if splits is None else tuple(splits)
         self._tfds_dataset = LazyTfdsLoader(
@@ -58,7 +62,7 @@ class TfdsDataSource(LibrarySource):
             builder_kwargs=tfds_builder_kwargs,
             read_only=read_only,
         )
-        super().__init__(splits=(), caching_permitted=caching_permitted)
+        super().__init__(splits=(), caching_permitted=caching_permitted, **declared)
 
     @property
     def splits(self) -> Sequence[str]:
