@@ -15,6 +15,7 @@ litdata        litdata's StreamingDataLoader over chunks of the same tokens, `To
 torch          torch's DataLoader over the memmap, no workers, default collation; torch_getitems: batched fetch
 sequential     stored order: `native` without shuffling
 packed         rows of 1,024 tokens packed from documents of 16 to 1,024, with segment ids and positions; by tokens
+packed_lengths  the same with the lengths of segments in place of ids and positions
 packed_bare    the same batches in the fewest calls of NumPy, from a memory map, of pieces known beforehand
 filtered       `native` over `split.where(…)` that keeps half of the rows
 mixture        `native` over a mixture of ten caches of a tenth of the rows each
@@ -154,6 +155,7 @@ def _measure_ways(work: Path, rows: int, repeats: int) -> dict[str, Any]:
     ways: dict[str, Callable[[], Loader]] = {
         "native": lambda: Loader(plain, batch_size=BATCH, features=["tokens"]),
         "packed": lambda: Loader(plan, batch_size=BATCH),
+        "packed_lengths": lambda: Loader(plan, batch_size=BATCH, segments="lengths"),
         "filtered": lambda: Loader(plain.where("keep == 1"), batch_size=BATCH, features=["tokens"]),
         "mixture_of_ten": lambda: Loader(Mixture([(tenth, 1) for tenth in tenths], exhausted="stop"), batch_size=BATCH),
     }

@@ -52,10 +52,10 @@ ROOMS: dict[str, Room] = {
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
     "sources": Room(1, 6895, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
-    "loader": Room(1, 10048, "cache → batches of NumPy arrays", CACHE),
+    "loader": Room(1, 10125, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
         1,
-        4212,
+        4306,
         "tf.data, JAX, torch; the only room that imports them, but for `graph/jax_iterator.py` and `torch_iterator.py`",
         {"loader"} | CACHE,
         offers=frozenset({"graph"}),
@@ -152,7 +152,7 @@ ROOMS: dict[str, Room] = {
         ENGINE | SOURCES | {"analysis", "building", "loader", "transforms"},
     ),
     "telemetry": Room(
-        3, 1156, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
+        3, 1163, "watching loaders of every kind, measuring their stages", CACHE | {"loader", "on_device", "map_style"}
     ),
     "commands": Room(
         3,

@@ -80,6 +80,9 @@ class Loader(Stateful):
         counted as a segment, from 0 to rows · sequence_length, as variable-length attention kernels expect. "padded"
         repeats the last one, so that all batches have the same number, rows · (segments of a row + 1) + 1, and compiled
         steps one shape.
+      segments: what packed batches say about their segments. "ids": `segment_ids` and `positions`, each as large as the
+        tokens. "lengths": `segment_lengths` alone, int32 (rows, most segments of a row), 0 where there is none, from
+        which `beam_pipes.on_device.segments_of` makes both on the device: less to make, copy and send.
       appended: how a state of an older snapshot continues if records were added to the split since, for every way of
         restoring it. "next_epoch": the running epoch ends as it would have, and later ones have all records. "now": the
         rest of that epoch and the new records are read together, each once. The older records must be unchanged. None,

@@ -46,6 +46,7 @@ from beam_pipes.publication.publish import manifest_with_id, removal_of, snapsho
 from beam_pipes.storage.local import storage_for
 
 Forgotten = Literal["stand_in", "mask"]
+Segments = Literal["ids", "lengths"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,6 +75,7 @@ class LoaderOptions:
     pad_value: PadValue = 0
     transform: Callable[[Batch], Batch] | None = None
     cu_seqlens: bool | Literal["padded"] = False
+    segments: Segments = "ids"
     appended: Appended | None = None
     forgotten: Forgotten = "stand_in"
     workers: int = 0
@@ -105,6 +107,7 @@ class LoaderOptions:
             raise LoaderError(f"transform should be a function of a batch, got {self.transform!r}")
         if self.cu_seqlens not in (True, False, "padded"):
             raise LoaderError(f"cu_seqlens should be True, False or 'padded', got {self.cu_seqlens!r}")
+        choice(self.segments, of=get_args(Segments), what="segments", error=LoaderError)
         choice(self.appended, of=(*get_args(Appended), None), what="appended", error=LoaderError)
         choice(self.forgotten, of=get_args(Forgotten), what="forgotten", error=LoaderError)
         if not isinstance(self.shuffle, (bool, BlockShuffle, BalancedShuffle)):
@@ -200,6 +203,7 @@ class LoaderOptions:
             pad_to=self.pad_to,
             pad_value=self.pad_value,
             keeps_places=self.forgotten == "mask",
+            segments=self.segments,
         )
 
     def _transformed(self, stream: Stream, no_rows: Batch) -> Batch:
@@ -228,13 +232,16 @@ class LoaderOptions:
                 no_rows = self._transformed(stream, no_rows)
                 features = tuple(no_rows)
             if self.cu_seqlens:
-                cu_seqlens_of(no_rows, multiple=stream.segment_multiple)  # refuses rows that have none
+                cu_seqlens_of(no_rows, width=stream.lengths_width)  # refuses rows that have none
             if self.cu_seqlens == "padded" and stream.most_segments is None:
                 raise LoaderError(
                     "cu_seqlens='padded' needs a maximum number of segments per row, but rows of concat_then_split "
                     "with reshuffle_each_iteration=True have a different one in each epoch. Pass cu_seqlens=True, or a "
                     "plan that is the same in each epoch."
                 )
+        if self.segments == "lengths" and (self.forgotten == "mask" or self.sequence is not None):
+            what = "forgotten='mask' leaves gaps" if self.forgotten == "mask" else "a mesh that divides rows cuts them"
+            raise LoaderError(f"segments='lengths' says nothing of places, and {what}. Pass segments='ids'.")
         if self.forgotten == "mask":
             _check_masks(stream)
         if self.last == "pad" or self.forgotten == "mask":

@@ -10,7 +10,7 @@ of a split (`SplitRows`); `cu_seqlens_of` turns segment ids into the boundaries 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from beam_pipes.loader.rows import ColumnSpec, GatherOptions, InMemory, Mask, Ro
 
 _NOTHING = np.zeros(1, np.int64)
 _KEPT_NUMBERS = 1 << 14
+SEGMENT_LENGTHS = "segment_lengths"
 _KNOWN = ColumnSpec(dtype="int32", shape=())
 
 
@@ -188,6 +189,16 @@ class _Counted(NamedTuple):
         return made
 
 
+class _Lengths(NamedTuple):
+    """The column of the segments' lengths."""
+
+    lengths: npt.NDArray[np.int32]
+
+    def rows(self, first: int, last: int) -> Array:
+        made: Array = self.lengths[first:last].copy()
+        return made
+
+
 class _Numbers(dict[int, memoryview]):
     """n → the bytes of the numbers from 0 to n - 1; -n → those of n zeros. Cached: a view costs more than a look-up."""
 
@@ -295,6 +306,11 @@ class PackedRows(Rows):
         tokens       [5, 6, 7, 0, 8, 9, 0, 0]
         segment_ids  [1, 1, 1, 0, 2, 2, 0, 0]
 
+    With `segments="lengths"`, of at most 3 segments in a row:
+
+        tokens           [5, 6, 7, 8, 9, 0]
+        segment_lengths  [3, 2, 0]
+
     Plans of several features have `<feature>_segment_ids` and `<feature>_positions` for each, with the same segment
     number for the same record, even if one of its features is empty.
     """
@@ -321,8 +337,11 @@ class PackedRows(Rows):
             columns[name] = ColumnSpec(dtype=spec.dtype, shape=(plan.sequence_lengths[name], *spec.shape[1:]))
             pad = self.fills[name]
             prefix = "" if len(plan.features) == 1 else f"{name}_"
-            added = tuple(checked_name(prefix + what, self.features) for what in ("segment_ids", "positions"))
-            columns |= dict.fromkeys(added, ColumnSpec(dtype="int32", shape=columns[name].shape[:1]))
+            self._gives_lengths = options.segments == "lengths"
+            kinds = (SEGMENT_LENGTHS,) if self._gives_lengths else ("segment_ids", "positions")
+            added = tuple(checked_name(prefix + what, self.features) for what in kinds)
+            shape = (plan.most_segments,) if self._gives_lengths else columns[name].shape[:1]
+            columns |= dict.fromkeys(added, ColumnSpec(dtype="int32", shape=shape))
             self._columns.append((name, plan.features.index(name), plan.sequence_lengths[name], pad, added))
         self.columns = columns
         self._numbers = {width: _Numbers(width) for width in plan.sequence_lengths.values()}
@@ -361,6 +380,13 @@ class PackedRows(Rows):
     @property
     def most_segments(self) -> int | None:
         return self._plan.most_segments
+
+    def give_lengths_of(self, most_segments: int) -> int:
+        """Makes columns of segment lengths that wide, as a mixture needs, and returns the width of the rows."""
+        self._most_lengths = most_segments
+        added = [name for *_, names in self._columns for name in names]
+        self.columns = {**self.columns, **dict.fromkeys(added, ColumnSpec(dtype="int32", shape=(most_segments,)))}
+        return self._columns[0][2]
 
     @property
     def segment_multiple(self) -> int:
@@ -406,7 +432,7 @@ class PackedRows(Rows):
             return None
         columns: dict[str, InMemory] = {}
         added = self._plan.added(entries.starts)[:, 0]
-        for name, column, width, pad, (segment_name, position_name) in self._columns:
+        for name, column, width, pad, names in self._columns:
             values, starts, lengths = found[name], entries.starts[:, column], entries.lengths[:, column]
             _check_pieces(starts, lengths, values.lengths)
             pieces = _Pieces(entries, lengths + added, len(rows), width, self.segment_multiple)
@@ -414,8 +440,19 @@ class PackedRows(Rows):
             begins, memory = values.addresses + starts * values.row_bytes, values.regions[0].memory
             bos = self._bos(name, values.dtype, memory, begins, entries)
             columns[name] = pieces.joined(memory, begins, item, bos, values)
-            columns |= {segment_name: pieces.segment_ids, position_name: pieces.positions(self._numbers[width])}
+            columns |= self._about_segments(names, entries, lengths + added, pieces, len(rows))
         return columns
+
+    def _about_segments(
+        self, names: Sequence[str], entries: _Entries, lengths: Indices, pieces: _Pieces, rows: int
+    ) -> dict[str, InMemory]:
+        """The columns of these names: segment ids and positions, or lengths."""
+        if not self._gives_lengths:
+            made = (pieces.segment_ids, pieces.positions(self._numbers[pieces.segment_ids.width]))
+            return dict(zip(names, made, strict=True))
+        found = np.zeros((rows, self._most_lengths), np.int32)
+        found[entries.row_of_entry, entries.segments - 1] = lengths
+        return {names[0]: _Lengths(found)}
 
     def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
         entries = self._entries(rows)
@@ -423,18 +460,17 @@ class PackedRows(Rows):
         read = columns_of(self.split, [name for name, *_ in self._columns], there.records)
         batch: Batch = {}
         added = self._plan.added(entries.starts)[:, 0]
-        for name, column, width, pad, (segment_name, position_name) in self._columns:
+        for name, column, width, pad, names in self._columns:
             values, whole = read[name]
             assert whole is not None  # plans hold only ragged features
             starts, lengths = there.starts[:, column], there.lengths[:, column]
             _check_pieces(starts, lengths, whole)
             pieces = _Pieces(entries, entries.lengths[:, column] + added, len(rows), width, self.segment_multiple)
-            segment_ids = pieces.segment_ids.rows(0, len(rows))
             _, *inner = shapes.get(name, (width, *values.shape[1:]))
             begins = np.cumsum(whole) - whole + starts
             if values.dtype == object or values.shape[1:] != tuple(inner):
                 batch[name] = np.full((len(rows), width, *inner), pad, values.dtype)
-                put_into(batch[name], segment_ids > 0, values[ranges(begins, lengths)])
+                put_into(batch[name], pieces.segment_ids.rows(0, len(rows)) > 0, values[ranges(begins, lengths)])
             else:
                 item = np.full(inner, pad, values.dtype)
                 if len(begins) < len(entries.records):
@@ -443,8 +479,8 @@ class PackedRows(Rows):
                 memory, begins = _bytes_of(values), begins * item.nbytes
                 bos = self._bos(name, values.dtype, memory, begins, entries)
                 batch[name] = pieces.joined(memory, begins, item, bos).rows(0, len(rows))
-            batch[segment_name] = segment_ids
-            batch[position_name] = pieces.positions(self._numbers[width]).rows(0, len(rows))
+            about = self._about_segments(names, entries, entries.lengths[:, column] + added, pieces, len(rows))
+            batch |= {each: made.rows(0, len(rows)) for each, made in about.items()}
         return batch
 
     def _bos(self, name: str, dtype: np.dtype, memory: memoryview, begins: Indices, entries: _Entries) -> _Bos | None:
@@ -505,28 +541,50 @@ def _check_pieces(starts: Indices, lengths: Indices, whole: Indices) -> None:
         )
 
 
-def cu_seqlens_of(batch: Batch, *, most_segments: int | None = None, multiple: int = 1) -> npt.NDArray[np.int32]:
+def give_lengths(sources: Sequence[Rows], most_segments: int | None) -> int:
+    """Makes rows give the lengths of up to `most_segments` segments, and returns the width of rows."""
+    packed = [rows for rows in sources if isinstance(rows, PackedRows)]
+    if len(packed) < len(sources):
+        raise LoaderError("segments='lengths' is for packed rows, and not all of these are. Pass pack(…), or omit it.")
+    if most_segments is None:
+        raise LoaderError(
+            "segments='lengths' needs a maximum number of segments per row, but rows of concat_then_split with "
+            "reshuffle_each_iteration=True have a different one in each epoch. Pass segments='ids', or a plan that is "
+            "the same in each epoch."
+        )
+    return [rows.give_lengths_of(most_segments) for rows in packed][0]
+
+
+def cu_seqlens_of(
+    batch: Batch, *, most_segments: int | None = None, multiple: int = 1, width: int | None = None
+) -> npt.NDArray[np.int32]:
     """Boundaries of all segments of the flattened batch, padding included: [[1, 1, 2, 0]] → [0, 2, 3, 4].
 
     If segments take a `multiple` of positions, the padding after each belongs to it: [[1, 0, 2, 2]], 2 → [0, 2, 4].
     With `most_segments` per row, always `rows · (most_segments + 1) + 1` of them: the end is repeated, as for segments
-    without tokens. Three for the row above: [0, 2, 3, 4, 4].
+    without tokens. Three for the row above: [0, 2, 3, 4, 4]. For batches of lengths, `width` is that of rows.
     """
-    names = [name for name in batch if name == "segment_ids" or name.endswith("_segment_ids")]
+    kind = "segment_ids" if width is None else SEGMENT_LENGTHS
+    names = [name for name in batch if name == kind or name.endswith(f"_{kind}")]
     if len(names) != 1:
         raise LoaderError(
             f"cu_seqlens needs rows packed from one feature, and these have {len(names)} columns of segment ids"
         )
     segments = batch[names[0]]
-    if not segments.size:
+    if not len(segments):
         return np.zeros(1, np.int32)
-    starts = np.ones(segments.shape, bool)
-    np.not_equal(segments[:, 1:], segments[:, :-1], out=starts[:, 1:])
-    found = np.append(np.flatnonzero(starts), segments.size).astype(np.int32)
-    if multiple > 1:
-        found = np.unique(-(-found // multiple) * multiple).astype(np.int32)
+    if width is not None:
+        ends = rounded_up(segments, multiple).cumsum(axis=1)
+        ends = np.append(ends, np.full((len(ends), 1), width), axis=1) + np.arange(len(ends))[:, None] * width
+        found = np.unique(np.append(0, ends)).astype(np.int32)
+    else:
+        starts = np.ones(segments.shape, bool)
+        np.not_equal(segments[:, 1:], segments[:, :-1], out=starts[:, 1:])
+        found = np.append(np.flatnonzero(starts), segments.size).astype(np.int32)
+        if multiple > 1:
+            found = np.unique(-(-found // multiple) * multiple).astype(np.int32)
     if most_segments is None:
         return found
-    bounds = np.full(len(segments) * (most_segments + 1) + 1, segments.size, np.int32)
+    bounds = np.full(len(segments) * (most_segments + 1) + 1, found[-1], np.int32)
     bounds[: len(found)] = found
     return bounds

@@ -328,7 +328,10 @@ class BatchReader:
             batch[VALID] = np.pad(valid, (0, rows - own))
         if self._cu_seqlens:
             most = self.stream.most_segments if self._cu_seqlens == "padded" else None
-            batch[CU_SEQLENS] = cu_seqlens_of(batch, most_segments=most, multiple=self.stream.segment_multiple)
+            stream = self.stream
+            batch[CU_SEQLENS] = cu_seqlens_of(
+                batch, most_segments=most, multiple=stream.segment_multiple, width=stream.lengths_width
+            )
         if self._sequence is not None:
             by_segment = self._sequence.order == "segments"
             bounds = cu_seqlens_of(batch, multiple=self.stream.segment_multiple) if by_segment else None

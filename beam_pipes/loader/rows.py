@@ -37,6 +37,7 @@ class GatherOptions:
     pad_value: the padding of ragged features, one for all or by name; checked against the dtype. Rows that `last="pad"`
         adds hold 0 in features of a fixed shape, unless named, and in lengths, shapes, segment ids and positions.
     keeps_places: packed rows keep the places of records that are taken down, as padding, and do not close up.
+    segments: what packed rows say about their segments: "ids" and positions, or "lengths".
     """
 
     features: tuple[str, ...] | None = None
@@ -44,6 +45,7 @@ class GatherOptions:
     pad_to: PadTo = None
     pad_value: PadValue = 0
     keeps_places: bool = False
+    segments: str = "ids"
 
     def __post_init__(self) -> None:
         if self.ragged not in ("pad", "values"):
@@ -188,7 +190,7 @@ class SplitRows(Rows):
             known(name, among=sorted(split.spec), what="feature", where=where, error=LoaderError, feature=name)
         super().__init__(split, len(split), options.features or tuple(split.spec), options.pad_value)
         self._options = dataclasses.asdict(options)
-        del self._options["keeps_places"]
+        del self._options["keeps_places"], self._options["segments"]
         if options.features is not None:
             self._options["features"] = list(options.features)
         self.columns = _columns_of_split(split.spec, self.features, options)

@@ -33,7 +33,7 @@ from beam_pipes.loader.columns import StoredSplit, read_consistently, stored_spl
 from beam_pipes.loader.epochs import EpochRange, Opened, Orders, Shuffle, are_of_present, by_snapshot, joined
 from beam_pipes.loader.mixture import Rates
 from beam_pipes.loader.order import BlockShuffle, Indices, check_indices
-from beam_pipes.loader.packed_rows import PackedRows, PaddedRows
+from beam_pipes.loader.packed_rows import PackedRows, PaddedRows, give_lengths
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit, ReadSplit
 from beam_pipes.loader.rows import GatherOptions, InMemory, Rows, Shapes, SplitRows, columns_in_common, row_bytes
@@ -99,6 +99,10 @@ class Stream(abc.ABC):
 
     def __init__(self, sources: Sequence[OpenSource], options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
         self.sources = [open_rows(source, options) for source in sources]
+        #: The width of rows that give the lengths of their segments; None for others.
+        self.lengths_width: int | None = None
+        if options.segments == "lengths":
+            self.lengths_width = give_lengths(self.sources, self.most_segments)
         self._new_orders: Callable[[Rows, int], Orders] = lambda rows, stream: Orders(rows, seed, shuffle, stream)
         self.features = self.sources[0].features
         #: All existing features, whether read or not.

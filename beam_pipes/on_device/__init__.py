@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
     from beam_pipes.on_device.optimize import Suggestion as Suggestion
+    from beam_pipes.on_device.segments import segments_of as segments_of
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _METHODS = "a class behind methods: start with `DataLoader`, and call `{}`"
@@ -53,6 +54,7 @@ _loaded, __dir__ = loaded_on_first_use(
         "jax_loader": "JaxDataLoader",
         "lambda_loader": "LambdaDataLoader NumpyDataLoader",
         "optimize": "Suggestion",
+        "segments": "segments_of",
         "torch_loader": "TorchDataLoader",
     },
     absent=ABSENT,

@@ -328,6 +328,7 @@ class SourceRows:
 
 _LENGTHS = "/lengths"
 _SEGMENT_IDS = "segment_ids"
+_SEGMENT_LENGTHS = "segment_lengths"
 # The number of counts in flight; by then the oldest are long done.
 _PENDING = 256
 
@@ -336,7 +337,8 @@ class TokenCounter:
     """Sums the tokens of batches.
 
     Without `names`: all values of ragged features that come as values and lengths, and all places of packed rows with a
-    segment id. With `names`: of these features alone; in padded rows whatever is not `pad_value` is a token.
+    segment id, or their segments' lengths. With `names`: of these features alone; in padded rows whatever is not
+    `pad_value` is a token.
 
         {'tokens': [[5, 6, 0]], 'segment_ids': [[1, 1, 0]]}  →  2
     """
@@ -359,6 +361,8 @@ class TokenCounter:
                     self._count(batch[name.removesuffix(_LENGTHS)].shape[0])
                 elif name == _SEGMENT_IDS or name.endswith(f"_{_SEGMENT_IDS}"):
                     self._count(_different(array, 0))
+                elif name == _SEGMENT_LENGTHS or name.endswith(f"_{_SEGMENT_LENGTHS}"):
+                    self._count(_sum(array))
             return
         for name in self._names:
             self._count(self._tokens_of(batch, name))
@@ -392,6 +396,11 @@ class TokenCounter:
                 return _different(batch[segments], 0)
         pad_value = self._pad_value.get(name, 0) if isinstance(self._pad_value, Mapping) else self._pad_value
         return _different(batch[name], pad_value)
+
+
+def _sum(array: Any) -> SupportsInt:
+    total: SupportsInt = array.sum() if hasattr(array, "sum") else np.asarray(array).sum()
+    return int(total) if isinstance(array, np.ndarray) else total
 
 
 def _different(array: object, value: object) -> SupportsInt:

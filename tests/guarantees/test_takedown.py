@@ -41,6 +41,7 @@ from beam_pipes.errors import (
 )
 from beam_pipes.lineage.takedown import FILE_NAME, Overlay, Takedown, read_overlay, stand_in_key, stand_ins
 from beam_pipes.loader import Loader, Mixture, open_remote, pack, random_access
+from beam_pipes.on_device import segments_of
 from beam_pipes.report import write_report
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.replay import replay_dead
@@ -139,7 +140,11 @@ class TestEveryReader:
         before = list(loader)
         take_down(cache.path, NAMED)
         after = list(loader)
+        lengths = Loader(plan, batch_size=2, seed=1, last="partial", segments="lengths")
 
+        for now, short in zip(after, lengths, strict=True):
+            ids, positions = segments_of(short["segment_lengths"], 20)
+            assert np.array_equal(ids, now["segment_ids"]) and np.array_equal(positions, now["positions"])
         assert pack(cache["train"], sequence_length=20, feature="tokens").digest == plan.digest
         for was, now in zip(before, after, strict=True):
             assert was["tokens"].shape == now["tokens"].shape

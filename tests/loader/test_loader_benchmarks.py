@@ -56,6 +56,7 @@ def test_packed_rows_are_compared_with_bare_copies_at_the_size_that_the_help_nam
 
     assert set(ratios) == {
         "packed_to_native",
+        "packed_lengths_to_native",
         "filtered_to_native",
         "mixture_of_ten_to_native",
         "packed_bare_to_native",
