@@ -48,9 +48,9 @@ ROOMS: dict[str, Room] = {
     ),
     "lineage": Room(1, 1000, "where a record came from; takedown", {"storage", "format", "publication"} | BASE),
     "cache": Room(1, 4459, "reading a cache: snapshots, splits, columns, mapped shards", REST),
-    "engine": Room(1, 1970, "graphs of units, their execution, statistics", CACHE),
+    "engine": Room(1, 1987, "graphs of units, their execution, statistics", CACHE),
     "identity": Room(1, 1750, "code and values → fingerprints", {"engine"} | CACHE),
-    "sources": Room(1, 6895, "raw input → source shards → batches of records", ENGINE),
+    "sources": Room(1, 6972, "raw input → source shards → batches of records", ENGINE),
     "analysis": Room(1, 362, "what an analysis is: analyzer, accumulator, result", ENGINE),
     "loader": Room(1, 10125, "cache → batches of NumPy arrays", CACHE),
     "on_device": Room(
@@ -128,7 +128,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         3,
-        3848,
+        3884,
         "whole declarations for usual jobs, written as modules of Python",
         ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),

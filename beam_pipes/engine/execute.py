@@ -411,10 +411,16 @@ class UnitRunner:
         return True
 
     def _run_table(self, batch: Batch, account: UnitAccount) -> bool:
-        """One call of `transform_table` for records that are kept as columns; False if they must be run as rows."""
+        """One call of `transform_table` for records that are columns, or rows with the same columns; False if they must
+        be run one by one.
+        """
         inputs = self.unit.inputs
-        table = batch.tables.get(inputs) if isinstance(inputs, Ref) and self._most_inputs is None else None
-        if table is None or not self._is_single or self._asks_stats:
+        if not isinstance(inputs, Ref) or self._most_inputs is not None or not self._is_single or self._asks_stats:
+            return False
+        table = batch.tables.get(inputs)
+        if table is None and {*map(len, rows := batch.columns.get(inputs, []))} == {1}:
+            table = Table.of_rows([row for (row,) in rows])
+        if table is None:
             return False
         assert self._transform_table is not None
         try:

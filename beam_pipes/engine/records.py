@@ -199,6 +199,17 @@ class Table:
         self.columns = columns
         self.size = size
 
+    @classmethod
+    def of_rows(cls, rows: Sequence[Record]) -> Table | None:
+        """The columns of dicts that all have the same keys in the same order; None for others."""
+        if not rows or {*map(type, rows)} != {dict}:
+            return None
+        names = list(rows[0])
+        if not names or not all(map(names.__eq__, map(list, rows))):
+            return None
+        columns = zip(*(row.values() for row in rows), strict=True)
+        return cls(dict(zip(names, map(list, columns), strict=True)), len(rows))
+
     def __len__(self) -> int:
         return self.size
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
-from beam_pipes.format.dtypes import FLOATS, INTEGERS, integer_range
+from beam_pipes.format.dtypes import FLOATS, INTEGERS, Array, integer_range
 from beam_pipes.recipes.row_files import RowFiles, Sample, files_of, sampled
 from beam_pipes.sources import CSV, TSV
 from beam_pipes.sources.selection import FoundFile, Paths
@@ -56,18 +56,18 @@ def types_of_rows(
     are no rows, with the error of the first invalid one; if a column holds values of several kinds; and if a file of
     text has a column that the sampled ones lack.
     """
-    rows, names, bad, samples = list[Mapping[str, object]](), dict[str, bool](), None, list[Sample]()
+    columns, names, bad, samples = dict[str, list[Any]](), dict[str, bool](), None, list[Sample]()
     for number, sample in enumerate(sampled(data, kind, **reading)):
-        if number > 1 and rows and all(names.values()):
+        if number > 1 and columns and all(names.values()):
             break
         samples.append(sample)
-        rows += sample.rows
         bad = bad or sample.bad
-        for name, column in _columns_of_rows(sample.rows).items():
+        for name, column in sample.columns.items():
             names[name] = names.get(name, False) or any(value not in (None, "", []) for value in column)
-    if rows:
+            columns.setdefault(name, []).extend(column)
+    if num_rows := sum(map(len, samples)):
         decimal = str(reading.get("decimal", "."))
-        types = infer_types(rows, is_text=kind != "json", decimal=decimal)
+        types = types_of_columns(columns, num_rows, is_text=kind != "json", decimal=decimal)
         separator = str(reading.get("delimiter", "," if kind == "csv" else "\t"))
         for name, dtype in types.items():
             if dtype == "str" and name not in declared and (among is None or name in among):
@@ -183,25 +183,15 @@ def _only_in_some(name: str, file: str, lacking: str) -> DeclarationError:
     )
 
 
-def infer_types(rows: Iterable[Mapping[str, object]], *, is_text: bool = True, decimal: str = ".") -> dict[str, str]:
-    """Column → dtype; `is_text`: values are text, which may be numbers, and is empty if missing."""
-    rows = list(rows)
-    columns = _columns_of_rows(rows)
+def types_of_columns(
+    columns: Mapping[str, list[Any]], num_rows: int, *, is_text: bool = True, decimal: str = "."
+) -> dict[str, str]:
+    """Column → dtype, from its values in the rows that have it; `is_text`: they are text, which may be numbers, and is
+    empty if missing.
+    """
     if decimal != ".":
         columns = {name: [_with_point(value, decimal) for value in column] for name, column in columns.items()}
-    return {name: _type_of(column, len(rows) - len(column), is_text) for name, column in columns.items()}
-
-
-def _columns_of_rows(rows: list[Mapping[str, object]]) -> dict[str, list[object]]:
-    """Column → its values in the rows that have it."""
-    names = [*rows[0]] if rows else []
-    if all(map(names.__eq__, map(list, rows))):
-        return dict(zip(names, map(list, zip(*(row.values() for row in rows), strict=True)), strict=True))
-    values: dict[str, list[object]] = {}
-    for row in rows:
-        for name, value in row.items():
-            values.setdefault(name, []).append(value)
-    return values
+    return {name: _type_of(column, num_rows - len(column), is_text) for name, column in columns.items()}
 
 
 def _type_of(column: list[Any], num_missing: int, is_text: bool) -> str:
@@ -215,15 +205,23 @@ def _type_of(column: list[Any], num_missing: int, is_text: bool) -> str:
     if not there:
         return "str"
     if is_text:
-        there = _numbers_of_texts(there) or [_of_text(value) for value in there]
+        plain = _numbers_of_texts(there)
+        if plain is not None:
+            return _type_of_numbers(*plain, is_whole)
+        there = [_of_text(value) for value in there]
     kinds = {*map(type, there)}
     if kinds == {bool}:
         return "bool" if is_whole else "str"
-    return _type_of_numbers(there, is_whole) if kinds <= {int, float} else "str"
+    if not kinds <= {int, float}:
+        return "str"
+    integers = [number for number in there if type(number) is int]
+    return _type_of_numbers(integers, np.array([number for number in there if type(number) is float]), is_whole)
 
 
-def _numbers_of_texts(texts: list[Any]) -> list[Any] | None:
-    """What `_of_text` makes of each, at a third of the time, for numbers in the usual form; else None."""
+def _numbers_of_texts(texts: list[Any]) -> tuple[list[int], Array] | None:
+    """The integers and the floats that `_of_text` makes of texts, at a fifth of the time, if all are numbers in the
+    usual form; else None.
+    """
     if not texts or {*map(type, texts)} != {str} or max(map(len, texts)) > 30:
         return None
     joined = "".join(texts)
@@ -231,21 +229,18 @@ def _numbers_of_texts(texts: list[Any]) -> list[Any] | None:
         return None
     try:
         if "." not in joined and "e" not in joined:
-            found: list[Any] = list(map(int, texts))
-            return found if "".join(map(str, found)) == joined else None  # leading zeros
-        numbers = np.array(list(map(float, texts)))
+            found = list(map(int, texts))
+            return (found, np.empty(0)) if "".join(map(str, found)) == joined else None  # leading zeros
+        numbers = np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
         return None
     if not np.isfinite(numbers).all():
         return None
-    found = numbers.tolist()
-    for at in np.flatnonzero(numbers == np.floor(numbers)).tolist():
-        text = texts[at]
-        if _LEADING_ZERO.fullmatch(text):
-            return None
-        if _INTEGER.fullmatch(text):
-            found[at] = int(text)
-    return found
+    whole = np.flatnonzero(numbers == np.floor(numbers)).tolist()
+    if any(_LEADING_ZERO.fullmatch(texts[at]) for at in whole):
+        return None
+    integers = [at for at in whole if _INTEGER.fullmatch(texts[at])]
+    return [int(texts[at]) for at in integers], np.delete(numbers, integers)
 
 
 def _of_text(text: Any) -> object:
@@ -266,13 +261,11 @@ def _of_text(text: Any) -> object:
     return text if math.isinf(number) and any(map(str.isdigit, word)) else number
 
 
-def _type_of_numbers(numbers: list[Any], is_whole: bool) -> str:
-    integers = [number for number in numbers if type(number) is int]
+def _type_of_numbers(integers: list[int], floats: Array, is_whole: bool) -> str:
     bounds = (min(integers), max(integers)) if integers else (0, 0)
-    floats = np.abs(np.array([number for number in numbers if type(number) is float]))
-    floats = floats[np.isfinite(floats)]
-    if is_whole and not floats.size and len(integers) == len(numbers) and type_holds("int64", bounds):
+    if is_whole and not floats.size and type_holds("int64", bounds):
         return "int64"
+    floats = np.abs(floats[np.isfinite(floats)])
     outside = (floats > EXACT["float32"]) | ((floats < _SMALLEST_FLOAT32) & (floats != 0))
     wanted = "float64" if outside.any() else ""
     return float_for(bounds, at_least=wanted or "float32")

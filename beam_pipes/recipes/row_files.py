@@ -10,17 +10,20 @@ The decisions are written into the module of a recipe, as options of its source.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from beam_pipes.checks import choice
+from beam_pipes.engine.records import Table
 from beam_pipes.errors import DeclarationError, SourceError
 from beam_pipes.extras import require
 from beam_pipes.format.dtypes import FLOATS, INTEGERS
@@ -335,9 +338,24 @@ class Sample:
     """The first rows of a file, and the first invalid one."""
 
     file: FoundFile
-    rows: list[Mapping[str, object]] = field(default_factory=list)
     bad: BadRecord | SourceError | None = None
     batches: list[RecordBatch] = field(default_factory=list)
+
+    @functools.cached_property
+    def rows(self) -> list[Mapping[str, Any]]:
+        return [row for batch in self.batches for row in batch.values]
+
+    @functools.cached_property
+    def columns(self) -> dict[str, list[Any]]:
+        """Column → its values in the rows that have it."""
+        tables = [batch.table or Table.of_rows(batch.values) for batch in self.batches if len(batch)]
+        there = [table for table in tables if table is not None]
+        if len(there) == len(tables) and len({tuple(table.columns) for table in there}) == 1:
+            return {name: [*chain.from_iterable(table.values(name) for table in there)] for name in there[0].columns}
+        return columns_of_rows(self.rows)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.batches))
 
     def place(self, number: int) -> str:
         """The id of a row: `a.csv@40`."""
@@ -346,6 +364,15 @@ class Sample:
                 return f"{self.file.name}@{batch.position(number)}"
             number -= len(batch)
         raise IndexError(number)
+
+
+def columns_of_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Column → its values in the rows that have it."""
+    values: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in row.items():
+            values.setdefault(name, []).append(value)
+    return values
 
 
 def sampled(data: Paths | RowFiles, kind: str, **reading: object) -> Iterator[Sample]:
@@ -373,7 +400,6 @@ def _sample(file: FoundFile, kind: str, content: bytes, reading: Mapping[str, ob
         try:
             for shard in source.plan(target_shard_bytes=1 << 30).shards:
                 for batch in source.read(shard):
-                    sample.rows += batch.values
                     sample.batches.append(batch)
                     sample.bad = sample.bad or next(iter(batch.bad), None)
         except SourceError as error:

@@ -18,7 +18,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -68,8 +68,8 @@ def row_example(
     names = classes.class_names() or () if isinstance(classes, Result) else classes
     numbers = None if names is None else numbers_of(tuple(names))
     known = None if left_out is None else {*types, *left_out}
-    kinds = {name: _KINDS.get(types[name], _NUMBERS) for name in inferred if "[" not in types[name]}
-    lists = {name: _KINDS.get(types[name][:-2], _NUMBERS) for name in inferred if types[name].endswith("[]")}
+    kinds = {name: _kinds_of(types[name]) for name in inferred if "[" not in types[name]}
+    lists = {name: _kinds_of(types[name]) for name in inferred if types[name].endswith("[]")}
     examples = []
     for row in rows:
         assert isinstance(row, Mapping)  # sources of tables give only mappings
@@ -103,6 +103,10 @@ _NUMBERS = frozenset([int, float, str, type(None)])
 _KINDS = {"str": frozenset([str, list, dict, type(None)]), "bool": frozenset([bool, str, type(None)])}
 
 
+def _kinds_of(dtype: str) -> frozenset[object]:
+    return _KINDS.get(dtype.removesuffix("[]"), _NUMBERS)
+
+
 def _of_another_kind(value: object, name: str, dtype: str) -> TaskError:
     return TaskError(
         f"the column {name!r} is {dtype}, as inferred from other rows, found {json.dumps(value):.60}. Declare a type "
@@ -120,8 +124,14 @@ def _of_columns(
     inferred: Sequence[str] = (),
 ) -> Table | None:
     """`row_example` of rows that are kept as columns; None, or any error, if there are rows that it may refuse."""
-    if inferred or (left_out is not None and not table.columns.keys() <= {*types, *left_out}):
+    if left_out is not None and not table.columns.keys() <= {*types, *left_out}:
         return None
+    for name in table.columns.keys() & {*inferred}:
+        values: Iterable[object] = table.values(name)
+        if (dtype := types[name]).endswith("[]"):
+            values = [element for value in table.values(name) if type(value) is list for element in value]
+        if "[" not in dtype.removesuffix("[]") and not {*map(type, values)} <= _kinds_of(dtype):
+            return None
     made = {name: _stored(table, name, dtype) for name, dtype in types.items()}
     if label is not None:
         column = made.pop(label)
@@ -147,7 +157,7 @@ def _stored(table: Table, name: str, dtype: str) -> ColumnValues:
     column = numbers_in(table.columns[name])
     if isinstance(column, np.ndarray):
         if dtype in FLOATS and column.dtype.kind == "f":
-            if dtype != "float64" and column.dtype == np.float64:
+            if dtype != "float64" and column.dtype == np.float64 and not np.abs(column).max() <= EXACT[dtype]:
                 large = column[np.abs(column) > EXACT[dtype]]
                 with np.errstate(over="ignore"):
                     is_rounded = large.astype(numpy_dtype(dtype)) != large
@@ -157,9 +167,14 @@ def _stored(table: Table, name: str, dtype: str) -> ColumnValues:
         if dtype in INTEGERS and column.dtype.kind in "iu" or dtype == "bool" == column.dtype.name:
             return column
         column = column.tolist()
-    if dtype in FLOATS and {*map(type, column)} <= {float, type(None)}:
-        return _stored(Table({name: np.array(column, np.float64)}, len(table)), name, dtype)
-    if dtype == "str" and {*map(type, column)} <= {str}:
+    kinds = {*map(type, column)}
+    if dtype in FLOATS and kinds <= {float, int, type(None)}:
+        numbers = np.array(column, np.float64)
+        if int not in kinds or not (np.abs(numbers) >= EXACT["float64"]).any():
+            return _stored(Table({name: numbers}, len(table)), name, dtype)
+    if dtype in INTEGERS and kinds == {int}:
+        return np.array(column, np.int64)
+    if dtype == "str" and kinds <= {str} or dtype == "bool" and kinds == {bool}:
         return column
     return [_value(value, name, dtype) for value in column]
 
@@ -195,6 +210,8 @@ def _value(value: Any, name: str, dtype: str) -> object:
         raise TaskError(f"the column {name!r} is {dtype} and has no value here. {_instead(name, dtype)}")
     if dtype.removesuffix("[]") in EXACT and dtype != "float64":
         _check_whole(value, name, dtype)
+    if type(value) is int and dtype in FLOATS and abs(value) < EXACT["float64"]:
+        return float(value)
     if type(value) is str and (dtype in INTEGERS or dtype in FLOATS or dtype == "bool"):
         raise TaskError(f"the column {name!r} is {dtype}, found the text {value!r:.60}. {_instead(name, 'bool')}")
     if dtype.endswith("[]") and isinstance(value, list):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import chain
 from typing import ClassVar
 
 from beam_pipes.checks import integer
@@ -253,6 +254,8 @@ class RowConverter:
         self._columns = columns
         self.width = len(columns)
         self._converters: list[tuple[str, int, Convert, ConvertColumn]] | None = None
+        # Columns of one type: their names and places, and the function that converts them.
+        self._alike: dict[tuple[str, bool], tuple[list[tuple[str, int]], ConvertColumn]] = {}
         if source.schema is not None:
             convert = text_converters(source.schema, decimal=source.decimal)
             of_column = column_converters(source.schema, decimal=source.decimal)
@@ -261,26 +264,34 @@ class RowConverter:
                 of_column[name] = with_kinds_kept(name, source.schema[name], of_column[name])
             places = {name: index for index, name in enumerate(columns)}
             self._converters = [(name, places[name], convert[name], of_column[name]) for name in convert]
+            for name, index, _, of_all in self._converters:
+                alike = self._alike.setdefault((repr(source.schema[name]), name in source.inferred), ([], of_all))
+                alike[0].append((name, index))
         self._null = frozenset(source.null)
 
     def table(self, rows: list[list[str] | str]) -> Table | None:
         """All values, column by column; None if any row does not fit, or rows are too few to gain by it."""
         if len(rows) < _FEW_ROWS or {*map(type, rows)} != {list} or {*map(len, rows)} != {self.width}:
             return None
-        columns = list(zip(*rows, strict=True))
-        made: dict[str, ColumnValues] = {}
-        if self._converters is None:
-            made.update(zip(self._columns, map(self._texts, columns), strict=True))
-        else:
-            try:
-                for name, index, _, convert in self._converters:
-                    made[name] = convert(self._texts(columns[index]))
-            except ValueError:
-                return None
-        return Table(made, len(rows))
+        return self.table_of(list(chain.from_iterable(rows)))
 
-    def _texts(self, column: Sequence[str]) -> list[str]:
-        return self._without_null(column) if self._null else list(column)
+    def table_of(self, fields: list[str]) -> Table | None:
+        """The table of the fields of all rows, one after the other; None if any does not fit, or they are too few."""
+        width = self.width
+        if len(fields) < _FEW_ROWS * (len(self._alike) or width):
+            return None
+        if self._null:
+            fields = self._without_null(fields)
+        if self._converters is None:
+            texts = {name: fields[index::width] for index, name in enumerate(self._columns)}
+            return Table(texts, len(fields) // width)
+        made: dict[str, ColumnValues] = dict.fromkeys([name for name, *_ in self._converters], [])
+        try:
+            for columns, convert in self._alike.values():
+                made |= _converted_alike(columns, convert, fields, width)
+        except ValueError:
+            return None
+        return Table(made, len(fields) // width)
 
     def _without_null(self, fields: Iterable[str]) -> list[str]:
         return ["" if field in self._null else field for field in fields]
@@ -302,6 +313,25 @@ class RowConverter:
             except ValueError as error:
                 raise ValueError(f"column {name!r}: {error}") from error
         return row
+
+
+def _converted_alike(
+    columns: list[tuple[str, int]], convert: ConvertColumn, fields: list[str], width: int
+) -> dict[str, ColumnValues]:
+    """Columns of one type: all at once where nothing is missing, which would make lists of all, else one by one."""
+    number, rows = len(columns), len(fields) // width
+    if 1 < number:
+        cells = fields if number == width else [*chain.from_iterable(fields[index::width] for _, index in columns)]
+        if "" not in cells:
+            try:
+                made = convert(cells)
+            except ValueError:
+                made = []  # one of them, maybe, which then is converted one by one
+            if len(made):
+                if number == width:
+                    return {name: made[index::width] for name, index in columns}
+                return {name: made[at * rows : (at + 1) * rows] for at, (name, _) in enumerate(columns)}
+    return {name: convert(fields[index::width]) for name, index in columns}
 
 
 class _Rows:
@@ -368,6 +398,14 @@ class _Rows:
     def _take(self, block: LineBlock, *, is_last: bool, first_is_stray: bool = False) -> Iterator[RecordBatch]:
         data = block.data
         start = len(BOM) if block.offset == 0 and data.startswith(BOM) else 0
+        if self._converter is not None and not self._skipping and not first_is_stray:
+            plain = self._dialect.plain_columns(data, start, self._converter.width)
+            whole = None if plain is None else self._converter.table_of(plain[0])
+            if plain is not None and whole is not None:
+                self._lines += len(plain[1])
+                piece = RowPiece(file=self._file, first_ordinal=self._batcher.next_ordinal, block=block, spans=plain[1])
+                yield from self._batcher.add(piece, whole, num_bytes=len(data))
+                return
         rows = self._dialect.rows(data, start, is_last=is_last, first_is_stray=first_is_stray)
         if rows.rest < len(data):
             self._hold(LineBlock(block.offset + rows.rest, data[rows.rest :], len(data) - rows.rest))

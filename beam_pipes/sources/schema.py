@@ -147,13 +147,12 @@ def _converted(
 ) -> ColumnValues:
     """All at once if that is sure to give the same values, else one by one."""
     if of_all is not None:
-        is_there = [*map(bool, texts)] if optional else []
         try:
-            if all(is_there):
+            if not optional or "" not in texts:
                 return of_all(list(texts))
             made = of_all([text for text in texts if text])
             found = iter(made if isinstance(made, list) else made.tolist())
-            return [next(found) if there else None for there in is_there]
+            return [next(found) if text else None for text in texts]
         except ValueError:
             pass
     return list(map(convert, texts))
@@ -162,22 +161,25 @@ def _converted(
 def _plain_numbers(texts: list[str]) -> None:
     """Raises `ValueError` for what Python takes for a number and a schema does not, or does not always."""
     joined = "".join(texts)
-    if "_" in joined or not joined.isascii() or max(map(len, texts), default=0) > 40:
+    if "_" in joined or not joined.isascii():
         raise ValueError
 
 
 def _ints_of_texts(texts: list[str]) -> list[int]:
     _plain_numbers(texts)
+    if max(map(len, texts), default=0) > 40:
+        raise ValueError
     return list(map(int, texts))
 
 
 def _floats_of_texts(texts: list[str]) -> ColumnValues:
     _plain_numbers(texts)
-    numbers = np.array(list(map(float, texts)))
-    large = np.abs(numbers) >= 2**53
-    if not np.isfinite(numbers).all():  # beyond float64, or meant so
+    numbers = np.fromiter(map(float, texts), np.float64, len(texts))
+    sizes = np.abs(numbers)
+    if not (largest := sizes.max(initial=0)) < math.inf:  # beyond float64, or meant so; or NaN
         raise ValueError
-    if large.any() and any(_INTEGER.fullmatch(texts[at].strip()) for at in np.flatnonzero(large).tolist()):
+    large = np.flatnonzero(sizes >= 2**53).tolist() if largest >= 2**53 else ()
+    if any(_INTEGER.fullmatch(texts[at].strip()) for at in large):
         raise ValueError  # it may not be exact
     return numbers
 

@@ -367,12 +367,13 @@ class BatchedFunctionStage(FunctionStage[P, R]):
             left.setdefault("_drops", []).extend(partly)
         return outputs
 
-    def transform_table(self, table: Table) -> Table | None:
-        """The outputs for records that are kept as columns, by what the function has as `of_columns`; None if they must
-        be run as rows. Both give the same.
+    @property
+    def transform_table(self) -> Callable[[Table], Table | None] | None:
+        """From columns of records to those of their outputs, or to None if they must be run as rows: what the function
+        has as `of_columns`, if it does. Both give the same.
         """
         of_columns: Callable[..., Table | None] | None = getattr(self.function, "of_columns", None)
-        return None if of_columns is None else of_columns(table, **self.options)
+        return None if of_columns is None else lambda table: of_columns(table, **self.options)
 
     def _results(self, inputs: list[object]) -> list[object]:
         produced = self.function(inputs, **self.options)  # type: ignore[arg-type]

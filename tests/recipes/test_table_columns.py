@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import json
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from beam_pipes import build, stage
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.engine.records import Table
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.format.codec import ExampleCodec
 from beam_pipes.recipes import row_example, table
@@ -37,8 +40,10 @@ def tables_of_text(draw: st.DrawFn) -> str:
     kinds = draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=4))
     cells = [st.sampled_from([*kind, ""] if draw(st.booleans()) else kind) for kind in kinds]
     rows = draw(st.lists(st.tuples(*cells), min_size=20, max_size=60))
+    if draw(st.booleans()):  # wide: few rows of many columns
+        kinds, rows = kinds * 9, [row * 9 for row in rows[: draw(st.integers(2, 12))]]
     if draw(st.integers(0, 5)) == 0:
-        rows.insert(draw(st.integers(0, 20)), ("1",) * draw(st.integers(1, 5)))
+        rows.insert(draw(st.integers(0, len(rows))), ("1",) * draw(st.integers(1, 5)))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator=draw(st.sampled_from(["\n", "\r\n"])))
     writer.writerows([[f"c{number}" for number in range(len(kinds))], *rows])
@@ -131,27 +136,99 @@ def test_columns_of_parquet_are_those_of_each_row(rows: pa.Table, tmp_path_facto
     check(path)
 
 
+JSON: list[list[object]] = [
+    [1, -7],
+    [1, 2**24 + 1],
+    [0.5, 3],
+    [2.5, 2**53 + 1],
+    [0.1, 1e39, float("nan")],
+    [2**63, 1],
+    [True, False],
+    ["x", "é", "1"],
+    [[1, 2], []],
+    [[0.5, 2], [1]],
+    [["a"], ["b", "c"]],
+    [[True], [1]],
+    [{"a": 1}, {}],
+]
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_columns_of_json_are_those_of_each_row(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The first rows decide the types; later ones have values of other kinds, null, or other columns too."""
+    kinds = data.draw(st.lists(st.sampled_from(JSON), min_size=1, max_size=4))
+    rows = data.draw(st.lists(st.tuples(*map(st.sampled_from, kinds)), min_size=1, max_size=6))
+    others = st.sampled_from([None, *(value for values in JSON for value in values)])
+    later = [list(data.draw(st.sampled_from(rows))) for _ in range(data.draw(st.integers(1, 3)))]
+    for _ in range(data.draw(st.integers(0, 2))):
+        later[0][data.draw(st.integers(0, len(kinds) - 1))] = data.draw(others)
+    named = [{f"c{number}": value for number, value in enumerate(row)} for row in [*rows, *later]]
+    if data.draw(st.integers(0, 3)) == 0:
+        named[-1][data.draw(st.sampled_from(["c0", "new"]))] = data.draw(others)
+    path = tmp_path_factory.mktemp("json") / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in named[: len(rows)]))
+    try:
+        declaration = table(str(path)).declaration()
+    except BeamPipesError:
+        return  # told before any row is read
+    (unit,) = declaration.graph.units
+    options = unit.stage.options  # type: ignore[attr-defined]
+    read = [json.loads(json.dumps(row)) for row in named[len(rows) :]]
+    as_columns = Table.of_rows(read)
+    assert as_columns is None or repr(as_columns.rows()) == repr(read)
+
+    try:
+        made = row_example.function.of_columns(as_columns, **options) if as_columns else None  # type: ignore[attr-defined]
+    except (BeamPipesError, OverflowError, ValueError):
+        made = None
+    if made is None:
+        return  # the engine then runs the rows
+    examples = row_example(read, **options)
+    assert repr(made.rows()) == repr(examples)
+    spec = declaration.declared_spec("train")
+    assert spec is not None
+    try:
+        encoded = ExampleCodec(spec).encode_columns(made.columns)
+    except BeamPipesError:
+        with pytest.raises(BeamPipesError):
+            [ExampleCodec(spec).encode(example) for example in examples]
+        return
+    assert [*zip(*encoded, strict=True)] == [ExampleCodec(spec).encode_indexed(example) for example in examples]
+
+
+class Row(dict[str, object]):
+    """A row that is no dict as JSON has them, so that it never becomes part of columns."""
+
+
 @stage(batched=True)
 def as_rows(rows: list[object]) -> list[dict[str, object]]:
     """The same rows: behind it, they are rows and no longer columns."""
-    return [dict(row) for row in rows]  # type: ignore[call-overload]
+    return [Row(row) for row in rows]  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("has_bad_rows", [False, True])
-def test_a_cache_made_of_columns_is_the_one_made_of_rows(has_bad_rows: bool, here: Path) -> None:
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_cache_made_of_columns_is_the_one_made_of_rows(suffix: str, has_bad_rows: bool, here: Path) -> None:
     """Shards, indexes and the account; with splits, a label, text, and rows that fail in source, stage and write."""
     rows = [f"{number},{number / 7 if number % 5 else ''},{'ab'[number % 2]},w{number}" for number in range(900)]
     if has_bad_rows:
         rows[700:700] = ["x,1,a,bad", "1,16777217,b,whole", "1,1e39,b,large", "1,2,c"]
-    (here / "a.csv").write_text("n,x,kind,s\n" + "\n".join(rows) + "\n")
+    if suffix == "csv":
+        (here / "a.csv").write_text("n,x,kind,s\n" + "\n".join(rows) + "\n")
+    else:
+        cells = [[json.loads(cell) if cell[:1].isdigit() else cell or None for cell in row.split(",")] for row in rows]
+        texts = [json.dumps(dict(zip(["n", "x", "kind", "s"], row, strict=False))) for row in cells]
+        (here / "a.jsonl").write_text("\n".join(texts) + "\n")
     types = {"n": "int64", "x": "float32"}
     options: dict[str, Any] = {"label": "kind", "classes": ["a", "b"], "on_error": "dead_letter", "types": types}
-    recipe = table("a.csv", splits={"train": 0.8, "eval": 0.2}, **options)
-    python = recipe.python.replace("[stage(row_example", "[as_rows, stage(row_example")
+    recipe = table(f"a.{suffix}", splits={"train": 0.8, "eval": 0.2}, **options)
+    python = re.sub(r"stage\(\s*row_example,", "as_rows, stage(row_example,", recipe.python)
     assert python != recipe.python
     names: dict[str, Any] = {"as_rows": as_rows, "__name__": "rows"}
     exec(python, names)
-    assert (next(batches(recipe.declaration())).table is None) == has_bad_rows
+    if suffix == "csv":
+        assert (next(batches(recipe.declaration())).table is None) == has_bad_rows
 
     made = [build(each, to=to, workers=1) for each, to in ((recipe.declaration(), "c"), (names["declaration"], "r"))]
 
@@ -170,6 +247,9 @@ def test_a_cache_made_of_columns_is_the_one_made_of_rows(has_bad_rows: bool, her
 )
 def test_numbers_of_a_column_are_those_of_each_text(texts: list[str]) -> None:
     found = _numbers_of_texts(texts)
+    each = [_of_text(text) for text in texts]
 
-    assert found is None or repr(found) == repr([_of_text(text) for text in texts])
+    if found is not None:
+        assert repr(found[0]) == repr([number for number in each if type(number) is int])
+        assert repr(found[1].tolist()) == repr([number for number in each if type(number) is float])
     assert texts != ["-7", "0.1"] or found is not None

@@ -27,7 +27,7 @@ from beam_pipes import Cache, build
 from beam_pipes.commands import app
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, TaskError
 from beam_pipes.recipes import row_example, table, tokens
-from beam_pipes.recipes.column_types import infer_types
+from beam_pipes.recipes.column_types import types_of_columns
 
 HEADER = "length,wings,zip,is_big,species\n"
 ROWS = "5.5,2,02139,true,wasp\n,0,10001,false,bee\n7,4,00001,TRUE,wasp\n"
@@ -92,7 +92,7 @@ def test_columns_of_text_get_their_types_and_labels_their_numbers() -> None:
     ],
 )
 def test_the_type_of_a_column_follows_from_its_values(values: list[Any], dtype: str) -> None:
-    assert infer_types([{"a": value} for value in values]) == {"a": dtype}
+    assert types_of_columns({"a": list(values)}, len(values)) == {"a": dtype}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_type_of_a_column_follows_from_its_values(values: list[Any], dtype: 
     ],
 )
 def test_the_type_of_a_column_of_json_follows_from_its_values(values: list[Any], dtype: str) -> None:
-    assert infer_types([{"a": value} for value in values], is_text=False) == {"a": dtype}
+    assert types_of_columns({"a": list(values)}, len(values), is_text=False) == {"a": dtype}
 
 
 def test_a_column_that_some_rows_of_json_lack_may_be_missing() -> None:
@@ -256,8 +256,7 @@ def test_integers_are_never_rounded() -> None:
         "53 bits": ["9007199254740992", "0.5"],
         "large": ["1e300", "1"],
     }
-    rows = [dict(zip(mixed, values, strict=True)) for values in zip(*mixed.values(), strict=True)]
-    assert infer_types(rows) == {"19 digits": "str", "53 bits": "float64", "large": "float64"}
+    assert types_of_columns(mixed, 2) == {"19 digits": "str", "53 bits": "float64", "large": "float64"}
 
     with pytest.raises(
         TaskError,
