@@ -16,6 +16,8 @@ SEQIO := .venv-seqio
 SEQIO_STAMP := $(SEQIO)/.installed
 DALI := .venv-dali
 DALI_STAMP := $(DALI)/.installed
+TORCHTITAN := .venv-torchtitan
+TORCHTITAN_STAMP := $(TORCHTITAN)/.installed
 FAKE_GCS := github.com/fsouza/fake-gcs-server@v1.56.1
 FAKE_GCS_STAMP := $(VENV)/.$(subst /,-,$(FAKE_GCS))
 # The server that tests take for Azure Blob Storage.
@@ -87,6 +89,13 @@ $(DALI_STAMP): constraints-dali.txt | $(STAMP)
 	$(BIN)/uv pip install --quiet --python $(DALI)/bin/python --no-deps --requirement constraints-dali.txt
 	touch $@
 
+# torchtitan, which wants another `datasets` than we do; everything else of it comes from our own environment.
+$(TORCHTITAN_STAMP): constraints-torchtitan.txt | $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(TORCHTITAN)
+	$(BIN)/uv pip install --quiet --python $(TORCHTITAN)/bin/python --no-deps --requirement constraints-torchtitan.txt
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > "$$($(TORCHTITAN)/bin/python -c 'import site; print(site.getsitepackages()[0])')/ours.pth"
+	touch $@
+
 # The browser that pages are tested in, and its driver: what is installed, else Debian's (133 MB, half a minute).
 browser:
 	command -v chromedriver > /dev/null && { command -v chromium || command -v chromium-browser || command -v google-chrome; } > /dev/null || \
@@ -97,7 +106,7 @@ demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
-test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
+test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(DALI_STAMP) $(TORCHTITAN_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(BOOT_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m compileall -q $(OURS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(PYTEST_ARGS)
 

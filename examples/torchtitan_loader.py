@@ -1,9 +1,8 @@
-"""A cache as the data of torchtitan: packed rows of tokens, with a state that continues after the last batch.
+"""Caches as the data of torchtitan: packed rows of tokens, with a state that continues after the last batch.
 
-    config.dataloader = CacheDataLoader.Config(cache=".demo/python_source")
+    config.dataloader = CacheDataLoader.Config(shares={"books/train": 0.7, "web/train": 0.3})
 
-The contract of torchtitan 0.3.0: the trainer builds the loader of its data-parallel rank, reads
-`({"input": …, "positions": …}, labels)`, and checkpoints `state_dict()`.
+torchtitan 0.3.0 builds the loader of its rank, reads `({"input": …, "positions": …}, labels)`, saves `state_dict()`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any
 
 import torch
 
-from beam_pipes import Cache, Loader
-from beam_pipes.loader import pack
+from beam_pipes import Loader
+from beam_pipes.loader import Mixture, pack
 
 try:  # where it is since August 2026, and where it was before
     from torchtitan.components.data.loader import BaseDataLoader
@@ -36,18 +35,19 @@ class CacheDataLoader(BaseDataLoader):  # type: ignore[misc, unused-ignore]
 
     @dataclasses.dataclass(kw_only=True, slots=True)
     class Config(getattr(BaseDataLoader, "Config", object)):  # type: ignore[misc]
-        cache: str = ""
-        split: str = "train"
+        shares: dict[str, float] = dataclasses.field(default_factory=dict)  # split's path → its share of the tokens
         seed: int = 0
-        epochs: int | None = None  # all ranks end after the same step
+        epochs: int | None = None  # of each split; all ranks end after the same step
 
     def __init__(
         self, config: Config, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
     ) -> None:
-        plan = pack(Cache.open(config.cache)[config.split], sequence_length=seq_len + 1, feature="tokens")
-        batch_size = local_batch_size * dp_world_size  # of all ranks
+        plans = [(pack(path, sequence_length=seq_len + 1, feature="tokens"), at) for path, at in config.shares.items()]
+        rates = [(plan, at * len(plan) / plan.totals["tokens"].tokens_out) for plan, at in plans]
+        data = Mixture(rates, max_epochs=config.epochs)  # which counts those of its splits
+        rows = local_batch_size * dp_world_size
         share: dict[str, Any] = {"host_index": dp_rank, "host_count": dp_world_size}
-        self.loader = Loader(plan, batch_size=batch_size, seed=config.seed, epochs=config.epochs, workers=1, **share)
+        self.loader = Loader(data, batch_size=rows, seed=config.seed, epochs=config.epochs and 1, workers=1, **share)
 
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
         for batch in self.loader:

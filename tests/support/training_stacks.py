@@ -33,7 +33,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
 class TestTorchtitan:
     @staticmethod
     def loader(cache: str, *, rank: int = 0, ranks: int = 1) -> CacheDataLoader:
-        config = CacheDataLoader.Config(cache=cache, seed=5)
+        config = CacheDataLoader.Config(shares={f"{cache}/train": 1}, seed=5)
         return CacheDataLoader(
             config, dp_world_size=ranks, dp_rank=rank, tokenizer=None, seq_len=63, local_batch_size=4 // ranks
         )
@@ -73,10 +73,24 @@ class TestTorchtitan:
         assert all(torch.equal(a, b) for a, b in zip(resumed, uninterrupted[5:], strict=True))
 
     def test_ranks_of_a_finite_run_end_after_the_same_step(self, cache: str) -> None:
-        config = CacheDataLoader.Config(cache=cache, seed=5, epochs=2)
+        config = CacheDataLoader.Config(shares={f"{cache}/train": 1}, seed=5, epochs=2)
         options = {"dp_world_size": 3, "tokenizer": None, "seq_len": 63, "local_batch_size": 2}
         steps = [sum(1 for _ in CacheDataLoader(config, dp_rank=rank, **options)) for rank in range(3)]
         assert steps[0] > 10 and len(set(steps)) == 1
+
+    def test_shares_are_of_tokens(self, cache: str, tmp_path: Path) -> None:
+        # Documents of 40 tokens, of which a row of 64 holds one: its rows have fewer tokens than those of the other.
+        features = {"tokens": FeatureSpec("uint16", shape=(None,))}
+        sparse = [{"tokens": np.ones(40, np.uint16)} for _ in range(300)]
+        write_cache(tmp_path / "sparse", {"train": sparse}, features=features)
+        config = CacheDataLoader.Config(shares={f"{cache}/train": 0.75, f"{tmp_path}/sparse/train": 0.25})
+        loader = CacheDataLoader(config, dp_world_size=1, dp_rank=0, seq_len=63, local_batch_size=4)
+
+        ours = theirs = 0
+        for _, (inputs, _) in zip(range(100), loader, strict=False):
+            ours += int((inputs["input"] > 1).sum())
+            theirs += int((inputs["input"] == 1).sum())
+        assert theirs / (ours + theirs) == pytest.approx(0.25, abs=0.01)
 
 
 class Reader(lightning.LightningModule):
